@@ -6,12 +6,12 @@ from pathlib import Path
 from services.runtime.process.config import ServerSettings, setting
 
 LEASE_S_MAX = 600
-"""Memory gives no longer ones."""
+"""Memory gives no longer leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Read from HEADRACE_ORCHESTRATOR_* variables; deploy/compose.yaml shows them all."""
+    """Read from HEADRACE_ORCHESTRATOR_* variables."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7001")
     """Its gRPC server."""
@@ -26,7 +26,7 @@ class Config:
     """Milliseconds for which changes of agent files are collected before they take effect."""
 
     default_agent: str = ""
-    """Key of the agent that answers where a query and its chat name none; empty: the agent with the first key."""
+    """Key of the agent for queries that name none, in chats that have none; empty: the agent with the first key."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
@@ -38,24 +38,23 @@ class Config:
     """Address of the tools service."""
 
     advertise: str = ""
-    """Address at which other replicas reach this one, and the name it owns runs by: a process that starts with it goes
-    on with what the one before left. Empty: the first address of listen."""
+    """Address at which other replicas reach this one and under which it owns runs; a restarted process continues the
+    runs of its address. Empty: the first address of listen."""
 
     lease_s: float = 15.0
-    """Seconds after which another replica may go on with the runs of one that has died, 600 at most. Leases are renewed
-    three times as often. All replicas have the same."""
+    """Seconds after which another replica may continue a dead one's runs, 600 at most, the same for all replicas.
+    Leases are renewed three times as often."""
 
     runs_max: int = 2000
     """Live runs of this replica, queued and waiting ones included; the next query is refused with OVERLOADED at once.
     With credentials a tenant may have as many as it leaves free, and is then refused with QUEUE_FULL."""
 
     tenant_runs_max: int = 50
-    """Chats of a tenant whose runs are at work at a time, on each replica; further queries wait for one to end. Those
-    whose runs wait for people do not count. Without credentials (HEADRACE_AUTH=none) there is one tenant, and no limit
-    but runs_max."""
+    """Chats of a tenant with runs at work, on each replica; further queries wait for one to end. Runs that wait for
+    people do not count. With HEADRACE_AUTH=none there is one tenant, and no limit but runs_max."""
 
     tenant_waiting_max: int = 1000
-    """Queries of a tenant that wait for its runs to end; the next one is refused with QUEUE_FULL at once."""
+    """Queries of a tenant that wait for its runs to end; the next is refused with QUEUE_FULL at once."""
 
     def __post_init__(self) -> None:
         if not 0 < self.lease_s <= LEASE_S_MAX:

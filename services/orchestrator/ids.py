@@ -1,4 +1,4 @@
-"""New ids in the forms of events.md, and the clock of events."""
+"""New ids in the forms of docs/reference/events.md, and the clock of events."""
 
 import hashlib
 import secrets
@@ -8,7 +8,7 @@ import uuid
 FRONTEND = "t_"
 
 SUBAGENT = "subagent-"
-"""A sub-agent's id begins with this, and every context within it."""
+"""Prefix of a sub-agent's id and of every context within it."""
 
 
 def new_uuid() -> str:
@@ -16,7 +16,6 @@ def new_uuid() -> str:
 
 
 def new_msg_id() -> str:
-    """The pieces of one model answer share this id."""
     return "m_" + secrets.token_hex(4)
 
 
@@ -29,7 +28,7 @@ def new_action_id() -> str:
 
 
 def approval_id(run_id: str, tool_id: str, number: int) -> str:
-    """A person's decision is submitted with this id; `number` counts the questions about the call."""
+    """Return the id of an approval; `number` counts the questions about the call."""
     return "approval_" + derived_id(run_id, tool_id, str(number))
 
 
@@ -38,12 +37,12 @@ def subagent_id(run_id: str, tool_id: str) -> str:
 
 
 def derived_id(*names: str) -> str:
-    """Return 8 hex digits that these names always give."""
+    """Return 8 hex digits, always the same for these names."""
     return hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
 
 
 def unique_tool_id(given: str, used: set[str]) -> str:
-    """Return the provider's id of a call, made unique where missing or in `used`, to which it is added."""
+    """Return `given`, made unique where it is empty or in `used`, to which it is added."""
     tool_id = given
     while not tool_id or tool_id in used:
         tool_id = f"{given or 'call'}_{secrets.token_hex(4)}"
@@ -52,5 +51,4 @@ def unique_tool_id(given: str, used: set[str]) -> str:
 
 
 def now_ms() -> int:
-    """Return Unix milliseconds."""
     return time.time_ns() // 1_000_000

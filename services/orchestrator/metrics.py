@@ -1,4 +1,4 @@
-"""Metrics of the orchestrator: live runs when scraped, all others when something ends."""
+"""Metrics of the orchestrator; live runs are counted when scraped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a pl
 
 @contextmanager
 def counted(live: Callable[[], Iterable[Run]]) -> Generator[None]:
-    """Have the runs that `live` gives shown inside the block."""
+    """Expose the runs that `live` gives, inside the block."""
 
     def count(state: str) -> int:
         return sum(run.state.name == state for run in live())

@@ -1,4 +1,4 @@
-"""The orchestrator put together: peers, recovery, runs, server, closed in reverse."""
+"""Builds the orchestrator; its parts are closed in reverse order."""
 
 from __future__ import annotations
 

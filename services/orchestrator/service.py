@@ -21,7 +21,7 @@ from services.runtime.rpc.push_stream import MessageSink, opening_sink
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
-    """Memory answers for ended runs, other owners for theirs."""
+    """Asks memory about ended runs, and other owners about theirs."""
 
     def __init__(self, registry: Registry, runs: Runs, relays: Forwarder, peers: Peers) -> None:
         self._registry = registry

@@ -1,7 +1,6 @@
-"""The spans of a run, its tool calls, sub-agents and compactions.
+"""Spans of a run, its tool calls, sub-agents and compactions.
 
-A run's span is the child of its query's, and may end long after it. A run that was taken over has its own trace, linked
-to the query's.
+A run's span is the child of its query's; after a takeover it has its own trace, linked to the query's.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def taken_over(run: Run) -> AbstractContextManager[Span]:
 
 
 def ended(line: memory_pb2.RunLine) -> None:
-    """The run's span is the current one."""
+    """Set the result on the current span, which is the run's."""
     span = trace.get_current_span()
     if not span.is_recording():
         return

@@ -1,4 +1,4 @@
-"""Placeholders in system prompts: known names only, filled once; inserted text is not scanned again."""
+"""Placeholders in system prompts: known names only, filled once, so that inserted text is not scanned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = frozenset(
 
 
 def check_placeholders(prompt: str) -> None:
-    """Raise UnknownPlaceholder when `prompt` names a placeholder that does not exist."""
+    """Raise UnknownPlaceholder for a name that does not exist."""
     for match in _PLACEHOLDER.finditer(prompt):
         if _resolve_name(match) not in NAMES:
             known = ", ".join(sorted(NAMES))
@@ -37,17 +37,16 @@ def load_text(name: str) -> str:
 
 
 def uses_placeholder(prompt: str, name: str) -> bool:
-    """Return whether `prompt` has the placeholder `name` or an alias of it."""
     return any(_resolve_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """A name without a value becomes empty."""
+    """Fill the placeholders; a name without a value becomes empty."""
     return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
 
 
 def with_time(prompt: str, now: datetime) -> str:
-    """The end changes alone, to the minute, for a prefix cache."""
+    """Put the time at the end, where it leaves a provider's prefix cache intact."""
     return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 

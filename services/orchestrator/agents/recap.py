@@ -8,7 +8,6 @@ from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 
 def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
-    """Return None where recap is off."""
     recap = agent.memory.recap
     if not recap.enabled:
         return None
@@ -18,7 +17,7 @@ def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
 
 
 def count_excess_tokens(agent: Definition) -> int:
-    """Return 0 when the prompt is within its limit."""
+    """Return by how many tokens the prompt exceeds recap's limit."""
     recap = agent.memory.recap
     if not recap.enabled:
         return 0

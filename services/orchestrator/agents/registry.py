@@ -1,6 +1,6 @@
-"""The agents in force: a folder of files, reloaded when they change.
+"""The agents in force: a folder of files, reloaded on change.
 
-A bad file is refused, and its agent's last good version stays. A run keeps the definition it started with.
+A refused file leaves its agent's last good version in force; a run keeps the definition it started with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ log = structlog.get_logger()
 
 
 class Registry:
-    """The service owns it; `reload` is called at start and by the watcher."""
-
     def __init__(self, folder: Path, default_key: str = "") -> None:
         self._folder = folder
         self._default_key = default_key
@@ -31,7 +29,7 @@ class Registry:
         self._agents: dict[str, Definition] = {}
 
     def reload(self) -> None:
-        """Logs every file that is refused; never raises."""
+        """Read all files; log refused ones, and never raise."""
         files = {path.name: path for path in sorted(self._folder.glob("*.json"))}
         for name in self._by_file.keys() - files.keys():
             del self._by_file[name]
@@ -71,7 +69,7 @@ class Registry:
 
     @property
     def by_key(self) -> Mapping[str, Definition]:
-        """A later reload makes another mapping."""
+        """The agents by key; a reload replaces the mapping rather than changing it."""
         return self._agents
 
     def all(self) -> list[Definition]:

@@ -1,8 +1,8 @@
-'''System prompts over several lines: `"systemPrompt": """…"""` in agent files, turned into JSON strings.
+"""Turns triple-quoted system prompts of agent files into JSON strings.
 
-The text has no escapes; a line break right after the opening quotes and a blank last line do not belong to it. Line
-numbers stay those of the file: the line breaks that leave the text follow the string.
-'''
+A line break right after the opening quotes and a blank last line are dropped. Line breaks that leave the text follow
+the string, so that line numbers stay the file's.
+"""
 
 import re
 
@@ -13,7 +13,6 @@ _TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\
 
 
 def to_json(source: str) -> str:
-    """Make each triple-quoted system prompt a JSON string."""
     return _TOKEN.sub(_quote_match, source)
 
 

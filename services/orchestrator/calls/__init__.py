@@ -1,1 +1,1 @@
-"""Tool calls of an answer: one file for each kind of tool."""
+"""Execution of tool calls, one file for each kind of tool."""

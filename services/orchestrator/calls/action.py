@@ -1,4 +1,4 @@
-"""Actions: the front end does something (a theme, fireworks), and the model gets OK at once."""
+"""Actions: the front end carries them out, and the model gets OK at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks a person about a call: approval.ask, the wait, approval.answer. No answer in time is a reject."""
+"""Asks a person to approve a call; no answer in time is a reject."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ApprovalAnswer(msgspec.Struct, frozen=True):
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     note: str = ""
     by: str = ""
-    """The caller of Submit claims to be this person; may be empty."""
+    """Person named by the caller of Submit, unverified; may be empty."""
 
     @property
     def arguments(self) -> str:
-        """Changed arguments are JSON text; empty means the call's own."""
+        """Changed arguments as JSON text; empty means the call's own."""
         return bytes(self.edited).decode()
 
 
@@ -48,7 +48,7 @@ def parse_answer(payload: str) -> ApprovalAnswer:
 
 
 async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
-    """Ask about the call and wait for the decision; both are in the log."""
+    """Wait for a person's decision on the call; question and answer are logged."""
     run = scope.run
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.

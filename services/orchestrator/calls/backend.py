@@ -1,4 +1,4 @@
-"""Backend tools: the tools service executes them, and their output is forwarded as it comes."""
+"""Backend tools: the tools service executes them and streams their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls whose end nobody saw because the tools service went away: the effect decides whether they run again.
+"""Calls cut off by the loss of the tools service: their effect decides whether they run again.
 
 A `once` tool never runs twice without a person's decision.
 """
@@ -23,7 +23,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 BACK_WITHIN_S = 30.0
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
-"""The delay between attempts doubles each time."""
 
 UNKNOWN_CHECKS_MAX = 3
 """An unknown outcome is checked again, because a tool that was cut off may still be stopping."""
@@ -32,14 +31,14 @@ log = structlog.get_logger()
 
 
 class RetryWindow:
-    """All attempts of one call share this time."""
+    """The time that all attempts of one call share."""
 
     def __init__(self, timeout_s: float) -> None:
         self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)
         self._delay_s = DELAY_S
 
     async def pause(self) -> bool:
-        """Return False when no time is left for another attempt."""
+        """Wait before another attempt; return False when no time is left for one."""
         if asyncio.get_running_loop().time() + self._delay_s > self._until:
             return False
         await asyncio.sleep(self._delay_s)
@@ -48,7 +47,6 @@ class RetryWindow:
 
 
 def make_effect_key(run_id: str, call: Call) -> str:
-    """Make the key of a call's effect: the run, the call and the hash of its canonical arguments."""
     try:
         canonical = orjson.dumps(orjson.loads(call.effective), option=orjson.OPT_SORT_KEYS)
     except ValueError:
@@ -97,7 +95,7 @@ async def _check_effect(
 
 
 async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
-    """An attached reader may have the call run again, as another effect."""
+    """Report the unknown outcome; an attached reader may have the call run again as another effect."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""

@@ -1,6 +1,6 @@
-"""Executes the calls of one answer; each result is committed at once.
+"""Executes the calls of one answer.
 
-A failed tool is a value for the model; a call that does not run gets a result that says why.
+A failed tool is a value for the model; each call that does not run gets a result that says why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OVER_BUDGET = "the budget of tool calls is used up"
 
 
 async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: str = "") -> None:
-    """Run `calls` together. The first error that is no tool's own cancels the others and is raised bare."""
+    """Run `calls` together; the first error that is no tool's own cancels the others and is raised bare."""
     for call in calls:
         call.siblings = len(calls)
     with scope.run.spending.clock.aside():
@@ -63,7 +63,7 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
 
 
 def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
-    """Return whether the log refused one of `calls` for the budget: the run was about to end."""
+    """Return whether the log has a refusal for the budget, which was about to end the run."""
     refusal = outcomes.make_refusal(OVER_BUDGET).result
     results = filter(None, (scope.recording.result(call.call_id) for call in calls))
     return any(part.text == refusal for result in results for part in result.message.content)

@@ -1,4 +1,4 @@
-"""Frontend tools, ask_human among them: a view is shown, and the run waits for what a person submits."""
+"""Frontend tools, including ask_human: the run waits for what a person submits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class _Question(msgspec.Struct):
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """The submit's payload is the result."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     with scope.run.waiting():

@@ -1,4 +1,4 @@
-"""The gate of a call: allowed, refused, or decided by a person, who may change its arguments."""
+"""Decides whether a call runs, is refused, or needs a person's approval."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class GateResult:
     """None when the call runs."""
 
     note: str = ""
-    """This note for the model is appended to the result."""
+    """Note for the model, appended to the result."""
 
 
 async def check_gate(scope: Scope, call: Call) -> GateResult:
-    """Let the call through, with a person's arguments where they changed them, or give it a result."""
+    """Return a result for a call that does not run; a person may change its arguments."""
     if call.kind == "own":
         return GateResult()
     found = await verdict(scope.run.rules, call)

@@ -1,4 +1,4 @@
-"""Results that the orchestrator makes itself, for the model to act on."""
+"""Tool results that the orchestrator makes itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import orjson
 from headrace.v1 import tools_pb2
 
 RESULT_CHARS_MAX = 30_000
-"""A model gets so much of one result."""
 
 _NOT_EXECUTED = '{"ok":false,"executed":false,'
 
@@ -29,7 +28,7 @@ def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
 
 
 def is_refusal(text: str) -> bool:
-    """Return whether a result belongs to a call that ended before the budget was charged."""
+    """Return whether the result belongs to a call that was not charged to the budget."""
     if not text.startswith(_NOT_EXECUTED):
         return False
     try:
@@ -39,7 +38,6 @@ def is_refusal(text: str) -> bool:
 
 
 def truncate_result(text: str) -> str:
-    """Return `text`, or its beginning and a note with its full size."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     note = f"\n[… cut here: {len(text)} characters in all …]"

@@ -1,6 +1,6 @@
-"""Tools of the orchestrator itself, which work on the run and its session state.
+"""The orchestrator's own tools, which work on the run and its session state.
 
-A new one is a row of OWN, and a row of FUNCTIONS unless its kind is another than `own`.
+A new one is a row of OWN, and of FUNCTIONS if its kind is `own`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The plan tools: a planner adds tasks or restates what is left, an executor states its task's status.
+"""The plan tools.
 
-They change nothing but the scope's plan, so that a replay builds the same plan.
+They change only the scope's plan, so that a replay builds the same one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tool call_subagent: an agent does a task, and its result alone comes back.
-
-This file decides who may be called; modes/subagents.py runs the task.
-"""
+"""The tool call_subagent: which agents may be called; modes/subagents.py runs the task."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ NAME = "call_subagent"
 
 LOOPS_DEFAULT = 10
 LOOPS_MAX = 50
-"""This limits a sub-agent's turns with tools."""
 
 TASK_CHARS_MAX = 100_000
 
@@ -53,7 +49,7 @@ class _SubagentResult(msgspec.Struct):
 
 
 def is_offered(scope: Scope) -> bool:
-    """Return whether the scope's model may call sub-agents: some are listed or mentioned, and a level is left."""
+    """Return whether the scope has agents to call and a level left."""
     listed = NAME in (name.casefold() for name in scope.agent.working.tools)
     return scope.depth < scope.run.agent.depth_max and (listed or bool(_list_callable(scope)))
 
@@ -80,7 +76,7 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
 
 
 def recall_subagent(scope: Scope, call: Call, result: str) -> None:
-    """Count what a sub-agent with a logged result has spent, its own sub-agents included."""
+    """Charge the run with the usage of a logged sub-agent and of those it called."""
     run = scope.run
     for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
         for answer in run.recording.answers(agent_id):
@@ -93,7 +89,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
-    """The parent's context shows it when all calls of the answer have ended."""
+    """Keep the result for the parent's context, shown when all calls of the answer have ended."""
     # Behind it the log may have notes for the model, on lines of their own.
     said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if said.contextId and scope.agent.memory.recap.enabled:
@@ -102,7 +98,6 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
-    """Return the agents by case-folded key: listed ones, then mentioned ones."""
     there_are = {agent.key.casefold(): agent for agent in scope.run.services.agents.values()}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
     return {key: there_are[key] for key in wanted if key in there_are}

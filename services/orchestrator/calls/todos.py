@@ -1,4 +1,4 @@
-"""todo_write and todo_read: a context's list of todos, in its session state."""
+"""The tools todo_write and todo_read: a list in a context's session state."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Several orchestrators: takeover of runs, and calls forwarded to a run's owner."""
+"""Runs owned by other orchestrators: takeover and forwarding."""

@@ -1,7 +1,6 @@
-"""Forwards calls to the orchestrator that owns a run, and its answers back as they come.
+"""Forwards calls to the orchestrator that owns a run, at most once, and streams its answers back.
 
-A call is forwarded at most once. While the owner does not answer, memory is asked for it again. A broken stream simply
-ends; readers attach again.
+While the owner does not answer, memory is asked for it again. A broken stream ends; readers attach again.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from services.runtime.rpc.push_stream import MessageSink
 RELAYED = "x-headrace-relayed"
 
 ANSWER_TIMEOUT_S = 5.0
-"""Then the call is repeated, which every RPC here allows."""
+"""After this time the call is repeated, as every RPC here allows."""
 
 LOOK_AGAIN_S = 0.2
-"""An owner that stops hands over within a second."""
+"""An owner that stops hands its runs over within a second."""
 
 SPARE_S = 5.0
-"""Within this time beyond a lease, its end is noticed and the run taken over."""
+"""Time beyond a lease in which its end is noticed and the run taken over."""
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
-"""The run is None when nobody owns it any more."""
+"""Answers in this process; the run is None when nobody owns it."""
 
 log = structlog.get_logger()
 
@@ -53,7 +52,7 @@ class Forwarder:
         self._takeover = takeover
         self._lanes = lanes
         self._patience_s = lease_s + SPARE_S
-        """A dead owner's lease ends within this time."""
+        """Longest time until the lease of a dead owner ends."""
 
     async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
         return await self._answer_or_forward(
@@ -63,14 +62,14 @@ class Forwarder:
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
     ) -> Reply | int:
-        """Return the number of messages; a request without a run begins one."""
+        """Return the number of messages forwarded, or the local answer; a request without a run begins one."""
         run_id: str = getattr(request, "run_id", "")
         return await self._answer_or_forward(
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
     async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
-        """Return None when there is no other owner, or it does not answer."""
+        """Ask another owner of the run; return None when there is none or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
@@ -83,7 +82,6 @@ class Forwarder:
     async def _answer_or_forward(
         self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
     ) -> Reply | Passed:
-        """Return the first answer, from here or from an owner."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:

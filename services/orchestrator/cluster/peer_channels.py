@@ -1,4 +1,4 @@
-"""Channels to other orchestrators, closed when unused for a while."""
+"""Channels to other orchestrators, closed when unused for a minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.rpc.channels import open_channel
 
 LANES_MAX = 64
-"""Gone replicas leave their channels for a while."""
+"""Replicas that are gone leave their channels until they are tidied."""
 
 UNUSED_S = 60.0
 

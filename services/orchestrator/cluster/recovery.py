@@ -1,4 +1,4 @@
-"""Ends runs that cannot be gone on with, and waits for memory."""
+"""Ends runs that cannot be continued, and waits for memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 def end_of(
     run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, told: common_pb2.Failure | None = None
 ) -> memory_pb2.AppendRequest:
-    """End a run as interrupted, or as readers were `told`, with events after `base_seq`."""
+    """Make the append that ends a run, as interrupted unless readers got another `failure`."""
     reset = agent_pb2.AgentDelta(
         seq=base_seq + 1,
         timestamp=ids.now_ms(),

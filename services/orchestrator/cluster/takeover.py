@@ -1,7 +1,7 @@
-"""Takes over runs that nobody runs, found at the start and about every second after it.
+"""Takes over unowned runs, found at the start and about every second.
 
-The first that asks for an unowned run gets it with a new generation, and memory takes nothing from earlier owners. The
-runs of a chat go to one owner, in order.
+The first to ask gets the run with a new generation, and memory refuses earlier owners. A chat's runs go to one owner,
+in order.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as
 
 SEQ_PER_GENERATION = 1_000_000
-"""An owner with generation g numbers its events from g times this, plus 1 (docs/reference/events.md)."""
+"""Events of generation g are numbered from g times this, plus 1 (docs/reference/events.md)."""
 
 GENERATION_MAX = 1_000_000
-"""Above this, where memory's index was lost, seqs take the next free range, so that JSON readers can count them."""
+"""Above this, where memory lost its index, the next free range keeps seqs exact for JSON readers."""
 
 CRASHES_MAX = 3
-"""A run whose owners crash so often is what kills them."""
+"""A run that loses so many owners is what kills them."""
 
 LOOKS_PER_LEASE = 15
-"""With 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
+"""With leases of 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
 
 JITTER = (0.8, 1.2)
-"""Replicas that look together would ask for the same runs."""
+"""Replicas that look at the same time would ask for the same runs."""
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class Takeover:
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def at_start(self) -> None:
-        """It waits for memory as long as it takes."""
+        """Take over unowned runs, waiting for memory as long as it takes."""
         await patiently(self._take_unowned)
 
     async def watch(self) -> None:
@@ -104,12 +104,10 @@ class Takeover:
         return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
-        """Return the run, or the address of the owner of its chat's runs.
-
-        None means that it has ended or is not the caller's.
+        """Return the live run, the address of its owner, or None when it has ended or is not the caller's.
 
         Raises:
-            Overloaded: It is about to be another's.
+            Overloaded: Another process is taking the run.
         """
         if (run := self._runs.live.find(run_id)) is not None:
             return run
@@ -122,7 +120,7 @@ class Takeover:
         return self._runs.live.find(run_id)
 
     async def _take_run(self, run_id: str) -> Run | str | None:
-        """Take over what is left of the chat up to the run; return as `find`."""
+        """Take over the chat's runs up to this one; return as `find`."""
         # Read once more: while others took over, what is left has been taken, or has ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_owned_elsewhere(entry):
@@ -142,7 +140,7 @@ class Takeover:
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
-        """Return another owner's address; takes nothing over."""
+        """Return another owner's address, without taking anything over."""
         beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next(
             (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
@@ -171,7 +169,7 @@ class Takeover:
         return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
 
     async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
-        """Return None when the run had ended, or was ended."""
+        """Return None when the run has ended."""
         with acting_as(_owner_identity(entry)):
             if run := self._runs.live.find(entry.run_id):
                 return run
@@ -208,7 +206,7 @@ class Takeover:
         return run
 
     def _find_agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
-        """Return None when it is gone or works in another mode."""
+        """Return None when the agent is gone or has changed to another mode."""
         try:
             agent = self._registry.get(query.query.agent_key)
             if query.query.HasField("deep_think"):
@@ -219,7 +217,7 @@ class Takeover:
         return None if recording.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
-        """Return None when the run has ended. Raises Overloaded: another was faster."""
+        """Return None when the run has ended. Raises Overloaded when another process was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )

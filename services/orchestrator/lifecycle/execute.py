@@ -29,10 +29,9 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Opening:
     resets: memory_pb2.AppendRequest | None = None
-    """It is None for a run that begins here."""
 
     notices: Sequence[tuple[str, str]] = ()
-    """Each has a code and a text."""
+    """Pairs of code and text."""
 
 
 NOTHING = Opening()
@@ -40,7 +39,7 @@ NOTHING = Opening()
 
 @asynccontextmanager
 async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Prepare the first turn while the query is stored; the work is dropped unless executed inside the block."""
+    """Prepare the first turn inside the block; the work is dropped unless `execute` takes it."""
     work = asyncio.create_task(_work_ahead(run, peers, opening))
     run.control.begin_work(work)
     try:

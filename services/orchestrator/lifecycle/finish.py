@@ -1,4 +1,4 @@
-"""The end of a run: its last lines, then its terminal event, which comes exactly once, whatever fails."""
+"""The end of a run: its last lines, then exactly one terminal event, whatever fails."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Memory may be restarting; after these recovery ends the run."""
+"""Memory may be restarting; after these delays recovery ends the run."""
 
 HAND_OVER_S = 3.0
-"""It fits within the process's stop."""
+"""This fits within the time in which the process stops."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
-"""It asks a message that a run did not hear."""
+"""Asks a message that a run did not hear."""
 
 log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """Return the failure that readers got instead where the log takes no end."""
+    """Return the failure that readers got because the log took no end."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
@@ -72,7 +72,7 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
-    """Commit the last lines, after asking what was not heard; return why that failed."""
+    """Ask the unheard messages and commit the last lines; return why that failed."""
     failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)

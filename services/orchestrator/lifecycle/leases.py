@@ -1,4 +1,4 @@
-"""Leases: this process renews each live run's in memory."""
+"""Renews the leases of live runs in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """The time is so short that one renewal may fail."""
+        """Interval so short that one renewal may fail."""
         return self.lease_s / 3
 
 

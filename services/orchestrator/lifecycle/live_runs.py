@@ -1,4 +1,4 @@
-"""The live runs of this process, by id and by chat."""
+"""The live runs of this process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class LiveRuns:
         self._fair_use = fair_use
         self._by_id: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
-        """The first run of a chat is the one that runs."""
+        """A chat's runs in order, of which the first executes."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     def add(self, run: Run) -> None:
-        """The run's turn comes when its chat's earlier ones are removed."""
+        """Add the run; its turn comes when the chat's earlier ones are removed."""
         self._by_id[run.id] = run
         self._capacity.acquire(run.identity.tenant)
         self._idle.clear()
@@ -66,7 +66,7 @@ class LiveRuns:
         return list(self._by_id.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """Raises NotFound: the chat is not the caller's."""
+        """Raises NotFound when the chat is not the caller's."""
         runs, caller = self._by_chat.get(chat_id, ()), identity.require_identity()
         if any(run.state.is_stored and run.identity != caller for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)

@@ -1,4 +1,4 @@
-"""Stores a query: its run exists when its line is committed."""
+"""Stores a query; its run exists when the line is committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
-"""It gets the reason or error when there is no run to execute, None when the run is stored."""
+"""Gets the reason or error when there is no run to execute, None when the run is stored."""
 
 
 class QueryLog:

@@ -1,4 +1,4 @@
-"""Copies of a query: every field is copied, or named as one left out."""
+"""Copies of a query, in which every field is copied or named as left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
 
 
 def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
-    """Make the query that asks an unheard message; the same each time."""
+    """Make the query that asks an unheard message, the same one each time."""
     name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     fields = {field.name: value for field, value in query.ListFields() if field.name in STEER_FIELDS}
     return agent_pb2.QueryRequest(request_id=f"steer_{name}", role="user", message=text, **fields)

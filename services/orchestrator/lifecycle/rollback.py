@@ -9,7 +9,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def take_back(run: Run, peers: Peers) -> None:
-    """Call it when it is `run`'s turn."""
     checkpoint_id = run.chat.revert()
     if checkpoint_id is None:
         return

@@ -39,7 +39,7 @@ AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stop
 
 
 class Runs:
-    """The `group`, which lives as long as the service, owns the runs' tasks."""
+    """Its runs' tasks are owned by `group`, which lives as long as the service."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Runs:
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.unstored: dict[str, common_pb2.Failure] = {}
-        """Readers got these failures where logs took no end; a later owner ends the runs alike."""
+        """Failures that readers got where logs took no end; a later owner ends the runs alike."""
 
     @property
     def is_draining(self) -> bool:
@@ -133,7 +133,7 @@ class Runs:
                 del self.unstored[next(iter(self.unstored))]
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
-        """No limit refuses the message, because it was accepted."""
+        """Ask an accepted message, which no limit refuses."""
         query = steer_query(run.query, message.request_id, message.text)
         begun = await self._launch_run(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
         if isinstance(begun, OwnedElsewhere):
@@ -142,7 +142,7 @@ class Runs:
             begun.control.give_up()
 
     def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint) -> Run:
-        """Go on with a run that was taken over, after its chat's earlier ones."""
+        """Continue a run that was taken over, after its chat's earlier ones."""
         run = self._make_run(run_id, agent, query, past)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
@@ -183,11 +183,11 @@ class Runs:
         return await submit_rpc.submit(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
-        """Without a run that hears it, the message becomes the next query.
+        """Steer the run; a message that it cannot hear becomes the next query.
 
         Raises:
             NotFound: There is no such run.
-            QueueFull, Overloaded: It could not be taken.
+            QueueFull, Overloaded: The message was refused.
         """
         request_id = request.request_id or ids.new_uuid()
         if run is not None and (run.hears or run.steering.find(request_id)):
@@ -201,7 +201,7 @@ class Runs:
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
     async def drain(self, grace_s: float) -> None:
-        """Let the live runs end for `grace_s`, then leave them to their next owner."""
+        """Let live runs end for `grace_s`, then leave them to their next owner."""
         self._admission.drain()
         if not await self.live.wait_until_idle(grace_s):
             self._admission.hand_over()

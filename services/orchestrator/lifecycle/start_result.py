@@ -11,7 +11,7 @@ from services.orchestrator.run.run import Run
 
 @dataclass(frozen=True, slots=True)
 class RepeatedQuery:
-    """The chat has a run of this very query."""
+    """The chat already has a run of this query."""
 
     run_id: str
 
@@ -21,12 +21,12 @@ class OwnedElsewhere:
     """Another process owns the chat's runs; nothing was begun."""
 
     run_id: str
-    """It may be any of the chat's runs."""
+    """One of the chat's runs."""
 
 
 StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:
-    """Another replica takes the request at once."""
+    """Make the error on which the caller tries another replica at once."""
     return Overloaded("the service is being stopped; try again", retry_after_s=0)

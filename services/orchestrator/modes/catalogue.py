@@ -1,4 +1,4 @@
-"""The modes by name; each returns the finish reason."""
+"""Runners by mode; each returns the finish reason."""
 
 from __future__ import annotations
 

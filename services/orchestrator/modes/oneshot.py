@@ -36,10 +36,10 @@ def requires_tool(talk: Conversation) -> bool:
 
 
 async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
-    """Remind a model that calls none.
+    """Ask with reminders until the model calls a tool.
 
     Raises:
-        ToolRequired: The model still called none.
+        ToolRequired: The model called none.
     """
     for attempt in range(REPAIRS_MAX + 1):
         if attempt:
@@ -53,7 +53,7 @@ async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
 async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
     """Ask without tools; `reason` says why the loop ended, if the model did not end it.
 
-    When only model calls are spent, a run is granted this one, a sub-agent is not.
+    A run that has only its model calls spent is granted this one, a sub-agent is not.
     """
     beyond = talk.run.spending.is_out_of_calls and talk.scope.depth == 0
     answer = await talk.ask_model("none", beyond_budget=beyond)
@@ -63,7 +63,7 @@ async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
 
 
 async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") -> str:
-    """Return the finish reason, after verifying where the agent wants that.
+    """Return the finish reason, after a second pass where the agent wants one.
 
     Raises:
         NoAnswer: The answer has no text.

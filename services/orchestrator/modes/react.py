@@ -7,7 +7,7 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPEATS_WARNED = 3
-"""One repetition more than this ends the loop."""
+"""One more repetition ends the loop."""
 
 WARNING = "warning: this was the same call with the same arguments for the third time; use what it gave, or change it"
 

@@ -1,7 +1,4 @@
-"""Output REASONING_SUMMARY: readers get a summary of the reasoning after the answer.
-
-The reasoning itself is in the log alone. A summary that fails is left out.
-"""
+"""Output REASONING_SUMMARY: readers get a summary after the answer, the log alone has the reasoning."""
 
 from __future__ import annotations
 
@@ -23,10 +20,9 @@ if TYPE_CHECKING:
     from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
-"""About 15,000 tokens fit every model's window."""
+"""About 15,000 tokens, which fit every model's window."""
 
 CHARS_PER_TOKEN, OUTPUT_TOKENS = 4, 500
-"""They estimate the call's reservation."""
 
 STAGE = "reasoning_summary"
 

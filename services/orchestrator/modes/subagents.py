@@ -1,6 +1,6 @@
 """Runs sub-agents, each in its own scope.
 
-A failure is a value for the caller's model. A cancel or the budget ends the run and its sub-agents.
+A failure is a value for the caller's model; a cancel or the budget ends the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from services.orchestrator.turn.conversation import Conversation
 SUMMARY_CHARS_MAX = 500
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
-"""Calls that were open at the failure get this result."""
+"""Result of calls that were open at the failure."""
 
 SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
 
@@ -56,7 +56,7 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
     """Run `task` and return the call's result.
 
     Raises:
-        BudgetExceeded: A budget of the run is spent, other than that of model calls.
+        BudgetExceeded: A budget other than that of model calls is spent.
     """
     async with parent.subagent_places:
         scope = await _open_scope(parent, call, task)
@@ -147,7 +147,7 @@ def _make_default_agent(parent: Scope) -> Definition:
 
 
 def _limit_steps(agent: Definition, steps_max: int) -> Definition:
-    """In a plan the limit holds for each task."""
+    """Limit the agent's turns with tools; in a plan, those of each task."""
     sections: dict[str, object] = {}
     if agent.mode == "REACT" and agent.react is not None:
         steps = min(steps_max, agent.stage_settings("react").steps_max)

@@ -1,7 +1,6 @@
-"""Verify SECOND_PASS_FIX: a second turn checks the first answer, a draft.
+"""Verify SECOND_PASS_FIX: a second turn checks the first answer, a draft with stage `verify`, which no model is shown.
 
-The draft's steps have stage `verify`, which no model is shown. When the second turn fails before readers have anything
-of it, they get the draft as one delta, and VERIFY_SKIPPED.
+When that turn fails before readers have any of it, they get the draft as one delta, and VERIFY_SKIPPED.
 """
 
 from __future__ import annotations

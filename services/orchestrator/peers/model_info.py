@@ -1,4 +1,4 @@
-"""The gateway's description of a model, and a context's limits from it."""
+"""Model descriptions from the gateway, and a context's limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Only the name is set when the gateway does not answer."""
+    """Return the description, with the name alone when the gateway does not answer."""
     try:
         found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
@@ -38,7 +38,7 @@ async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[
 
 
 async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
-    """An empty summary model means the model itself."""
+    """Return the limits and the summary model, empty for the model itself."""
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     return make_limits(info, model.max_tokens or 0), info.summary_model
 

@@ -1,6 +1,6 @@
-"""Repeats calls whose connection broke: within the call's own time at a peer that may restart, else once.
+"""Repeats idempotent calls whose connection broke: until their deadline at a peer that may restart, else once.
 
-Every such RPC may be repeated. An answer of the service is never repeated, an error included.
+Answers of the service are never repeated, errors included.
 """
 
 from __future__ import annotations
@@ -51,12 +51,11 @@ def repeat_once(ask: Unary) -> Any:
 
 
 def was_broken_connection(error: HeadraceError) -> bool:
-    """The error is one that `rpc_errors` translated."""
     return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_broken_connection(error.__cause__)
 
 
 def is_broken_connection(error: grpc.aio.AioRpcError) -> bool:
-    """An error of the service itself has details."""
+    """Errors of the service itself have details, which broken connections lack."""
     if error.code() is not grpc.StatusCode.UNAVAILABLE:
         return False
     return not any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())

@@ -19,7 +19,7 @@ async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_p
 
 
 def make_chat_not_found(chat_id: str) -> NotFound:
-    """It is memory's error, for another caller's chat too."""
+    """Make memory's own error, used for another caller's chat too."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
@@ -29,7 +29,7 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
     Raises:
         NotFound: There is no such run.
         OutOfRange: `last_seq` is beyond the run's end.
-        LogDamaged: The run has no end and can get none.
+        LogDamaged: The run has no end.
     """
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     if not has_ended(chat):
@@ -41,12 +41,12 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """The oldest come first; `without_owner` leaves out owned ones."""
+    """List runs, oldest first; `without_owner` leaves out owned ones."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
 async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
-    """The oldest come first; none where the run is another caller's."""
+    """List the chat's runs, oldest first; none when the run is another caller's."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
 
 
@@ -72,7 +72,7 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """The oldest come first; a run without an end is `running`, wherever it is."""
+    """Fold events into runs, oldest first; one without an end is `running`."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id = 0, ""
     for event in events:

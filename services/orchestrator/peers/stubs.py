@@ -30,7 +30,7 @@ UNARY_TIMEOUT_S = 30.0
 """An append waits for a disk."""
 
 FRESH_S = 2.0
-"""Changed models, tools and skills are seen that much later."""
+"""Changes of models, tools and skills are seen with this delay."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -38,17 +38,17 @@ WAITED_FOR = (
     *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
-"""Memory may be restarting."""
+"""Calls that wait for memory, which may be restarting."""
 
 GATEWAY_BACK_S = 10.0
-"""A gateway restarts, or another is found, within this time."""
+"""Time in which a gateway restarts or another is found."""
 
 ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
 
 
 @contextmanager
 def translating_peer_errors() -> Generator[None]:
-    """A deadline becomes ProviderUnavailable, like a peer that is away."""
+    """Translate a deadline to ProviderUnavailable, like a peer that is away."""
     try:
         with rpc_errors():
             yield
@@ -60,15 +60,15 @@ def translating_peer_errors() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """All runs share them."""
+    """Stubs and caches that all runs share."""
 
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    """Requests and deltas are serialized."""
+    """Sends and receives serialized messages."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """No call waits for these; the gateway is the first."""
+    """No call waits for these by itself; the gateway is the first."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -89,11 +89,10 @@ class Peers:
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
-        """The next call fails if none is there after GATEWAY_BACK_S."""
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
     async def wait_for_peers(self) -> None:
-        """All services of a machine start at the same time."""
+        """Wait for gateway and tools, which may start together with this process."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 

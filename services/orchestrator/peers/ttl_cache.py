@@ -1,4 +1,4 @@
-"""A cache of answers that are valid for some seconds."""
+"""A cache of answers that stay valid for some seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ANSWERS_MAX = 1000
 
 
 class TtlCache(Generic[K, V]):
-    """Callers must not change its answers."""
+    """Callers must not change cached answers."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Empty answers are not cached: the missing may be on its way."""
+        """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
         if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
             return known[1]
         answer = await ask()

@@ -1,1 +1,1 @@
-"""A live run has scopes, answers, a plan, a budget, a log and events."""
+"""Live runs: their state, events, log and budget."""

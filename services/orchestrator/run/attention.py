@@ -1,4 +1,4 @@
-"""Reminders reach a scope's model at each turn, after everything that is stored."""
+"""Reminders that a scope's model gets at each turn, after everything stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Attention:
     files: list[str] = field(default_factory=list[str])
     uploads: list[Upload] = field(default_factory=list[Upload])
     draft: str = ""
-    """This answer is to be verified now."""
+    """The answer to be verified now."""
 
     def without_todos(self) -> Attention:
         return replace(self, todos=[])

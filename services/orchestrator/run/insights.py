@@ -1,4 +1,4 @@
-"""Insights are log lines about each tool result, where the agent has recap on."""
+"""Insights: log lines about tool results, where the agent has recap on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A run's lines go to memory as numbered steps.
+"""Sends a run's lines to memory, as numbered steps.
 
-An append without an answer is sent again, so that a cancel in mid-commit neither loses nor doubles a line (Append is
-idempotent by its request id).
+An unanswered append is sent again, which is idempotent by request id, so that a cancel in mid-commit neither loses nor
+doubles a line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
-"""Memory refuses while its disk or database is behind, or away for the moment."""
+"""Memory refuses while its disk or database is behind or away."""
 
 log = structlog.get_logger()
 
@@ -26,11 +26,11 @@ class RunLog:
     def __init__(
         self, chat_id: str, run_id: str, peers: Peers, *, generation: int = 0, step: int = 0, covered_seq: int = 0
     ) -> None:
-        """The owner before ended at `step` and `covered_seq`."""
+        """Continue after `step` and `covered_seq`, at which the previous owner ended."""
         self.generation = generation
-        """Memory refuses owners with an earlier one."""
+        """Memory refuses owners with an earlier generation."""
         self.is_lost = False
-        """Another owner has the run, or has ended it."""
+        """Whether another owner has the run, or has ended it."""
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers
@@ -38,10 +38,10 @@ class RunLog:
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
         self.updated_at = ids.now_ms()
-        """In Unix milliseconds, when memory last answered."""
+        """Unix milliseconds at which memory last answered."""
 
     def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
-        """Cover every event up to `seq` that no step before does."""
+        """Make a step that covers all events up to `seq` that no earlier one does."""
         self._step += 1
         step = memory_pb2.StepLine(stage=stage, seq=self._step, messages=messages)
         if seq > self._covered_seq:
@@ -50,7 +50,7 @@ class RunLog:
         return step
 
     async def append(self, lines: list[memory_pb2.LogLine]) -> None:
-        """The lines are on disk when this returns."""
+        """Return when the lines are on disk."""
         await self.commit(self.keep(lines))
 
     async def commit(self, request: memory_pb2.AppendRequest) -> None:
@@ -81,10 +81,10 @@ class RunLog:
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Repeating it is harmless.
+        """Send a request, which may be repeated.
 
         Raises:
-            StaleLease: The run is another's.
+            StaleLease: Another owner has the run.
         """
         try:
             with translating_peer_errors():

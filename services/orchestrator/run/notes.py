@@ -1,4 +1,4 @@
-"""The turns of a scope leave notes for later turns."""
+"""Notes that a scope's turns leave for later ones."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ class SubagentReturn:
 class ScopeNotes:
     def __init__(self, artifact_ids: Iterable[str], thoughts: list[str] | None = None) -> None:
         self.last_text = ""
-        """Answers without text leave it."""
         self.thoughts: list[str] = [] if thoughts is None else thoughts
-        """Readers get a summary; the tasks of a plan add theirs."""
+        """Hidden reasoning, summed up for readers; the tasks of a plan add theirs."""
         self.artifact_ids = dict.fromkeys(artifact_ids)
         self._results_without_insight: list[memory_pb2.LogMessage] = []
         self._returns: dict[str, SubagentReturn] = {}
 
     def keep_results(self, results: Iterable[memory_pb2.LogMessage]) -> None:
-        """A model is to write an insight about these before the next turn."""
+        """Keep results about which a model is to write insights before the next turn."""
         self._results_without_insight += results
 
     def take_results(self) -> list[memory_pb2.LogMessage]:
@@ -33,7 +32,7 @@ class ScopeNotes:
         return results
 
     def keep_return(self, tool_id: str, subagent: SubagentReturn) -> None:
-        """The return waits until all calls of the answer have ended."""
+        """Keep a return until all calls of the answer have ended."""
         self._returns[tool_id] = subagent
 
     def take_returns(self) -> dict[str, SubagentReturn]:

@@ -1,4 +1,4 @@
-"""The values of a run's prompts are found at its start and stay the same."""
+"""The values of a run's prompts, found at its start and kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
 
 WITHOUT_TOOLS = frozenset({"plan", "summary"})
-"""The model gets no guidance on tools here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class PromptContext:
     values: Mapping[str, str]
 
     guidance: tuple[str, ...] = ()
-    """Only a model with tools gets it."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 

@@ -1,4 +1,4 @@
-"""A run has a query, the parts that account for it, and open scopes."""
+"""A run: its query, its accounting parts, and its open scopes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ class RunServices:
 
     rules: RulesFile = field(default_factory=RulesFile)
     delegate: Delegate | None = None
-    """None when no sub-agent can be called."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
     """Called with a tenant and True when its run waits for people alone."""
 
 
 class ScopeTree:
-    """Each scope stands behind its opener; the first is the run's own."""
+    """The open scopes, each behind its opener; the first is the run's own."""
 
     def __init__(self, main: Scope) -> None:
         self.main = main
@@ -69,7 +68,6 @@ class ScopeTree:
         return [step for other in family for step in (*other.close(open_result), *other.end(line))]
 
     def close_all(self, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close all scopes, innermost first."""
         return [step for scope in reversed(self._open) for step in (*scope.close(open_result), *scope.end(line))]
 
     def are_waiting_for(self, tool_id: str) -> bool:
@@ -77,7 +75,7 @@ class ScopeTree:
 
 
 class Run:
-    """The tasks of its scopes alone publish and commit."""
+    """Only the tasks of its scopes publish and commit."""
 
     __slots__ = (
         "block_names",
@@ -107,7 +105,7 @@ class Run:
     ) -> None:
         self.id = run_id
         self.identity = identity.require_identity()
-        """Nobody else finds the run."""
+        """Caller who began the run; nobody else finds it."""
         self.query = query
         self.services = services
         self.past = past
@@ -153,16 +151,16 @@ class Run:
 
     @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
-        """None once the log has its query."""
+        """The query until the log has it, then None."""
         return None if self.state.is_stored else self.query
 
     @property
     def hears(self) -> bool:
-        """Whether a message would come before a turn of its model, or be passed on."""
+        """Whether a message still reaches the model, or is passed on at the end."""
         return self.state.name != "queued" and not self.steering.is_over
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
-        """Publish a new owner's first events, which readers see at `release_resets`."""
+        """Publish a new owner's first events, held until `release_resets`."""
         known = [event.seq for event in self.past.history if event.HasField("run_start")]
         lines: list[memory_pb2.LogLine] = []
         for reset in find_resets(self.id, self.recording, self.past.reason, max(known, default=0)):
@@ -180,7 +178,7 @@ class Run:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """This time is not charged."""
+        """Count the block as a wait for a person, which is not charged."""
         with self.spending.clock.waiting():
             self.state.wait()
             try:
@@ -190,13 +188,13 @@ class Run:
                     self.state.resume()
 
     def is_waited_for(self, tool_id: str) -> bool:
-        """Whether a person may submit for this id, or could have."""
+        """Return whether a person may submit for this id, or could have."""
         return tool_id in self.waits or self.recording.awaits(tool_id) or self.scopes.are_waiting_for(tool_id)
 
     def close(self, line: memory_pb2.RunLine, open_result: str) -> None:
-        """Give each call without a result `open_result`, and make the run's last lines.
+        """Give each call without a result `open_result`, and keep the run's last lines.
 
-        The terminal event is the caller's, after `flush`.
+        The caller publishes the terminal event, after `flush`.
         """
         self.waits.close()
         lines = self.scopes.close_all(line, open_result)
@@ -204,7 +202,6 @@ class Run:
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
 
     async def flush(self) -> None:
-        """Readers have everything after that."""
         await self.log.flush()
         self.feed.release_all()
 

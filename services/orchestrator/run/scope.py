@@ -1,4 +1,4 @@
-"""A scope is one line of thought: the run itself, a task of its plan, or a sub-agent.
+"""One line of thought: the run itself, a task of its plan, or a sub-agent.
 
 Its events carry its ids, so that readers can fold scopes apart.
 """
@@ -32,30 +32,29 @@ if TYPE_CHECKING:
 Delta = agent_pb2.AgentDelta
 
 DRAFT_STAGE = "verify"
-"""The stage of answers that are checked before readers get one; no model is shown its steps."""
+"""Stage of draft answers, whose steps no model is shown."""
 
 SUBAGENTS_MAX = 50
-"""Further sub-agents wait; maxToolCalls limits how many the tree has."""
+"""Further sub-agents wait; maxToolCalls limits their number in the whole tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeIds:
-    """Without any id it is the run's own."""
+    """All are empty for the run itself."""
 
     context_id: str | None = None
-    """None is the run's own context."""
 
     subagent_id: str | None = None
     task_id: str | None = None
     lineage: tuple[str, ...] = ()
-    """Ids of the sub-agents that lead to the scope, its own last; empty for the run itself."""
+    """Ids of the sub-agents that lead to the scope, its own last."""
 
 
 MAIN = ScopeIds()
 
 
 class Scope:
-    """Its run owns it; one task at a time uses it."""
+    """Owned by its run, used by one task at a time."""
 
     def __init__(
         self,
@@ -103,16 +102,16 @@ class Scope:
 
     @property
     def depth(self) -> int:
-        """0 for the run itself, 1 for a sub-agent it called."""
+        """0 for the run itself, 1 for a sub-agent that it called."""
         return len(self.ids.lineage)
 
     def open_subagent(self, agent: Definition, subagent_id: str) -> Scope:
-        """It is open until its run closes its family."""
+        """Open a scope, which stays open until `close_family`."""
         scope_ids = ScopeIds(subagent_id, subagent_id, None, (*self.ids.lineage, subagent_id))
         return self.run.scopes.add(Scope(self.run, agent, agent.primary, scope_ids))
 
     def open_task(self, task_id: str) -> Scope:
-        """It begins with what this one knows, and is open until removed."""
+        """Open a scope that begins with what this one knows."""
         context_id = f"task-{task_id}"
         if self.ids.context_id:
             context_id = f"{self.ids.context_id}.{context_id}"
@@ -136,7 +135,7 @@ class Scope:
         self.stage.enter(settings, values, self.recording)
 
     def log_steps_as(self, stage: str) -> None:
-        """The settings in force stay."""
+        """Name the stage of later steps; the settings in force stay."""
         self.stage.name = stage
 
     def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
@@ -146,11 +145,11 @@ class Scope:
         self.planned = planned
 
     def end_with_run(self, make_end: Callable[[memory_pb2.RunLine], Message] | None) -> None:
-        """Make this event from the run's last line when the run ends first; None when the scope has ended."""
+        """End the scope with this event if the run ends first; None once the scope has ended."""
         self._make_end = make_end
 
     async def record(self, payload: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> Delta:
-        """Publish an event that is on disk before any reader has it, with the lines `behind` which it stands."""
+        """Commit an event after the lines in `behind`, then let readers have it."""
         if recorded := self.recording.event(payload):
             return recorded
         await self.run.state.wait_for_start()
@@ -164,12 +163,12 @@ class Scope:
         await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))
 
     def begin_answer(self, hidden: Collection[str] = ()) -> Answer:
-        """Readers get nothing of what is `hidden`: content, reasoning."""
+        """Begin an answer; readers get nothing of the `hidden` kinds, content or reasoning."""
         self._answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools, hidden)
         return self._answer
 
     def forget_answer(self) -> bool:
-        """Return False when readers have something of it, so that it stays."""
+        """Return False, and keep the answer, if readers have something of it."""
         if self._answer is not None and not self._answer.is_empty:
             return False
         self._answer = None
@@ -180,14 +179,14 @@ class Scope:
         return self._answer is not None and self._answer.has_begun
 
     async def retract_answer(self, reason: str) -> None:
-        """Readers drop the open answer: it is asked for again."""
+        """Have readers drop the open answer, which is asked for again."""
         answer, self._answer = self._answer, None
         if answer is None or answer.is_empty:
             return
         await self.record(agent_pb2.AttemptReset(run_id=self.run.id, from_seq=answer.from_seq, reason=reason))
 
     def recalled_answer(self) -> Answer | None:
-        """None when the model is to be asked."""
+        """Return the next recorded answer; None when the model must be asked."""
         pieces = self.recording.answer()
         if not pieces:
             return None
@@ -197,7 +196,7 @@ class Scope:
         return answer
 
     async def end_answer(self) -> None:
-        """Commit the open answer before any of its tools runs."""
+        """Commit the open answer, before any of its tools runs."""
         if messages := self._take_answer():
             await self.commit(messages)
 
@@ -217,7 +216,7 @@ class Scope:
             await self.add_user_message(steer.text)
 
     async def add_user_message(self, text: str) -> None:
-        """Commit a message that no person wrote: a repair prompt, a task."""
+        """Commit a user message unless the recording has it."""
         if self.recording.user_message() is not None:
             return
         message = memory_pb2.LogMessage(ts=ids.now_ms(), message=llm_pb2.Message(role="user"))
@@ -240,12 +239,11 @@ class Scope:
             self.run.waits.end(call.tool_id)
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
-        """The step is on disk when this returns."""
+        """Return when the step is on disk."""
         await self.run.state.wait_for_start()
         await self.run.log.append([self._step_line(messages), *self._insight_lines(messages)])
 
     def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
-        """There are none where recap is off, or a model writes them."""
         recap = self.agent.memory.recap
         results = [message for message in messages if message.message.role == "tool" and message.ok]
         if not recap.enabled:
@@ -262,13 +260,13 @@ class Scope:
             self.notes.keep_results([message])
 
     def close(self, open_result: str) -> list[memory_pb2.LogLine]:
-        """Give each call without a result `open_result`, and return the lines for the log."""
+        """Give each call without a result `open_result`; return the lines for the log."""
         messages = self._take_answer()
         messages += [self.result(call, open_result, ok=False) for call in [*self.open_calls.values()]]
         return [self._step_line(messages)] if messages else []
 
     def end(self, line: memory_pb2.RunLine) -> list[memory_pb2.LogLine]:
-        """Publish the end that `end_with_run` makes from the run's last line."""
+        """Publish the event that `end_with_run` set; return its line."""
         if self._make_end is None:
             return []
         event = self.publish(self._make_end(line))

@@ -1,4 +1,4 @@
-"""A context's session state in memory is changed field by field with compare-and-set."""
+"""A context's session state in memory, changed field by field with compare-and-set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Fields hold JSON text."""
+    """Fields as JSON text, and their version."""
 
     version: int
     values: dict[str, bytes]

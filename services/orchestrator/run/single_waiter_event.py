@@ -1,4 +1,4 @@
-"""An event for one waiter spares the queue of an asyncio.Event, which weighs 700 bytes (Python 3.11)."""
+"""An event for one waiter, without the queue of an asyncio.Event, which weighs 700 bytes (Python 3.11)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 
 
 class SingleWaiterEvent:
-    """One task at a time waits for it."""
-
     __slots__ = ("_is_set", "_waiting")
 
     def __init__(self) -> None:

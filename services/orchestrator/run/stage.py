@@ -1,4 +1,4 @@
-"""A scope is in a stage, which has settings and a system message made from them."""
+"""The stage that a scope is in, and its system message."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ class ActiveStage:
     def __init__(self, settings: StageSettings, logged_system: str) -> None:
         self.settings = settings
         self.name = settings.stage
-        """Steps are logged under it."""
         self.system = ""
         self.prompt_context: PromptContext | None = None
-        """None while nothing is asked of a model."""
+        """None until the scope's first stage."""
         self._logged_system = logged_system
 
     def enter(self, settings: StageSettings, values: Mapping[str, str], recording: ScopeRecording) -> None:
-        """A recorded system message is the same again."""
+        """Enter a stage; a recorded system message is used again."""
         assert self.prompt_context is not None, "a scope has its prompt context before its first stage"
         self.settings, self.name = settings, settings.stage
         recorded = "" if recording.is_used_up else recording.systems.get(self.name, "")
         self.system = recorded or self.prompt_context.system(settings, values)
 
     def take_unlogged_system(self) -> str | None:
-        """None when the log has it already."""
+        """Return None when the log has the system message already."""
         if self.system == self._logged_system:
             return None
         self._logged_system = self.system

@@ -1,4 +1,4 @@
-"""A sub-agent is called for a task."""
+"""A task for a sub-agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.orchestrator.agents.definition import Definition
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
     agent: Definition | None
-    """None for one like the caller."""
+    """None for an agent like the caller."""
 
     task: str
     loops_max: int

@@ -1,1 +1,1 @@
-"""The start of a run, before its first turn."""
+"""Preparation of a run before its first turn."""

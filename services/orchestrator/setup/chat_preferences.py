@@ -1,7 +1,6 @@
-"""Preferences for the whole chat in a query's `params`.
+"""Preferences for the whole chat, in a query's `params`: `{"persistentTools": ["grep"], "modelPref": "code"}`.
 
-`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text removes a preference. Other `params` are the
-caller's own.
+An empty list or text removes one. Other `params` are the caller's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Functions that a query's caller carries out: frontend tools of that run, answered by Submit.
-
-Their events have `toolApi` client.
-"""
+"""Functions that a query's caller carries out: frontend tools of that run, answered by Submit."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
 
 def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
-    """The model sees the `others` already.
+    """Make tools whose names differ from all `others`.
 
     Raises:
         InvalidRequest: A name is taken, or parameters are no JSON Schema.

@@ -1,4 +1,4 @@
-"""The goal of a chat: its first user message, or a later new goal in the model's judgement."""
+"""The goal of a chat: its first user message, or a later one that a model judges to be new."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ states a goal of its own, SAME when it goes on with what was wanted before."""
 
 
 async def record_goal(run: Run, peers: Peers) -> None:
-    """A model judges where it may write insights."""
+    """Log the goal; a model judges where the agent lets it write insights."""
     recap = run.agent.memory.recap
     if not recap.enabled or compact_command.is_compact_command(run.query.message) or run.recording.has_goal:
         return

@@ -1,6 +1,6 @@
 """Mentions in a message: `@name` for a tool, a skill or an agent, `#file.name` for an upload.
 
-CJK text may stand directly before a name; e-mail addresses have none.
+CJK text may stand directly before a name; e-mail addresses are no mentions.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MENTIONS_MAX = 32
-"""More are a pasted text and no request."""
+"""Messages with more are pasted text."""
 
 _NAME = re.compile(r"(?<![A-Za-z0-9._%+@-])@((?>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?))(?![@A-Za-z0-9_])")
 _END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
@@ -16,13 +16,12 @@ _FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{
 
 
 def find_names(message: str) -> list[str]:
-    """Each name comes once without regard to case."""
+    """Return each name once, without regard to case."""
     found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
     return [*found.values()][:MENTIONS_MAX]
 
 
 def find_files(message: str, paths: list[str]) -> list[str]:
-    """Return mentioned `paths` in the message's order."""
     by_name = {path.rpartition("/")[2]: path for path in paths} | {
         path.removeprefix("uploads/"): path for path in paths
     }

@@ -1,4 +1,4 @@
-"""Chooses among an agent's models: the one preferred, or one that sees images."""
+"""Chooses among an agent's models: the preferred one, or one that sees images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:
-    """A model without known capabilities does."""
+    """A model without known capabilities is taken to see images."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     for provider_key, model in sorted(models):
         capabilities = (await get_model_info(peers, provider_key, model)).capabilities

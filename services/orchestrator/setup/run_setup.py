@@ -1,4 +1,4 @@
-"""Finds out what a run needs before its first turn."""
+"""Prepares what a run needs before its first turn."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catal
 class RunSetup:
     tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
     skills: str = ""
-    """It is empty without skills."""
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    """Reminders for the model are kept on the main scope."""
+    """Return tools and skills; reminders for the model go to the main scope."""
     state, there_are, offered = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
@@ -40,7 +39,7 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
 
 
 async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
-    """The first turn waits, so everything loads at the same time."""
+    """Load everything at the same time, because the first turn waits."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), []
     try:

@@ -1,7 +1,4 @@
-"""Skills of a run, linked into the workspace: listed by the agent, named, or claiming an upload.
-
-A model reads a linked skill's file before it uses it.
-"""
+"""Skills linked into a run's workspace: listed by the agent, mentioned, or claiming an upload."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
-    """The list is empty where tools has no skills."""
+    """Return no skills where the tools service has none."""
     try:
         there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
@@ -51,7 +48,7 @@ def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
 
 
 def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
-    """Skills claim uploads by kind or the end of the name."""
+    """Return skills that claim an upload by its kind or the end of its name."""
     types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
     return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
 
@@ -81,7 +78,7 @@ def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
 
 
 def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
-    """The section is empty without skills; `linked` has paths by skill id."""
+    """Describe the skills for the system message; `linked` has paths by skill id."""
     lines: list[str] = []
     for skill in skills:
         if not skill.HasField("unavailable"):

@@ -1,4 +1,4 @@
-"""Fills the prompts of a run with values found once, at its start."""
+"""Fills a run's prompts with values found once, at its start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> Prompt
 
 
 def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
-    """A sub-agent's prompts know nothing but its task."""
+    """Make the values of a sub-agent, which knows only its task."""
     now = datetime.now(UTC)
     hints = _list_hints(tools)
     return PromptContext(

@@ -1,7 +1,4 @@
-"""Selects the tools that a run's model sees: listed by the agent, always offered, or named.
-
-`@core` and `@enabled` in an agent's list stand for the tools of those tiers.
-"""
+"""Selects the tools that a run's model sees: listed by the agent by name or tier, always offered, or mentioned."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ log = structlog.get_logger()
 
 
 class ToolCatalogue:
-    """All usable tools, the orchestrator's own included, by name without regard to case.
-
-    Stages alone have the plan tools, whose names are reserved.
-    """
+    """All usable tools by name, without regard to case, except the plan tools, which only stages have."""
 
     def __init__(self, tools: Iterable[tools_pb2.Tool] = ()) -> None:
         ordinary = (tool for tool in tools if tool.name.casefold() not in PLAN_NAMES)
@@ -37,7 +31,7 @@ class ToolCatalogue:
 
     @property
     def has_any(self) -> bool:
-        """The orchestrator's own tools do not count."""
+        """Whether there are tools besides the orchestrator's own."""
         return len(self._tools) > len(OWN)
 
     def find_tool(self, name: str) -> tools_pb2.Tool | None:
@@ -51,7 +45,7 @@ class ToolCatalogue:
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """An agent that lists no tools can go on without the tools service."""
+    """List the tools; an agent that lists none can go on without the tools service."""
     try:
         return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
     except ProviderUnavailable:
@@ -68,7 +62,7 @@ async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
-    """The `named` come from message or chat; missing ones are reported to the user."""
+    """Select tools; those `named` in message or chat that are missing are reported to the user."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
@@ -90,7 +84,7 @@ async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[s
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:
-    """The text is empty when the tool can be used."""
+    """Return why the tool cannot be used; empty when it can."""
     if tool.HasField("unavailable"):
         return tool.unavailable
     return "" if tool.kind in KINDS else f"its kind {tool.kind!r} is not known"

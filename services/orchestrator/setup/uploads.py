@@ -1,7 +1,4 @@
-"""Files that a query refers to: kept for the chat, and shown when small.
-
-A user message has them, so that every later turn sees the same.
-"""
+"""Files that a query refers to: kept for the chat, and shown in a user message when small."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
 
 
 def parse_path(reference: common_pb2.Reference) -> str:
-    """The path is empty unless UploadFile gave the reference."""
+    """Return the path; empty unless UploadFile made the reference."""
     try:
         meta: Any = json.loads(reference.meta or "null")
     except (ValueError, RecursionError):
@@ -55,12 +52,11 @@ def parse_path(reference: common_pb2.Reference) -> str:
 
 
 def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
-    """The later form of a path wins."""
+    """Merge by path; the later form wins."""
     return [*({upload.path: upload for upload in (*before, *now)}).values()][-UPLOADS_MAX:]
 
 
 async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
-    """Small texts and images are shown."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:
@@ -91,7 +87,7 @@ async def _make_parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> 
 
 
 async def _read_content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
-    """Return None when the file cannot be read or has grown; the model then sees the path alone."""
+    """Return None when the file cannot be read or has grown; the model then sees its path only."""
     request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
     data = bytearray()
     try:

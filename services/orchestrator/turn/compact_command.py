@@ -1,4 +1,4 @@
-"""A run that only compacts its chat: its message is /compact and perhaps a hint."""
+"""A run that only compacts its chat: its message is /compact, perhaps with a hint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
 
 
 def is_compact_command(message: str) -> bool:
-    """Memory decides alike, and shows such a message to no model."""
+    """Return whether the message is this command, which memory shows to no model."""
     return message.split(maxsplit=1)[:1] == [COMMAND]
 
 
 async def run_compaction(talk: Conversation) -> str:
-    """Compact, whatever the result; return the finish reason."""
+    """Compact, and return the finish reason whatever the result."""
     if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
         return "stop"  # an earlier owner has done it
     _, _, hint = talk.run.query.message.strip().partition(COMMAND)

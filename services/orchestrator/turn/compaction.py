@@ -1,4 +1,4 @@
-"""Compaction of a scope's context: memory does it, and its progress becomes events.
+"""Compacts a scope's context in memory, and publishes the progress.
 
 A failed compaction ends nothing, and is not repeated until the context has grown.
 """
@@ -22,30 +22,28 @@ from services.orchestrator.turn import mentioned_files
 from services.runtime.rpc.call_ids import forward_metadata
 
 COMPACT_TIMEOUT_S = 60.0
-"""This is twice what memory waits for a summary, as it also counts and commits."""
+"""Twice the time that memory waits for a summary, as it also counts and commits."""
 
 GROWTH_RATIO = 1.1
 """A failed compaction is tried again at most three times between 0.8 of the limit, where it is due, and the limit."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
-"""Memory refuses for these without asking a model."""
+"""Reasons for which memory refuses without asking a model."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """Everything but the messages stays the same in a stage."""
+    """The parts of a request that stay the same in a stage."""
 
     tools: Sequence[llm_pb2.ToolSchema]
     limits: memory_pb2.ModelLimits
     summary_model: str
-    """It is empty for the scope's own."""
+    """Empty for the scope's own model."""
 
 
 class Compaction:
-    """It is used by one scope's task alone."""
-
     def __init__(self, scope: Scope, peers: Peers) -> None:
         self._scope = scope
         self._run = scope.run
@@ -53,13 +51,13 @@ class Compaction:
         self._failed_at_tokens = 0
 
     def is_worth_trying(self, tokens: int) -> bool:
-        """After a failure the context has to grow first."""
+        """Return whether the context has grown enough since the last failure."""
         return tokens >= GROWTH_RATIO * self._failed_at_tokens
 
     async def compact_before_turn(
         self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
     ) -> bool:
-        """Keep `calls_kept` model calls; return whether the context changed.
+        """Compact if more than `calls_kept` model calls are left; return whether the context changed.
 
         `turn` is None at the run's entry.
         """
@@ -131,7 +129,7 @@ class Compaction:
         return kind
 
     async def _stream_deltas(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
-        """A broken stream is a failed compaction."""
+        """Stream memory's deltas; a broken stream counts as a failed compaction."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
         rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False

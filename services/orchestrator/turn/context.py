@@ -1,4 +1,4 @@
-"""The messages of a scope's requests: memory's view within the model's window.
+"""Loads the messages of a scope's requests.
 
 A turn compacts at most once when due, and once when the provider refused it as too long.
 """
@@ -19,8 +19,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 class Context:
-    """It is used by one scope's task alone."""
-
     def __init__(self, scope: Scope, peers: Peers, tools: Sequence[llm_pb2.ToolSchema]) -> None:
         self._scope = scope
         self._peers = peers
@@ -30,12 +28,11 @@ class Context:
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
         self.tokens = 0
-        """It is 0 where memory could not count the last request's."""
+        """Tokens of the last request; 0 where memory could not count them."""
         self._turn = 0
-        """The first turn is 1."""
 
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
-        """The context is compacted when due."""
+        """Load the next turn's messages, compacted when due."""
         self._turn += 1
         await insight_writer.write_insights(self._scope, self._peers)
         loaded = await self._load()
@@ -45,11 +42,10 @@ class Context:
         return loaded.messages
 
     def skip_turn(self) -> None:
-        """An earlier owner of the run had this turn."""
         self._turn += 1
 
     async def load_shortened(self) -> Sequence[llm_pb2.Message] | None:
-        """Return None when the context cannot be shortened."""
+        """Compact and load again; return None when the context cannot be shortened."""
         loaded = await self._compact_and_load(await self._load(), calls_kept=0)
         return None if loaded is None else loaded.messages
 

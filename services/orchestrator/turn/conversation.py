@@ -24,7 +24,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.push_stream import push_messages
 
 OUTPUT_TOKENS = 4096
-"""They are reserved when the agent sets no max_tokens; few answers are longer."""
+"""Reserved when the agent sets no max_tokens; few answers are longer."""
 
 log = structlog.get_logger()
 
@@ -32,15 +32,13 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class _Turn:
     request: bytes
-    """It is serialized, and replaced when refused as too long."""
+    """Serialized; replaced when refused as too long."""
 
     hidden: Collection[str]
-    """Readers do not get these kinds of deltas."""
+    """Kinds of deltas that readers do not get."""
 
 
 class Conversation:
-    """It is used by the scope's task alone."""
-
     def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
         self.scope = scope
         self.run = scope.run
@@ -59,10 +57,10 @@ class Conversation:
         beyond_budget: bool = False,
         reasoning: bool | None = None,
     ) -> Answer:
-        """Stream one turn: each delta becomes an event at once; the pieces are committed at its end.
+        """Stream one turn and commit it.
 
-        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own. Tools stay in a
-        request that may not call them, for the provider's prefix cache.
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own. Tools stay in
+        requests that may not call them, for the provider's prefix cache.
         """
         run = self.run
         run.control.check()
@@ -82,7 +80,7 @@ class Conversation:
         return self.scope.note_answer(answer)
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
-        """Begin once more when the gateway goes away in mid-answer."""
+        """Stream the answer, beginning once more if the gateway goes away."""
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
@@ -118,20 +116,17 @@ class Conversation:
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
-        """Hide reasoning summed up later and an answer verified first.
-
-        A turn that has to call a tool gives no answer.
-        """
+        """Return the deltas to hide: reasoning summed up later, an answer verified first."""
         settings = self.scope.settings
         is_draft = settings.verify != "NONE" and tool_choice in ("none", "auto") and not self.scope.attention.draft
         hidden = ["content"] if is_draft else []
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
-        """Commit each result as it comes; every call gets one, with `warning` appended.
+        """Give every call a result, committed as it comes, with `warning` appended.
 
         Raises:
-            BudgetExceeded: Calls beyond the budget got executed:false results.
+            BudgetExceeded: Calls beyond the budget were refused.
         """
         runnable: list[Call] = []
         open_calls = [call for call in answer.calls if not await executor.recall_result(self.scope, self.peers, call)]
@@ -165,7 +160,7 @@ class Conversation:
     def _make_request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
     ) -> bytes:
-        """A message object would weigh more while the model answers."""
+        """Serialize the request, as a message object would weigh more while the model answers."""
         model = self.scope.settings.model
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -189,7 +184,7 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
-        """A turn refused as too long is compacted and tried once more, as the same call of the budget."""
+        """Compact and try once more when the turn is refused as too long, as the same call of the budget."""
         try:
             await self._stream(turn.request, answer)
         except ContextLengthExceeded:

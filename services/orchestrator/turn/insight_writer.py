@@ -1,4 +1,4 @@
-"""A model writes the insights of a turn's results before the next turn; a preview stands for one it leaves out."""
+"""Has a model write insights about a turn's results; a preview stands for one it leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspace files that a context mentions, for the summary that replaces it."""
+"""Workspace files that a context mentions, for its summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 async def collect_files(
     peers: Peers, chat_id: str, messages: Sequence[llm_pb2.Message]
 ) -> list[memory_pb2.ContextFile]:
-    """The most important come first; unreadable files are left out."""
+    """Return the most important files first, unreadable ones left out."""
     paths = await _list_paths(peers, chat_id)
     found: list[memory_pb2.ContextFile] = []
     for path in await asyncio.to_thread(_rank_paths, messages, paths) if paths else ():

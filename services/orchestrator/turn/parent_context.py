@@ -17,7 +17,7 @@ RESULT_CHARS_MAX = 500
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
-    """It is in the sub-agent's session state."""
+    """Kept in the sub-agent's session state."""
 
     parent_id: str
     checkpoint: int
@@ -40,7 +40,7 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
 
 
 async def restore(scope: Scope, answer: Answer) -> None:
-    """The results of all calls of `answer` are stored before."""
+    """Show the returns; the results of all calls of `answer` are stored before."""
     returns = scope.notes.take_returns()
     if not returns:
         return

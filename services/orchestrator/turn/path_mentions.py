@@ -18,16 +18,16 @@ _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」�
 """`a.py` within `src/a.py` is no mention of `a.py`."""
 
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
-"""It ends a name in scripts that put no space around it."""
+"""Ends a name in scripts that put no space around it."""
 
 _NAME_CHARS_MAX = 255
 _NAMES_MAX = 4
 
 _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
-"""It matches between two characters of one name."""
+"""Matches between two characters of one name."""
 
 _QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
-"""It matches names with spaces."""
+"""Matches names with spaces."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _PathCount:
 
 
 class PathMentions:
-    """It takes texts in order, in time linear in their size."""
+    """Reads texts in order, in time linear in their size."""
 
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = paths
@@ -50,7 +50,7 @@ class PathMentions:
             self._count_path(path)
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
-        """The content that a file tool writes is left out."""
+        """Read a call's arguments without the content that a file tool writes."""
         try:
             arguments = orjson.loads(call.arguments)
         except ValueError:
@@ -63,7 +63,7 @@ class PathMentions:
                 self._found.setdefault(path, _PathCount()).is_written = True
 
     def rank_paths(self) -> list[str]:
-        """Written ones come first, then by count and last mention."""
+        """Put written paths first, then sort by count and last mention."""
         return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
 
     def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
@@ -88,7 +88,7 @@ class PathMentions:
         )
 
     def _find_in_word(self, word: str) -> Iterator[str]:
-        """The word's script has no spaces; the longest path counts."""
+        """Find the longest path in a word whose script has no spaces."""
         for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
             end = extension.end()
             for start in range(max(0, end - _NAME_CHARS_MAX), end):

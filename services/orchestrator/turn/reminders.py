@@ -1,6 +1,6 @@
-"""Reminders at the end of each request, which are not stored: mentions, todos, the budget left.
+"""Reminders at the end of each request, never stored.
 
-A sub-agent gets no todos, files or mentions.
+A sub-agent gets no todos.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
-    """The answer is empty when the call fails, or when the one model call left is the next turn's."""
+    """Return an empty text when the call fails, or when the next turn needs the one call left."""
     if run.spending.model_calls_left <= 1:
         return ""
     answer: list[str] = []
@@ -50,7 +50,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
-    """It is answered without reasoning."""
+    """Make a request that is answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:
         request.reasoning.enabled = False

@@ -1,4 +1,4 @@
-"""Agent files: what may stand in them, and what is in force for each stage of a run. The file's form is agents.md's."""
+"""The format of agent files (docs/reference/agents.md), and the settings in force for each stage."""
 
 from services.orchestrator.agents.definition.agent import Definition
 from services.orchestrator.agents.definition.budget import Budget

@@ -1,4 +1,4 @@
-"""An agent file that is in order, and what it says for each stage of its modes."""
+"""A valid agent file, and the settings in force for each stage of its modes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ RESERVED_KEYS = frozenset({"default", "auto"})
 """Words that a query's agentKey gives another meaning."""
 
 DEPTH_MAX = 5
-"""Of sub-agents and recursive plans, where nothing says otherwise (agents.md)."""
+"""Default depth of sub-agents and recursive plans."""
 
 
 class Models(Part):
-    """Models that stand in for the agent's in all stages; what they leave out is as the agent has it."""
+    """Models that replace the agent's in all stages; fields that are left out stay the agent's."""
 
     vision: ModelConfig | None = None
     """Answers when the query has images and the agent's own model sees none, or the chat prefers `vision`."""
@@ -43,7 +43,7 @@ class Models(Part):
 
 
 class Definition(Part):
-    """An agent. `mode` is the one that runs: a query may ask for another one that the file has, too."""
+    """An agent. A query may ask for another mode than `mode` if the file has its section."""
 
     key: Key
     """Names the agent in queries; 1 to 128 letters, digits, `_`, `.` or `-`. Left out, the file's name without `.json`.
@@ -56,15 +56,15 @@ class Definition(Part):
     """Icon for front ends, for example `emoji:🧭`; carried as it is."""
 
     description: str = ""
-    """What the agent is good at, in one sentence: the router of agentKey `auto` and agents that call this one as a
-    sub-agent choose by it."""
+    """The agent's abilities in one sentence; the router of agentKey `auto` and agents that may call this one choose by
+    it."""
 
     tags: tuple[str, ...] = ()
     """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
 
     mode: ModeName
-    """How the agent works. Its section must be there: plain, react, or planExecute with plan and execute. A query's
-    deepThink picks another mode where the file has both react and planExecute."""
+    """How the agent works. The mode's section is required: plain, react, or planExecute with plan and execute. With
+    both react and planExecute, a query's deepThink picks the mode."""
 
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """The model of all stages; a stage's own overrides it field by field."""
@@ -73,16 +73,15 @@ class Definition(Part):
     """The tools of the stages that work (plain, react, execute). Left out, only tools that are always available."""
 
     tool_policy: Policy = "ALLOW"
-    """Whether models may call tools: DISALLOW shows them none, REQUIRE fails the run with TOOL_REQUIRED when the first
-    turn and two reminders brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
+    """DISALLOW shows models no tools; REQUIRE fails the run with TOOL_REQUIRED when the first turn and two reminders
+    brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
 
     output: Output = "PLAIN"
-    """PLAIN streams the model's reasoning. REASONING_SUMMARY keeps it inside, and streams a short summary of it after
-    the answer, which costs one model call."""
+    """PLAIN streams the model's reasoning; REASONING_SUMMARY streams a short summary of it after the answer, for one
+    more model call."""
 
     verify: Verify = "NONE"
-    """SECOND_PASS_FIX keeps the first answer inside as a draft; a second turn checks it, and what that one says is
-    streamed as the answer."""
+    """SECOND_PASS_FIX keeps the first answer as a draft; a second turn checks it and gives the streamed answer."""
 
     models: Models = Models()
     """Models for images and for code."""
@@ -91,8 +90,8 @@ class Definition(Part):
     """Ids or names of the skills that the agent may use. Left out or empty, all skills."""
 
     subagents: tuple[Key, ...] = ()
-    """Keys of the agents that this one may call with call_subagent. With `call_subagent` in toolConfig it may, without
-    naming one, call an agent with its own model and backend tools."""
+    """Keys of agents to call with call_subagent. With `call_subagent` in toolConfig the agent may also, naming none,
+    call one with its own model and backend tools."""
 
     budget: Budget = Budget()
     """Limits of a run."""
@@ -110,7 +109,7 @@ class Definition(Part):
     """The section of mode PLAN_EXECUTE."""
 
     hash: str = ""
-    """First 16 hex digits of the SHA-256 of the file's bytes; stands on each run that uses it. Not for files."""
+    """First 16 hex digits of the SHA-256 of the file's bytes, logged with each run. Not for files."""
 
     @model_validator(mode="before")
     @classmethod
@@ -138,7 +137,7 @@ class Definition(Part):
             raise ValueError(f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE")
 
     def with_deep_think(self, deep_think: int) -> Definition:
-        """The agent in the mode that a query's deepThink asks for: 0 is REACT, anything else PLAN_EXECUTE.
+        """Return the agent in the mode that a query's deepThink asks for: REACT for 0, else PLAN_EXECUTE.
 
         Raises:
             InvalidRequest: The file does not have both sections.
@@ -148,7 +147,7 @@ class Definition(Part):
         return self.model_copy(update={"mode": "PLAN_EXECUTE" if deep_think else "REACT"})
 
     def with_model(self, name: str) -> Definition | None:
-        """The agent with one of its `models` in every stage, which keep what it does not set; None: it has none."""
+        """Return the agent with one of its `models` in every stage, or None if it has no such model."""
         model: ModelConfig | None = getattr(self.models, name) if name in Models.model_fields else None
         if model is None or model == ModelConfig():
             return None
@@ -165,21 +164,19 @@ class Definition(Part):
 
     @property
     def primary(self) -> StageSettings:
-        """The settings of the stage that the mode begins with."""
+        """Settings of the mode's first stage."""
         return self.stage_settings(MODES[self.mode].stages[0].name)
 
     @property
     def stages(self) -> list[StageSettings]:
-        """The settings of all stages of the mode."""
         return [self.stage_settings(stage.name) for stage in MODES[self.mode].stages]
 
     @property
     def working(self) -> StageSettings:
-        """The settings of the stage that uses the ordinary tools."""
+        """Settings of the stage that uses the ordinary tools."""
         return self.stage_settings(MODES[self.mode].working_stage.name)
 
     def stage_settings(self, stage: str) -> StageSettings:
-        """What is in force for a stage of one of the agent's modes."""
         section = self._find_section(stage)
         assert section is not None, "checked when the file was read"
         policy = section.tool_policy or self.tool_policy
@@ -201,14 +198,11 @@ class Definition(Part):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tools of its mode's stages, each once."""
         return tuple(dict.fromkeys(name for settings in self.stages for name in settings.tools))
 
     @property
     def limits(self) -> Budget:
-        """The budget of a run: the agent's, with the fields that the sections of its stages set; a run has one, so of
-        the sections of a plan the later one goes before.
-        """
+        """The agent's budget, overridden field by field by its stages' sections, of which the later one wins."""
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
         for stage in MODES[self.mode].stages:
             section = self._find_section(stage.name)
@@ -218,7 +212,6 @@ class Definition(Part):
 
     @property
     def depth_max(self) -> int:
-        """How deep sub-agents and recursive plans may go."""
         return self.limits.max_depth or DEPTH_MAX
 
     def _find_section(self, stage: str) -> Section | None:
@@ -245,7 +238,7 @@ class Definition(Part):
 
 
 def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
-    """A section whose own model, where it has one, is set aside for `model`."""
+    """Put `model` over the section's own, if it has one."""
     if section is None or section.model_config_ is None:
         return section
     return section.model_copy(update={"model_config_": model.merge_over(section.model_config_)})

@@ -1,4 +1,4 @@
-"""Limits of a run as an agent file sets them, in both of the forms that are accepted."""
+"""Limits of a run, in both forms that an agent file may have them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ class Budget(Part):
     """Limits of a run, its sub-agents, retries, checks and compactions included."""
 
     max_model_calls: Positive | None = None
-    """Model calls. Left out, 3 for ONESHOT, 15 for REACT, 30 for PLAN_EXECUTE. When these alone are spent, the run
-    itself gets one more call for its answer and ends with finishReason budget."""
+    """Model calls. Left out, 3 for ONESHOT, 15 for REACT, 30 for PLAN_EXECUTE. When only these are spent, the run gets
+    one more call for its answer and ends with finishReason budget."""
 
     max_tool_calls: Annotated[int, Field(ge=0)] | None = None
-    """Tool calls. Left out, 5 for ONESHOT, 20 for REACT, 50 for PLAN_EXECUTE; 0: the first call ends the run. A call
-    over the limit is not run, and the run ends with BUDGET_EXCEEDED."""
+    """Tool calls. Left out, 5 for ONESHOT, 20 for REACT, 50 for PLAN_EXECUTE. A call over the limit is not run, and the
+    run ends with BUDGET_EXCEEDED."""
 
     max_steps: Positive | None = None
-    """Turns with tools: of the run for REACT, of each task for PLAN_EXECUTE. The maxSteps of a section wins over it.
-    Left out, 6 for REACT and 15 a task for PLAN_EXECUTE."""
+    """Turns with tools, of the run for REACT, of each task for PLAN_EXECUTE; a section's maxSteps wins over it. Left
+    out, 6 for REACT and 15 for PLAN_EXECUTE."""
 
     timeout_ms: Positive | None = None
-    """Time of the run in milliseconds; waiting in the chat's queue and for people is not charged. Left out, 120,000,
-    and 300,000 for PLAN_EXECUTE. Over it the run ends with BUDGET_EXCEEDED."""
+    """Time of the run in milliseconds, without waits in the chat's queue and for people. Left out, 120,000, and 300,000
+    for PLAN_EXECUTE. Over it the run ends with BUDGET_EXCEEDED."""
 
     max_tokens: Positive | None = None
     """Input and output tokens of all model calls together. Left out, no limit."""
@@ -42,8 +42,8 @@ class Budget(Part):
     """Time of one backend tool call in milliseconds. Frontend tools wait as their own definition says."""
 
     max_depth: Positive | None = None
-    """How deep sub-agents may call sub-agents, and a RECURSIVE plan may split tasks; the agent of the run counts. Left
-    out, 5."""
+    """Depth to which sub-agents may call sub-agents and a RECURSIVE plan may split tasks; the agent of the run counts.
+    Left out, 5."""
 
     tell_model: bool = False
     """Whether each request ends with a line that says what is left of the budget."""
@@ -51,7 +51,7 @@ class Budget(Part):
     @model_validator(mode="before")
     @classmethod
     def _from_nested(cls, given: Any) -> Any:
-        """The other form: {runTimeoutMs, model: {maxCalls, timeoutMs}, tool: {…}}; retryCount has no effect here."""
+        """Accept the nested form {runTimeoutMs, model: {maxCalls, timeoutMs}, tool: {…}}; retryCount has no effect."""
         if not isinstance(given, dict):
             return given
         flat = dict(given)

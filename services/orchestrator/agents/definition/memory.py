@@ -1,4 +1,4 @@
-"""What an agent file says of the context: its recap, and how many messages stay in it."""
+"""An agent's memory settings: recap, and the number of messages in the context."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from services.orchestrator.agents.definition.parts import Part, Positive
 
 
 class Recap(Part):
-    """Goal, insights and open tasks stand in place of old tool results of the run."""
+    """Replaces old tool results of the run by goal, insights and open tasks."""
 
     enabled: bool = False
-    """Whether recap is on. Off, the other fields have no effect, and requests are as if recap did not exist."""
+    """Whether recap is on; otherwise the other fields have no effect."""
 
     active_prompt_max_tokens: Positive = 4000
-    """Tokens that the agent's prompt, goal, insights and open tasks may take together. Over it the insights go first,
-    then the middle of the text is cut. A prompt that alone is larger is a warning when the file is read."""
+    """Tokens that the agent's prompt, goal, insights and open tasks may take together; over it the insights go first,
+    then the middle of the text. A prompt that alone is larger is logged as a warning."""
 
     insights_window_size: Positive = 5
-    """How many insights are shown. Tool results stand as their insight so many at a time, once half as many later ones
-    are there."""
+    """Number of insights shown. Tool results are replaced by their insights in batches of this size, once half as many
+    later ones exist."""
 
     insights: Literal["preview", "llm"] = "preview"
-    """Who writes the insight of a tool result: `preview` takes its first 100 characters, `llm` asks the agent's model
-    once a turn, which counts as a model call."""
+    """`preview` takes the first 100 characters of a tool result as its insight; `llm` asks the agent's model once a
+    turn, which counts as a model call."""
 
     max_recursion_depth: Positive | None = None
     """Another name for budget.maxDepth, which wins where both are given."""

@@ -1,7 +1,7 @@
-"""The modes of an agent: their stages, the sections of the file that configure them, and their default limits.
+"""The modes of an agent.
 
-A new mode is a record here, a function in services/orchestrator/modes with its row of the catalogue there,
-and the section that it reads (sections.py).
+A new mode is a record here, a function in services/orchestrator/modes with its row of the catalogue, and the section
+that it reads.
 """
 
 from __future__ import annotations
@@ -17,41 +17,35 @@ class Stage:
     """A part of a mode with settings of its own."""
 
     name: str
-    """The word in the log."""
 
     section: str
-    """The path of its section in an agent file."""
+    """Path of the stage's section in an agent file."""
 
     uses_tools: bool = True
-    """Whether it uses the ordinary tools; exactly one stage of a mode does."""
+    """Whether the stage uses the ordinary tools; exactly one of a mode does."""
 
     gives_answer: bool = True
-    """Whether its last answer is the run's."""
+    """Whether the stage's last answer is the run's."""
 
     steps_max: int = 1
-    """Turns with tools where neither section nor budget sets them; of one task in `execute`."""
+    """Turns with tools unless section or budget set them; for each task in `execute`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a run comes to its answer."""
+    """How a run comes to its answer; the limits hold where the agent sets none."""
 
     name: ModeName
     stages: tuple[Stage, ...]
-    """In order; a run begins with the first."""
 
     model_calls: int
-    """Limit of model calls where the agent sets none."""
 
     tool_calls: int
-    """Limit of tool calls where the agent sets none."""
 
     timeout_ms: int
-    """Limit of a run's time where the agent sets none."""
 
     @property
     def working_stage(self) -> Stage:
-        """The stage that uses the ordinary tools."""
         return next(stage for stage in self.stages if stage.uses_tools)
 
 
@@ -75,4 +69,4 @@ MODES: dict[str, Mode] = {
 }
 
 STAGES = {stage.name: stage for mode in MODES.values() for stage in mode.stages}
-"""All stages by the word in the log; no two modes share one, so a run's lines tell its mode."""
+"""All stages by name; no two modes share one, so a run's log lines tell its mode."""

@@ -1,4 +1,4 @@
-"""What the sections of an agent file have in common: models, tools, policies, and their other spellings."""
+"""Parts that the sections of an agent file share: models, tools, policies and their aliases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOL_CHOICES = {"NONE": "DISALLOW", "AUTO": "ALLOW", "REQUIRED": "REQUIRE"}
 
 
 class Part(BaseModel):
-    """A JSON object of the file: its fields in camel case, and no others."""
+    """A JSON object of the file, with camel-case fields and no others."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -30,8 +30,8 @@ class ReasoningConfig(Part):
     provider's own default holds."""
 
     effort: Literal["LOW", "MEDIUM", "HIGH"] | None = None
-    """How much to think: sent as the provider's own effort, or as 1,024, 4,096 or 16,384 tokens where the provider
-    takes a budget. Left out, the provider decides."""
+    """Sent as the provider's own effort, or as 1,024, 4,096 or 16,384 tokens where the provider takes a budget. Left
+    out, the provider decides."""
 
 
 class ModelConfig(Part):
@@ -54,11 +54,11 @@ class ModelConfig(Part):
     """Nucleus sampling, passed on as it is. Left out, the provider's default."""
 
     max_tokens: Positive | None = Field(default=None, alias="max_tokens")
-    """Greatest number of tokens in one answer, reasoning included. Left out, the provider's default; protocol anthropic
-    gets the model's maxOutput, or 8,192. The same number of tokens is kept free in the model's window."""
+    """Tokens of one answer at most, reasoning included; as many are kept free in the model's window. Left out, the
+    provider's default, and for protocol anthropic the model's maxOutput, or 8,192."""
 
     def merge_over(self, base: ModelConfig) -> ModelConfig:
-        """This one, with the fields it does not set taken from `base`."""
+        """Return this model, with unset fields taken from `base`."""
         merged = base.model_dump(exclude_none=True)
         own = self.model_dump(exclude_none=True)
         if "reasoning" in merged and "reasoning" in own:
@@ -67,11 +67,10 @@ class ModelConfig(Part):
 
 
 class ToolConfig(Part):
-    """Names of the tools that the agent's models see. The three lists are one: the tool's own definition says its
-    kind."""
+    """Names of the tools that the agent's models see. The three lists are one: each tool's definition says its kind."""
 
     backends: tuple[str, ...] = ()
-    """Tools that the tools service executes, MCP tools (`server__tool`) included. `@core` and `@enabled` stand for all
+    """Tools that the tools service executes, MCP tools (`server__tool`) included; `@core` and `@enabled` stand for all
     usable tools of those tiers. A name that does not exist is reported as TOOL_UNAVAILABLE, and the run goes on."""
 
     frontends: tuple[str, ...] = ()
@@ -82,12 +81,11 @@ class ToolConfig(Part):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, each once, in the order in which they stand."""
         return tuple(dict.fromkeys((*self.backends, *self.frontends, *self.actions)))
 
 
 def with_tool_policy(given: Any) -> Any:
-    """toolChoice NONE, AUTO, REQUIRED is accepted for toolPolicy."""
+    """Accept toolChoice NONE, AUTO, REQUIRED for toolPolicy."""
     if isinstance(given, dict) and "toolChoice" in given and "toolPolicy" not in given:
         given = dict(given)
         choice = given.pop("toolChoice")

@@ -1,4 +1,4 @@
-"""From the bytes of an agent file to its definition, or to what is wrong with them."""
+"""Parses agent files, and describes what is wrong with them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from services.orchestrator.agents import triple_quotes
 from services.orchestrator.agents.definition.agent import Definition
 
 WITHOUT_EFFECT = frozenset({"retryCount"})
-"""Fields that are taken and do nothing: retries are the gateway's (agents.md)."""
+"""Fields that are accepted and ignored: retries are the gateway's."""
 
 log = structlog.get_logger()
 
 
 class DefinitionError(Exception):
-    """What is wrong with an agent file, one problem a line, each naming field and expectation."""
+    """Lists the problems of an agent file, one a line, each with field and expectation."""
 
 
 def parse_agent(source: bytes, file_key: str) -> Definition:
-    """The definition in an agent file's bytes; `file_key` is its key when it names none.
+    """Parse an agent file; `file_key` is the key of one that names none.
 
     Raises:
-        DefinitionError: Naming line or field, and what was expected.
+        DefinitionError: The file is invalid.
     """
     try:
         given = orjson.loads(triple_quotes.to_json(source.decode("utf-8-sig")))
@@ -47,7 +47,6 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
 
 
 def _find_ineffective(given: Any, at: str = "") -> Iterator[str]:
-    """Paths of the fields in a file that do nothing."""
     if isinstance(given, dict):
         for name, value in given.items():
             path = f"{at}.{name}" if at else name

@@ -1,4 +1,4 @@
-"""The sections of an agent file that hold prompts: one for each stage of a mode."""
+"""Prompts and overrides of each stage in an agent file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.orchestrator.agents.definition.parts import (
 
 
 class Section(Part):
-    """One stage's prompt, and what it overrides. A field that is left out is as the agent has it."""
+    """One stage's prompt, and its overrides; a field left out is as the agent has it."""
 
     system_prompt: str = ""
     """The stage's system message, with placeholders. It may stand over several lines between triple double quotes."""
@@ -44,8 +44,7 @@ class Section(Part):
     """Overrides the agent's; only the stage that gives the answer is checked."""
 
     budget: Budget | None = None
-    """Fields that are given override the agent's. A run has one budget: where plan, execute and summary give the same
-    field, the last of them holds."""
+    """Fields that are given override the agent's; of plan, execute and summary, the last that gives a field wins."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,7 +62,7 @@ class Section(Part):
 
     @property
     def empties_tools(self) -> bool:
-        """Whether its toolConfig is an explicit null."""
+        """Whether toolConfig is an explicit null."""
         return "tool_config" in self.model_fields_set and self.tool_config is None
 
 
@@ -74,7 +73,7 @@ class React(Section):
     """Turns with tools; then one call without tools gives the answer. Left out, budget.maxSteps, else 6."""
 
     parallel_tool_calls: bool = False
-    """Whether the calls of one answer run at the same time. False: the first runs, and each other gets a result that
+    """Whether the calls of one answer run at the same time. Otherwise the first runs, and each other gets a result that
     says it was not run."""
 
 
@@ -82,8 +81,8 @@ class Planning(Section):
     """The section of the stage that makes the plan."""
 
     deep_thinking: bool = False
-    """Whether a draft, with reasoning and without tools, goes before the turn that makes the plan; it costs one model
-    call more."""
+    """Whether a draft, with reasoning and without tools, precedes the turn that makes the plan; it costs one more model
+    call."""
 
 
 class PlanExecute(Part):
@@ -94,7 +93,7 @@ class PlanExecute(Part):
     for more. RECURSIVE splits composite tasks, and restates what is left after each task."""
 
     max_steps: Positive | None = None
-    """Turns with tools in one task; then the task has to say how it ended. Left out, budget.maxSteps, else 15."""
+    """Turns with tools in one task, which must then say how it ended. Left out, budget.maxSteps, else 15."""
 
     max_rounds: Positive = 10
     """Rounds in which the planner of PARALLEL, shown all results, may add further tasks."""
@@ -109,5 +108,4 @@ class PlanExecute(Part):
     """Does each task, with the ordinary tools."""
 
     summary: Section | None = None
-    """Writes the answer, in one turn without tools. Left out, or without a prompt, the execute section's prompt
-    serves."""
+    """Writes the answer, in one turn without tools. Left out, or without a prompt, it has the execute section's prompt."""

@@ -1,4 +1,4 @@
-"""What is in force for one stage of a run: the agent's own settings, overridden by those of the stage's section."""
+"""The settings in force for one stage: the agent's, overridden by the stage's section."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from services.orchestrator.agents.definition.parts import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class StageSettings:
-    """Made by `Definition.settings`; a scope works with one at a time."""
-
     stage: str
-    """The word in the log: oneshot, react, plan, execute or summary."""
+    """The stage's name: oneshot, react, plan, execute or summary."""
 
     system_prompt: str
     model: ModelConfig
     tools: tuple[str, ...]
-    """Names of the tools that the agent lists for it."""
 
     may_use_tools: bool
-    """Whether tools that it does not list may be shown to it too."""
+    """Whether the model may also see tools that the agent does not list."""
 
     policy: str
-    """DISALLOW, ALLOW or REQUIRE."""
 
     output: str
     verify: str
     steps_max: int
-    """Turns with tools, of the run or of one task."""
 
     parallel_tool_calls: bool = False

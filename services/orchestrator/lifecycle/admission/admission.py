@@ -1,4 +1,4 @@
-"""Admission: whether a query may begin a run here, and which agent takes it."""
+"""Decides whether a query may begin a run here, and which agent takes it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,19 @@ from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 
 WAITING_MAX = 8
-"""Queries of one chat that wait for its running one."""
+"""Queries of one chat that may wait for its running one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedQuery:
     query: agent_pb2.QueryRequest
-    """Everything that its caller left out is filled in."""
+    """The query, with everything filled in that its caller left out."""
 
     routed: AgentChoice
     opens_chat: bool
 
 
 class Admission:
-    """After `hand_over` nothing is admitted any more."""
-
     def __init__(self, live: LiveRuns, registry: Registry, peers: Peers, capacity: Capacity, fair_use: FairUse) -> None:
         self._live = live
         self._registry = registry
@@ -42,7 +40,7 @@ class Admission:
         self._capacity = capacity
         self._fair_use = fair_use
         self.is_draining = False
-        """While True, only chats that have a run here are taken."""
+        """While True, only chats that have a run here are admitted."""
         self.is_handing_over = False
 
     def drain(self) -> None:
@@ -58,7 +56,7 @@ class Admission:
 
         Raises:
             NotFound, InvalidRequest: The agent is missing.
-            ChatBusy, QueueFull, Overloaded: As the contract says.
+            ChatBusy, QueueFull, Overloaded: There is no room for the run.
         """
         async with AsyncExitStack() as stack:
             if not self._live.of_chat(request.chat_id):

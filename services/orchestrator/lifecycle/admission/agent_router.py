@@ -1,4 +1,4 @@
-"""The agent `auto`: one model call picks an agent for a message by the agents' descriptions.
+"""The agent `auto`: a model picks an agent for a message by the agents' descriptions.
 
 The call comes before the query is accepted, because the log's query line names its agent.
 """
@@ -24,7 +24,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 KEY = "auto"
 
 HIDDEN = "hidden"
-"""The router leaves agents with this tag out."""
+"""The router leaves out agents with this tag."""
 
 MESSAGE_CHARS_MAX = 4000
 DESCRIPTION_CHARS_MAX = 400
@@ -32,7 +32,7 @@ DESCRIPTION_CHARS_MAX = 400
 STAGE = "router"
 
 QUOTES = "`'\"*.:,- \n"
-"""Models put these characters around a word."""
+"""Characters that models put around a word."""
 
 log = structlog.get_logger()
 
@@ -41,14 +41,14 @@ log = structlog.get_logger()
 class AgentChoice:
     agent: Definition
     usage: common_pb2.Usage | None = None
-    """None when no call was made."""
+    """None when no model was asked."""
 
     problem: str = ""
-    """It is empty unless no choice could be made."""
+    """Why no choice could be made; otherwise empty."""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:
-    """Without a usable answer the default agent takes the message."""
+    """Pick an agent for the message; without a usable answer it is the default."""
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
         return AgentChoice(next(iter(candidates.values()), default))
@@ -62,7 +62,7 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
 async def _ask_router(
     message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
-    """The answer is empty where the call fails; its cost goes into `usage`."""
+    """Return the model's answer, empty when the call fails; add the cost to `usage`."""
     told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": told})
     request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])

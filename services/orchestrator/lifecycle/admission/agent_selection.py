@@ -1,4 +1,4 @@
-"""Selects a query's agent: the one it names, its chat's last one, or the router's choice."""
+"""Selects a query's agent: the named one, the chat's last one, or the router's choice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.orchestrator.run.run import Run
 async def choose(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """The runs `beside` are the live ones of the chat.
+    """Select the agent; `beside` are the live runs of the chat.
 
     Raises:
         NotFound, InvalidRequest: There is no such agent.

@@ -1,6 +1,6 @@
-"""Places for tenants' runs: so many for each, and turns that go round.
+"""Limits each tenant's runs, and admits waiting queries in turns.
 
-A chat has one place while it has a live run; the queries that wait in it take none.
+A chat has one place while it has a live run; its waiting queries take none.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ WAIT_S = 30.0
 
 
 class FairUse:
-    """It is used on the event loop only."""
+    """Tenants' places and queues, used on the event loop only."""
 
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
-        """Both limits hold for each tenant: chats with a live run, and queries that wait for a place."""
+        """Limit, for each tenant, the chats with a live run and the queries that wait."""
         self._places_max = places_max
         self._waiting_max = waiting_max
         self._wait_s = wait_s
         self._taken: Counter[str] = Counter()
         self._beginning: Counter[str] = Counter()
-        """These runs are let in, perhaps without a place yet."""
+        """Admitted runs that may not have a place yet."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """The tenant whose turn is next comes first."""
+        """Waiting queries by tenant; the tenant whose turn is next comes first."""
 
     def take(self, tenant: str) -> None:
         """Take a place even if none is free: an accepted run is not refused."""
@@ -49,7 +49,7 @@ class FairUse:
         """Begin a run of the tenant inside the block, when it is its turn.
 
         Raises:
-            QueueFull: Too many wait already, or the turn has not come in time.
+            QueueFull: Too many wait already, or the turn did not come in time.
         """
         await self._wait_for_turn(tenant)
         try:
@@ -66,7 +66,7 @@ class FairUse:
         self._waiting.clear()
 
     async def _wait_for_turn(self, tenant: str) -> None:
-        """Return when let in; from then on the run counts as beginning."""
+        """Return when admitted; from then on the run counts as beginning."""
         queue = self._waiting.setdefault(tenant, deque())
         if len(queue) >= self._waiting_max:
             raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
@@ -115,7 +115,7 @@ class FairUse:
 
 
 class NoLimits(FairUse):
-    """The process's capacity alone limits runs."""
+    """Leaves the process's capacity as the only limit."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

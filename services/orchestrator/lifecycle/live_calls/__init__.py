@@ -1,1 +1,1 @@
-"""Calls of people about live runs: submits, steers, lists."""
+"""Calls about live runs: submits, steers, lists."""

@@ -1,4 +1,4 @@
-"""Input of people for a live run: committed before anybody acts on it, also when the caller leaves."""
+"""Input of people for a live run, committed before anybody acts on it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None]) -> asyncio.Future[None]:
     """Publish an event, commit it in one of `tasks`, then call `then`; callers shield the future.
 
-    The run may end at any await, so none precedes publishing. A run whose log takes nothing is ended, and the future
-    has the error.
+    The run may end at any await, so none precedes publishing. When the log refuses the line, the run is ended and the
+    future has the error.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     event = run.main.publish(payload, held=True)

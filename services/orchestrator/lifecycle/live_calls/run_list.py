@@ -1,4 +1,4 @@
-"""A page of a chat's runs, and what all of them have cost."""
+"""A page of a chat's runs, and the cost of all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
 
 
 def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
-    """The token is the last run of the page before.
+    """Return the page after the run that the token names.
 
     Raises:
         InvalidRequest: The size or the token is invalid.
@@ -30,7 +30,7 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
 
 
 def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
-    """A field that no usage has is not set."""
+    """Add usages up; a field that none of them has stays unset."""
     found = common_pb2.Usage()
     for usage in usages:
         add_cost(found, usage)

@@ -1,6 +1,6 @@
 """Steer: a message reaches a running run, or becomes the chat's next query.
 
-Unheard messages are asked next before the run's end is stored, so that no restart loses them.
+Unheard messages are asked before the run's end is stored, so that no restart loses them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from services.orchestrator.run.run import Run
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
-    """The message is committed when this returns, also when the caller leaves.
+    """Return when the message is committed, which also happens when the caller leaves.
 
     Raises:
-        QueueFull: Too many wait for its next turn.
-        Overloaded: The run is being left to another owner.
+        QueueFull: Too many messages wait for the next turn.
+        Overloaded: The run is moving to another owner.
     """
     taken = run.steering.find(request_id)
     if taken is None:
@@ -41,7 +41,7 @@ def accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
-    """Return an ended run's query; None when the run took this very message. Raises NotFound."""
+    """Return an ended run's query, or None when the run took this very message. Raises NotFound."""
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):

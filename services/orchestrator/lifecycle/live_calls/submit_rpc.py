@@ -23,7 +23,7 @@ DETAILS = {
 
 
 def check(request: agent_pb2.SubmitRequest) -> str:
-    """Return the id that is submitted for. Raises InvalidRequest."""
+    """Return the id that the submit is for. Raises InvalidRequest."""
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     if request.approval_id:
@@ -32,7 +32,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
 
 
 async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
-    """The submit is committed when this returns `accepted`.
+    """Return `accepted` once the submit is committed.
 
     Raises:
         InvalidRequest: The payload is invalid.
@@ -59,7 +59,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-    """Raises NotFound."""
+    """Answer for a run that is not live. Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))

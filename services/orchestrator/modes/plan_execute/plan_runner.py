@@ -19,27 +19,23 @@ from services.orchestrator.turn.conversation import Conversation
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
     report: TaskReport | None = None
-    """It is None when the task has not ended."""
+    """None when the task has not ended."""
 
     error: HeadraceError | None = None
 
 
 class PlanRunner:
-    """The mode owns it."""
-
     def __init__(self, talk: Conversation, planned: ActivePlan, planner: Planner) -> None:
-        """`talk` has the tools that tasks may use."""
         self.run = talk.run
         self.agent = talk.scope.agent
         self.planned = planned
         self.planner = planner
         self.is_cut = False
-        """Without a model call left no further task begins."""
+        """Whether the model calls are spent, so that no further task begins."""
         self.thought = ""
         self._talk = talk
 
     async def begin_task(self, task: Task) -> TaskExecutor:
-        """The task's scope begins with what the planner's holds now."""
         executor = TaskExecutor(self._talk, self.planned, task)
         await executor.begin()
         return executor
@@ -61,7 +57,7 @@ class PlanRunner:
         await self.report_to_planner(await self.execute_task(await self.begin_task(task)))
 
     async def report_to_planner(self, report: TaskReport) -> None:
-        """Tasks that begin later see the report, too."""
+        """Add the report to the planner's scope, which later tasks begin with."""
         scope = self._talk.scope
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
         scope.log_steps_as("execute")

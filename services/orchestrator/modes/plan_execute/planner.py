@@ -18,7 +18,7 @@ THOUGHT_CHARS_MAX = 2000
 
 
 class Planner:
-    """It is used between tasks, never while one runs."""
+    """Used between tasks, never while one runs."""
 
     def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
         self._talk = talk
@@ -43,7 +43,7 @@ class Planner:
         return answer.text or thought
 
     async def split_task(self, task: Task) -> Level:
-        """The level is empty when the planner adds no parts."""
+        """Return the level below the task, empty when the planner adds no parts."""
         await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
@@ -55,7 +55,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Without an answer the level stays as it is."""
+        """Have the planner restate the rest; without an answer it stays as it is."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",
@@ -79,7 +79,7 @@ class Planner:
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
-        """Repair once; None when the plan did not change."""
+        """Ask for a change, with one repair; return None when the plan stays the same."""
         choice = tool if len(self._talk.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):

@@ -1,7 +1,4 @@
-"""One task of a plan: work turns, then a turn in which the model must state its status.
-
-Other scopes see the report alone.
-"""
+"""One task of a plan, of which other scopes see only the report."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-"""A task without an error has failed for this reason."""
+"""Reason of a failed task that has no error."""
 
 
 class OutOfModelCalls(Exception):
-    """Only the answer remains."""
+    """Only the final answer may still be asked for."""
 
 
 class RecordedTaskFailure(Exception):
@@ -45,7 +42,7 @@ class TaskReport:
     text: str
 
     results: Mapping[str, str]
-    """Argument templates are filled from them."""
+    """Tool results, from which argument templates are filled."""
 
     @property
     def values(self) -> dict[str, str]:
@@ -59,7 +56,7 @@ class TaskReport:
 
 @contextmanager
 def translating_call_limit(talk: Conversation) -> Generator[None]:
-    """Raise OutOfModelCalls in place of BudgetExceeded for the limit of model calls."""
+    """Raise OutOfModelCalls when the limit of model calls is exceeded."""
     try:
         yield
     except BudgetExceeded as error:
@@ -114,7 +111,7 @@ class TaskExecutor:
             await talk.execute_calls(answer, parallel=False)
 
     async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> TaskReport:
-        """Without `text` the model's last text counts; an `error` makes it fail."""
+        """End the task, as failed if there is an `error`; `text` replaces the model's last text."""
         task, scope = self._task, self.scope
         if error is None and task.status in OPEN:
             error = NOT_TOLD
@@ -141,7 +138,7 @@ class TaskExecutor:
         return await self.end()
 
     def _check_recorded_end(self) -> None:
-        """Raise where the recorded end has a reason that the task's own steps do not show."""
+        """Raise if the task ended for a reason that its own steps do not show."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)

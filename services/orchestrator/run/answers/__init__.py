@@ -1,1 +1,1 @@
-"""A model's answer may have tool calls in it."""
+"""A model's answer and its tool calls."""

@@ -1,6 +1,6 @@
-"""Each LlmDelta of a model's answer becomes one event at once; text hidden from readers is only collected.
+"""Turns each delta of a model's answer into one event at once (docs/reference/events.md).
 
-The blocks follow docs/reference/events.md. Hidden content that a tool call follows is no answer, and is sent then.
+Hidden text is only collected; if a tool call follows, it was no answer and is sent then.
 """
 
 from __future__ import annotations
@@ -50,21 +50,20 @@ def is_draft(piece: memory_pb2.LogMessage) -> bool:
 
 
 class Answer:
-    """One task uses it for one StreamChat call."""
+    """The answer of one StreamChat call, used by one task."""
 
     def __init__(
         self, feed: Feed, publish: Publish, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()
     ) -> None:
         self._feed = feed
         self.from_seq = feed.seq
-        """The answer's first event comes after this one."""
+        """Seq before the answer's first event."""
         self._publish = publish
         self._names = names
         self._tools = tools
         self._msg_id = ids.new_msg_id()
         self._block: TextBlock | None = None
         self._draft: list[bytes] | None = [] if "content" in hidden else None
-        """None when content is sent."""
         self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
@@ -101,7 +100,7 @@ class Answer:
             self.provider_state = ""
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
-        """Restore an answer without sending anything."""
+        """Restore a logged answer without sending anything."""
         self.messages = pieces
         self.calls = [self._recall_call(piece) for piece in pieces if piece.message.tool_calls]
         last = pieces[-1]
@@ -109,7 +108,7 @@ class Answer:
         self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
 
     def close(self) -> None:
-        """Close a complete or cut answer; usage and state go on the last piece."""
+        """End the answer, complete or cut; usage and provider state go on the last piece."""
         self._close_text()
         for call in self.calls:
             self._end_call(call)
@@ -131,7 +130,7 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no reader has anything of it."""
+        """Whether readers have nothing of it."""
         return not (self._block or self.messages or self.calls)
 
     @property

@@ -1,4 +1,4 @@
-"""The orchestrator checks arguments of calls that it executes itself; large integers stay whole."""
+"""Checks arguments of calls that the orchestrator executes itself; large integers stay whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from services.runtime.json_schema import compile_validator, format_violation
 from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 SCHEMAS_KEPT = 256
-"""No installation has as many tools of these kinds."""
+"""Installations have fewer tools of these kinds."""
 
 VIOLATIONS_SHOWN_MAX = 5
 
 
 def violation(call: Call) -> str:
-    """Describe for the model what is wrong; empty when nothing is."""
+    """Describe for the model what is wrong with the arguments; empty when nothing is."""
     try:
         value = json.loads(call.effective)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A tool call that a model asked for has a block of events: a tool's, or an action's."""
+"""Tool calls, and the events of their blocks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 
 CLIENT = "client"
-"""The caller of a query carries out functions of this tier and tool_api."""
+"""Tier and tool_api of functions that the query's caller carries out."""
 
 FRONTEND_WAIT_MS = 300_000
-"""Applies where a tool sets no time."""
+"""Used for tools that set no time."""
 
 
 @dataclass(slots=True)
 class Call:
     call_id: str
-    """It pairs the call with its result in requests."""
+    """Pairs the call with its result in requests."""
 
     tool_id: str
-    """Events have the call_id for a backend tool, our own id for frontend tools and actions."""
+    """Id in events: call_id for a backend tool, one of our own for frontend tools and actions."""
 
     name: str
     tool: tools_pb2.Tool | None
@@ -33,21 +33,21 @@ class Call:
     pieces: list[str] = field(default_factory=list[str])
     ended: bool = False
     params: str = ""
-    """Empty when the arguments run as the model wrote them."""
+    """Arguments in place of the model's own; empty when there are none."""
 
     siblings: int = 1
-    """Calls of one answer share what is left of the budget."""
+    """Number of calls in the answer, which share what is left of the budget."""
 
     is_resumed: bool = False
-    """An earlier owner may have started it."""
+    """Whether an earlier owner may have started it."""
 
     waits_since: int = 0
-    """In Unix milliseconds; 0 when no earlier owner waited."""
+    """Unix milliseconds; 0 when no earlier owner waited."""
 
     asked: int = 0
 
     problem: str = ""
-    """Empty when the call can run."""
+    """Why the call cannot run; empty when it can."""
 
     @property
     def kind(self) -> str:
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def arguments(self) -> str:
-        """No text means an empty object."""
+        """JSON text; an empty object when the model sent none."""
         return "".join(self.pieces) or "{}"
 
     @property
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments were not cut."""
+        """Whether the arguments are a complete JSON object."""
         try:
             return isinstance(orjson.loads(self.arguments), dict)
         except ValueError:

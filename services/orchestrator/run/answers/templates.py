@@ -1,6 +1,6 @@
-"""A template {{tool_name.field}}, perhaps with +3d, stands for a field of the tool's newest successful result.
+"""Templates such as {{tool_name.field+3d}} stand for a field of the tool's newest successful result.
 
-Values are moved as JSON text, so that a number of any size comes through unchanged.
+Values are moved as JSON text, so that a number of any size stays unchanged.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
 
 
 def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:
-    """The text after the date stays."""
+    """Move the date by `days`; the text after it stays."""
     try:
         text = _TEXT.decode(value)
         if not _DATE.fullmatch(text):

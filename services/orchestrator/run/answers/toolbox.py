@@ -1,4 +1,4 @@
-"""A run's model calls tools by name without regard to case."""
+"""The tools of a scope, found by name without regard to case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Toolbox:
     def __init__(self, tools: Iterable[tools_pb2.Tool] = (), results: Mapping[str, str] | None = None) -> None:
         self._tools = {tool.name.casefold(): tool for tool in tools}
         self.results = dict(results or {})
-        """Keys are case-folded; only successful results are kept."""
+        """Successful results by case-folded name."""
 
     def __bool__(self) -> bool:
         return bool(self._tools)

@@ -1,1 +1,1 @@
-"""The rules of approvals.yaml give a verdict on each call."""
+"""Rules of approvals.yaml, and their verdict on a call."""

@@ -1,4 +1,4 @@
-"""The approvals.yaml is read at start and when it changes; a bad file leaves the last good rules."""
+"""Reads approvals.yaml at start and on change; a bad file leaves the last good rules in force."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ log = structlog.get_logger()
 
 
 class RulesFile:
-    """The service owns it."""
-
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.current = Rules()
 
     def reload(self) -> None:
-        """Log problems, never raise.
+        """Read the file; log problems, and never raise.
 
-        The built-in risks are in force while the file has never been good: whoever wrote it wants to be asked.
+        Until the file was good once, the built-in risks are in force: its author wants to be asked.
         """
         try:
             if self.path is None or not self.path.exists():

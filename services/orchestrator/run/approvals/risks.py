@@ -1,4 +1,4 @@
-"""The built-in risk patterns decide whether a person is asked; they are no sandbox."""
+"""Built-in risk patterns, which decide whether a person is asked; they are no sandbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 Risk: TypeAlias = Literal["critical", "high", "medium", "low"]
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
-"""The gravest is searched first."""
+"""Risk levels, gravest first."""
 
 _RM = r"\brm\s+(?:-[\w-]+\s+)*-(?:\w*[rR]\w*|-recursive)\b"
 

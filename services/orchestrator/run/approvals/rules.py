@@ -1,4 +1,4 @@
-"""The patterns of approvals.yaml are RE2's, linear in the text; without the file only a tool's own definition asks."""
+"""Parses approvals.yaml, whose patterns are RE2's, linear in the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 
 ANSWER_TIMEOUT_MS = 300_000
-"""A missing answer is a reject after this time."""
+"""An approval without an answer is rejected after this time."""
 
 ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
 
@@ -26,7 +26,7 @@ _OPTIONS.log_errors = False
 
 
 class RulesError(Exception):
-    """Names field and rule, one problem a line."""
+    """Lists the problems of the file, one a line, with field and rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Pattern:
     label: str
 
     search: Any
-    """RE2 has no types."""
+    """Compiled by RE2, which has no types."""
 
     def matches(self, text: str) -> bool:
         return self.search.search(text) is not None
@@ -45,13 +45,13 @@ class ToolRule:
     pattern: Pattern
     then: Then
     argument: str | None
-    """None looks at every argument."""
+    """None means every argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     tools: dict[str, tuple[ToolRule, ...]] = field(default_factory=dict[str, tuple[ToolRule, ...]])
-    """Keys are case-folded names."""
+    """Rules by case-folded tool name."""
 
     risks: tuple[tuple[Risk, Pattern], ...] = ()
 
@@ -76,11 +76,11 @@ class _ToolRule(_Part):
     """RE2 regular expression, searched for in the strings of the call's arguments; 2,000 characters at most."""
 
     then: Then
-    """What happens to a call that matches: `allow` runs it, `ask` asks a person, `deny` refuses it. `allow` must match
-    every string that is looked at, `ask` and `deny` any of them."""
+    """`allow` runs a call that matches, `ask` asks a person, `deny` refuses it. `allow` must match every string that is
+    looked at, `ask` and `deny` any of them."""
 
     argument: str | None = None
-    """Look only at the argument of this name, and what is nested in it. Left out, at all of them."""
+    """Name of the only argument to look at, with what is nested in it. Left out, all arguments."""
 
     @field_validator("pattern")
     @classmethod
@@ -99,14 +99,14 @@ class _File(_Part):
     built-in ones of the level."""
 
     actions: dict[Risk, Then] = {}
-    """What each risk level does. Levels that are left out keep their default: critical deny, high ask, medium ask, low
+    """Action by risk level. Levels that are left out keep their default: critical deny, high ask, medium ask, low
     allow."""
 
     builtin_risks: bool = True
     """Whether the built-in patterns are in force."""
 
     answer_timeout_ms: int = Field(default=ANSWER_TIMEOUT_MS, gt=0)
-    """How long an approval waits for a person, in milliseconds; then the call is rejected. Waiting is not charged to
+    """How long an approval waits for a person, in milliseconds, before the call is rejected. Waiting is not charged to
     the run's time."""
 
     @field_validator("risks")
@@ -119,10 +119,10 @@ class _File(_Part):
 
 
 def parse(source: bytes) -> Rules:
-    """Parse a file.
+    """Parse approvals.yaml.
 
     Raises:
-        RulesError: Naming line or field, and what was expected.
+        RulesError: The file is invalid.
     """
     try:
         given = yaml.safe_load(source) or {}

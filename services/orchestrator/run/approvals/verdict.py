@@ -1,4 +1,4 @@
-"""The first match decides on a call: its tool's patterns, the tool's definition, then risks."""
+"""Decides on a call: by the tool's patterns, its definition, then the risks; the first match wins."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _judge(rules: Rules, call: Call) -> Verdict:
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:
-    """A rule that allows must match all strings."""
+    """Return whether the rule matches: all strings if it allows, else any."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
     matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
@@ -58,7 +58,7 @@ def _does_apply(rule: ToolRule, arguments: Any) -> bool:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Keys are excluded."""
+    """Yield the strings of a JSON value, keys excluded."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

@@ -1,1 +1,1 @@
-"""A run has a state, limits, waits and stops."""
+"""State, limits, waits and stops of a run."""

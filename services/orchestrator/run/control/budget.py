@@ -1,6 +1,6 @@
-"""The budget is reserved before each call and settled after it.
+"""Reserves the budget before each call and settles it afterwards.
 
-A run waits where only others' reservations stand in its way, because most of that is given back.
+A call waits when only others' reservations stand in its way, because most of that is given back.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ class Spending:
         self.tool_timeout_ms = limits.tool_timeout_ms
         self.usage = common_pb2.Usage()
         self.answers: Counter[str | None] = Counter()
-        """None is the run itself, other keys are sub-agents."""
+        """Answers by sub-agent; None is the run itself."""
         self.clock = Clock(self.timeout_s)
         self._reserved_calls = 0
         self._reserved_tokens = 0
         self._given_back: asyncio.Event | None = None
-        """None when nobody waits."""
 
     @property
     def time_left_s(self) -> float:
@@ -46,7 +45,7 @@ class Spending:
 
     @property
     def is_out_of_calls(self) -> bool:
-        """Whether all model calls are made, rather than reserved."""
+        """Whether all model calls are made, not merely reserved."""
         return self.usage.model_calls >= self.model_calls_max
 
     @property
@@ -55,7 +54,7 @@ class Spending:
 
     @asynccontextmanager
     async def model_call(self, tokens: int, *, beyond: bool = False) -> AsyncGenerator[None]:
-        """Reserve a model call for the block, which settles it.
+        """Reserve a model call, which the block settles.
 
         Raises:
             BudgetExceeded: A limit is reached.
@@ -71,7 +70,7 @@ class Spending:
             self._give_back(tokens=tokens)
 
     def reserve_model_call(self, *, beyond: bool = False) -> None:
-        """Grant one final answer at the limit with `beyond`.
+        """Count a model call; `beyond` grants one final answer at the limit.
 
         Raises:
             BudgetExceeded: A limit is reached.
@@ -97,7 +96,7 @@ class Spending:
         self.answers[subagent_id] += 1
 
     def reserve_tool_calls(self, count: int) -> bool:
-        """Take all or none; False when fewer are left."""
+        """Take all or none; return False when fewer are left."""
         if self.usage.tool_calls + count > self.tool_calls_max:
             return False
         self.usage.tool_calls += count
@@ -118,7 +117,7 @@ class Spending:
         self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
 
     def settle(self, usage: common_pb2.Usage) -> None:
-        """The call was counted when it was reserved."""
+        """Add tokens and cost; the call was counted when reserved."""
         add_cost(self.usage, usage)
 
     def exceeded(self, limit: str) -> BudgetExceeded:

@@ -1,4 +1,4 @@
-"""A run may open its chat, and may hide earlier messages from its model."""
+"""A run's place in its chat, and the earlier messages that it hides from its model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ChatPosition:
     def __init__(self, *, is_first: bool) -> None:
         self.is_first = is_first
         self.checkpoint_id: int | None = None
-        """Taking the run back reverts to here; None when its query is not stored."""
+        """Checkpoint to which taking the run back reverts; None while its query is not stored."""
         self._cancelled: list[ChatPosition] = []
 
     def open_chat(self) -> None:
@@ -24,7 +24,7 @@ class ChatPosition:
         self._cancelled = cancelled
 
     def revert(self) -> int | None:
-        """None when there is nothing to take back."""
+        """Return None when there is nothing to take back."""
         checkpoints = [position.checkpoint_id for position in self.list_hidden() if position.checkpoint_id is not None]
         if not checkpoints:
             return None
@@ -34,7 +34,7 @@ class ChatPosition:
         return self.checkpoint_id
 
     def list_hidden(self) -> Iterator[ChatPosition]:
-        """Include runs that the ones taken back should have taken back and did not."""
+        """Iterate the runs taken back, with those that they should have taken back themselves."""
         for position in self._cancelled:
             yield position
             yield from position.list_hidden()

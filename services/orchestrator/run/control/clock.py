@@ -1,4 +1,4 @@
-"""A run's time stands while all that the run does is wait for people."""
+"""The run's time, which stands still while all its work waits for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock:
         self.timeout_s = timeout_s
         self.waits = 0
         self._working = 1
-        """Workers that stand aside are not counted."""
+        """Number of workers, without those that stand aside."""
         self._spent_s = 0.0
         self._since: float | None = time.monotonic()
         """None while the clock stands."""
@@ -41,7 +41,7 @@ class Clock:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Count one worker less: it waits for others, which count themselves."""
+        """Count one worker less, which waits for others that count themselves."""
         self._working -= 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""A run is queued, running, waiting for people, or ended."""
+"""The state of a run: queued, running, waiting for people, or ended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ class RunState:
     __slots__ = ("_begun", "_on_rest", "_turn", "created_at", "is_stored", "name")
 
     def __init__(self, created_at: int, *, is_stored: bool, on_rest: Callable[[bool], None]) -> None:
-        """`on_rest` gets True when the run waits for people alone."""
+        """Call `on_rest` with True when the run waits for people alone."""
         self.name: State = "queued"
         self.created_at = created_at
-        """In Unix milliseconds."""
+        """Unix milliseconds."""
         self.is_stored = is_stored
-        """Whether the log has its query."""
         self._begun = SingleWaiterEvent()
         self._turn = SingleWaiterEvent()
         """Set when no earlier run of the chat is live, or the run is to end."""
@@ -36,22 +35,21 @@ class RunState:
         await self._turn.wait()
 
     def start(self) -> None:
-        """Called when readers have the run's first events."""
         self.name = "running"
         self._begun.set()
 
     async def wait_for_start(self) -> None:
-        """Work ahead of the start asks no model (docs/decisions/0012)."""
+        """Wait until the run may ask a model: work ahead of its start must not (docs/decisions/0012)."""
         await self._begun.wait()
 
     def wait(self) -> None:
-        """Repeated for each further part that waits for a person."""
+        """Note that one more part waits for a person."""
         if self.name != "waiting":
             self._on_rest(True)
         self.name = "waiting"
 
     def resume(self) -> None:
-        """Called when no part waits for a person any more."""
+        """Note that no part waits for a person any more."""
         self.name = "running"
         self._on_rest(False)
 

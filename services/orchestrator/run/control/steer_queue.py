@@ -1,4 +1,4 @@
-"""A running model hears people's messages before its next turn, in order."""
+"""Messages of people that a running model hears before its next turn, in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Steer:
     request_id: str
     text: str
     committed: asyncio.Future[None] | None = None
-    """None when the log had the message before."""
+    """None when the log already had the message."""
 
     @property
     def is_committed(self) -> bool:
@@ -34,7 +34,7 @@ class Steer:
 
 class SteerQueue:
     def __init__(self, recorded: Iterable[agent_pb2.RequestSteer] = ()) -> None:
-        """An earlier owner committed `recorded`."""
+        """Begin with messages that an earlier owner committed."""
         self._unheard = [Steer(steer.request_id, steer.message) for steer in recorded]
         self._known = {steer.request_id: steer for steer in self._unheard}
         self.is_over = False
@@ -43,7 +43,7 @@ class SteerQueue:
         return self._known.get(request_id)
 
     def add(self, steer: Steer) -> None:
-        """Take a message on its way to the log.
+        """Queue a message that is on its way to the log.
 
         Raises:
             QueueFull: Too many are unheard.

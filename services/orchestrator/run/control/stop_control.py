@@ -1,4 +1,4 @@
-"""A cancel, its time, its process or another owner stops a run's work."""
+"""Stops a run's work: for a cancel, its time, its process or another owner."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headrace.errors import HeadraceError
 from services.orchestrator.run.control.state import RunState
 
 SETTLING_S = 0.05
-"""Siblings go live in this time: each has but recorded lines to go through."""
+"""Siblings become live within this time, having only recorded lines to go through."""
 
 
 class Stopped(Exception):
-    """Somebody cancelled the run with mode after_step."""
+    """The run was cancelled with mode after_step."""
 
 
 class StopControl:
@@ -22,13 +22,11 @@ class StopControl:
     def __init__(self, state: RunState, *, is_live: bool) -> None:
         self._state = state
         self.mode: Literal["", "now", "after_step"] = ""
-        """Empty when nobody has cancelled."""
         self.error: HeadraceError | None = None
-        """None unless the run ends with run.error."""
         self.is_given_up = False
-        """Whether the next owner has it."""
+        """Whether the run is left to its next owner."""
         self.is_live = is_live
-        """Whether the run does what no earlier owner has done."""
+        """Whether the run is past what earlier owners did."""
         self.work: asyncio.Task[str] | None = None
         self._settling: asyncio.TimerHandle | None = None
 
@@ -36,14 +34,13 @@ class StopControl:
         self.work = work
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
-        """Repeating it is harmless."""
         if self.mode != "now":
             self.mode = mode
         if mode == "now" and self.is_live:
             self._end_work()
 
     def go_live(self) -> None:
-        """Let the run be cancelled soon; a cancel in mid-replay would leave calls without results."""
+        """Let cancels take effect soon; during the replay they would leave calls without results."""
         if not self.is_live and self._settling is None:
             self._settling = asyncio.get_running_loop().call_later(SETTLING_S, self._settle)
 
@@ -53,32 +50,29 @@ class StopControl:
             self._end_work()
 
     def interrupt(self, error: HeadraceError) -> None:
-        """End the run with run.error."""
         self.error = error
         self._end_work()
 
     def expire(self, error: HeadraceError) -> None:
-        """End the work; an interruption before that stays the reason."""
+        """End the work for lack of time; an earlier interruption stays the reason."""
         self.error = self.error or error
         self._end_work()
 
     def give_up(self) -> None:
-        """Leave the run to its next owner."""
         self.is_given_up = True
         self._end_work()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing more is to begin."""
+        """Whether nothing more may begin."""
         return bool(self.mode) and self.is_live
 
     @property
     def must_end(self) -> bool:
-        """Whether the work is to be cancelled at once."""
+        """Whether the work must be cancelled at once."""
         return (self.mode == "now" and self.is_live) or self.error is not None or self.is_given_up
 
     def check(self) -> None:
-        """Raise Stopped when an after_step cancel is waiting."""
         if self.is_stopping:
             raise Stopped
 

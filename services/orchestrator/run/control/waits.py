@@ -1,6 +1,6 @@
-"""The first submit of an id wins, and one that comes early is kept.
+"""Waits for submits by id: the first one wins, and one that comes early is kept.
 
-It is committed before its waiter gets it: `accepted` answers are in the log.
+A submit is committed before its waiter gets it, so `accepted` ones are in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Wait:
 
 
 class Waits:
-    """An id stays known to the run's end."""
+    """An id stays known until the run ends."""
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
@@ -40,7 +40,7 @@ class Waits:
         self._waits.setdefault(wait_id, _Wait())
 
     def claim(self, wait_id: str, request_id: str) -> Claim:
-        """An empty `request_id` is none, and never `repeated`.
+        """An empty `request_id` is never `repeated`.
 
         Raises:
             QueueFull: Too many are kept for waits that have not begun.
@@ -61,7 +61,7 @@ class Waits:
         self.fulfil(wait_id, payload)
 
     def end(self, wait_id: str) -> None:
-        """Refuse later submits: the call has a result."""
+        """Refuse later submits, because the call has a result."""
         self._waits.setdefault(wait_id, _Wait()).has_expired = True
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Waits:
             future.set_result(payload)
 
     async def wait(self, wait_id: str, timeout_s: float) -> str | None:
-        """Return None after `timeout_s`, when nothing is taken any more."""
+        """Return the payload, or None after `timeout_s`, when nothing is accepted any more."""
         wait = self._waits.setdefault(wait_id, _Wait())
         wait.has_begun = True
         try:

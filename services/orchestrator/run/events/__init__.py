@@ -1,1 +1,1 @@
-"""Events go from a run to its readers, numbered and kept."""
+"""Events on their way to readers, numbered and kept."""

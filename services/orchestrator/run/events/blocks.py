@@ -1,4 +1,4 @@
-"""A closed block is sent as its snapshot, an open one as its start and its text so far."""
+"""Blocks of events: a closed one is sent as its snapshot, an open one as its start and its text so far."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ Delta = agent_pb2.AgentDelta
 
 
 class TextBlock:
-    """The text stays bytes until somebody asks for it."""
-
     def __init__(self, kind: str, start: Delta) -> None:
         self.kind = kind
         self.start = start
@@ -60,7 +58,7 @@ class TextBlock:
 
 
 class ToolBlock:
-    """An earlier owner's block starts with its snapshot."""
+    """A tool's block; an earlier owner's starts with its snapshot."""
 
     def __init__(self, start: Delta) -> None:
         self.start = start
@@ -169,7 +167,7 @@ class ActionBlock:
 
 
 class SingleEvent:
-    """Serialized, it is a fraction of a message's size."""
+    """Kept serialized, at a fraction of a message's size."""
 
     __slots__ = ("_event", "_seq")
 
@@ -193,7 +191,7 @@ def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
 
 
 def _move_seq(delta: Delta, last_seq: int) -> Delta:
-    """Give `delta` a seq not before `last_seq`: the reader may have seen it."""
+    """Return `delta` with at least `last_seq`, which the reader may have seen."""
     if delta.seq >= last_seq:
         return delta
     copy = Delta()

@@ -38,14 +38,14 @@ _KEYS = {
 _DELTA = _encode_key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
 
 _recent = lru_cache(maxsize=1)(varint)
-"""A fast model has many deltas in a millisecond."""
+"""Many deltas of a fast model share a millisecond."""
 
 _LONGER_HEADS = (3, 4, 5)
-"""These are for texts of more than 127 bytes; no message needs more."""
+"""Sizes of the head for texts of more than 127 bytes; no message needs a longer one."""
 
 
 def text_at(raw: bytes) -> int:
-    """Return 0 when the delta is no single piece of text, or no valid UTF-8."""
+    """Return where the text begins; 0 unless the delta is one piece of valid UTF-8 text."""
     size = len(raw)
     if size < 2 or (raw[0] != CONTENT and raw[0] != REASONING):
         return 0
@@ -68,7 +68,7 @@ class TextFrame:
     __slots__ = ("_ids", "_key", "_payload")
 
     def __init__(self, kind: str, block_id: str, start: Delta) -> None:
-        """`start` opens the block, with the ids of its scope."""
+        """Take the ids of the scope from `start`, which opens the block."""
         scope = Delta()
         if start.HasField("subagent_id"):
             scope.subagent_id = start.subagent_id

@@ -1,7 +1,7 @@
-"""An event is on its way when publishing it returns, which never waits.
+"""Sends events to a run's readers; publishing never waits.
 
-A held event and what follows wait until the log has it; a reader that falls too far behind is brought up to date from
-the journal.
+A held event and all that follow wait until the log has it. A reader that falls too far behind is brought up to date
+from the journal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
-"""About 1 MB, which is a minute of a fast model."""
+"""About 1 MB, a minute of a fast model."""
 
 
 class _Reader:
@@ -32,13 +32,12 @@ class _Reader:
     def __init__(self, outlet: MessageSink, last_seq: int) -> None:
         self.outlet = outlet
         self.seq = last_seq
-        """0 before the first event is sent."""
+        """Seq of the last event sent; 0 before the first."""
         self.sent = 0
         self.queue: list[tuple[int, bytes]] = []
         self.flows = False
         self.is_full = False
         self.is_behind = True
-        """Whether the queue lost events."""
         self.woken = SingleWaiterEvent()
 
     def put(self, seq: int, event: bytes) -> None:
@@ -59,14 +58,14 @@ class _Reader:
 
 
 class Feed:
-    """The run's task publishes; any number of readers read."""
+    """Written by the run's task, read by any number of readers."""
 
     def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
-        """`seq` is the number of the last event; `history` has earlier owners' events."""
+        """Continue after `seq`, the last event's number, and earlier owners' events."""
         self.seq = seq
         self.ended = False
         self.is_cut = False
-        """Readers are to attach again: the run goes on elsewhere, or later."""
+        """Whether readers must attach again: the run goes on elsewhere, or later."""
         self._journal = Journal()
         self._journal.recall(history)
         self._readers: set[_Reader] = set()
@@ -82,7 +81,7 @@ class Feed:
     def publish(
         self, payload: Message, *, held: bool = False, subagent_id: str | None = None, task_id: str | None = None
     ) -> agent_pb2.AgentDelta:
-        """Readers get a `held` event only once it is released."""
+        """Number and send an event; readers get a `held` one only when it is released."""
         kind = KINDS[type(payload)]
         self.seq += 1
         fields: Any = {kind: payload}
@@ -116,7 +115,7 @@ class Feed:
                 reader.put(self.seq, event)
 
     def release(self, seq: int) -> None:
-        """Let readers have a held event and what waits behind it; without effect on others."""
+        """Send a held event and what waits behind it; other seqs have no effect."""
         if seq in self._held:
             self._held.remove(seq)
             self._catch_up_all()
@@ -126,12 +125,12 @@ class Feed:
         self._catch_up_all()
 
     def cut(self) -> None:
-        """End the streams behind what the log has, without a terminal event."""
+        """End the readers' streams without a terminal event."""
         self.is_cut = True
         self._wake_readers()
 
     async def follow(self, last_seq: int, outlet: MessageSink) -> int:
-        """Send everything after `last_seq` to the end or a cut.
+        """Send everything after `last_seq` until the end or a cut; return the number of events.
 
         Raises:
             OutOfRange: `last_seq` is beyond what was sent.

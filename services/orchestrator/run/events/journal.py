@@ -1,4 +1,4 @@
-"""Folded events bring any reader up to date, in memory the size of the text."""
+"""A run's events, folded so that any reader can catch up, in memory the size of the text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Journal:
     def __init__(self) -> None:
         self._entries: list[TextBlock | ToolBlock | ActionBlock | SingleEvent] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
-        """A tool stays here until its result."""
+        """Open blocks by id; a tool's stays until its result."""
 
     def note(self, kind: str, delta: Delta) -> None:
-        """Pieces of text do not come here."""
+        """Fold an event; pieces of text go to their block directly."""
         note = self._NOTES.get(kind)
         if note is None:
             self._entries.append(SingleEvent(delta))
@@ -45,10 +45,9 @@ class Journal:
                     self._entries.append(SingleEvent(event))
 
     def since(self, last_seq: int) -> list[Delta]:
-        """Order events by seq.
+        """Return events in order of seq.
 
-        An open block is opened again at its own seq or `last_seq`, whichever is later: a reader that leaves in between
-        resumes there.
+        An open block begins at the later of its own seq and `last_seq`: a reader that leaves in between resumes there.
         """
         events = [delta for entry in self._entries for delta in entry.since(last_seq)]
         return sorted(events, key=lambda delta: delta.seq)

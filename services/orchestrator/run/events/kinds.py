@@ -1,4 +1,4 @@
-"""The payload field of an event is its kind."""
+"""The kind of an event is the name of its payload field."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A run may have a plan, which changes."""
+"""A run's plan, and its changes."""

@@ -1,4 +1,4 @@
-"""Plan tools change a plan in force; the scope that plans publishes each change."""
+"""The plan in force: tools change it, and the scope that plans publishes each change."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ Record: TypeAlias = Callable[[Message], Awaitable[object]]
 @dataclass(slots=True)
 class Level:
     parent: Task | None
-    """None for the plan itself."""
 
     remaining: list[Task]
     thought: str = ""
 
 
 class ActivePlan:
-    """The mode owns it; the scopes of planner and tasks share it."""
+    """Owned by the mode, shared by the scopes of planner and tasks."""
 
     def __init__(self, run_id: str, chat_id: str, recording: ScopeRecording, record: Record) -> None:
         self._chat_id = chat_id
@@ -35,15 +34,14 @@ class ActivePlan:
         self.plan = Plan(run_id)
         self.changes = 0
         self.parent: Task | None = None
-        """None for tasks of the plan itself."""
+        """Task that is being split; None for the plan itself."""
         self.level: Level | None = None
-        """None while no list is being restated."""
         self.history: list[str] = []
         past = recording.take_plan()
         self._is_told = past is not None
         self._told: list[Task] = past or []
         self._is_behind = self._is_told
-        """Keeps a replay from publishing states that readers must not take for the newest."""
+        """Whether a replay is behind the last published plan, and must not publish older states."""
 
     async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
         """Append tasks.

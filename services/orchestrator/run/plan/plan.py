@@ -1,4 +1,4 @@
-"""A model changes its plan through three tools; ids come from calls, so that a replay makes the same."""
+"""A plan's tasks; ids come from calls, so that a replay makes the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Task = agent_pb2.Task
 
 
 class PlanProblem(Exception):
-    """The text tells the model why the plan cannot follow its call."""
+    """Tells the model why the plan cannot follow its call."""
 
 
 class Plan:
@@ -44,7 +44,7 @@ class Plan:
     def restate(
         self, remaining: Sequence[Task], given: Sequence[Task], made_by: str, *, parent: Task | None = None
     ) -> list[Task]:
-        """Return the new list in order: tasks with an id are kept, those without are new, those left out are skipped.
+        """Return the new list: tasks with an id are kept, those without are new, those left out are skipped.
 
         Raises:
             PlanProblem: An id is unknown or repeated, or there would be too many.
@@ -64,11 +64,7 @@ class Plan:
         return restated
 
     def find(self, task_id: str) -> Task:
-        """Find a task.
-
-        Raises:
-            PlanProblem: The plan does not have the id.
-        """
+        """Raises PlanProblem when the plan has no such task."""
         for task in self.tasks:
             if task.task_id == task_id:
                 return task
@@ -120,7 +116,7 @@ class Plan:
 
 
 def groups(tasks: Iterable[Task]) -> list[list[Task]]:
-    """A task without a group stands alone."""
+    """Group neighbours; a task without a group stands alone."""
     found: list[list[Task]] = []
     for task in tasks:
         if found and task.group and found[-1][-1].group == task.group:

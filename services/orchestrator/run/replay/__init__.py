@@ -1,1 +1,1 @@
-"""A run that goes on here is replayed from its recording."""
+"""Replay of a run that goes on here, from its recording."""

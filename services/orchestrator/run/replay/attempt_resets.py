@@ -1,4 +1,4 @@
-"""A new owner first tells which events were lost with the owner before."""
+"""Tells readers which events were lost with the previous owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Delta = agent_pb2.AgentDelta
 
 CRASHED = "INTERRUPTED"
 HANDED_OVER = "HANDED_OVER"
-"""The owner before died, or gave the run away whole."""
+"""Reasons of a reset: the previous owner died, or handed the run over."""
 
 
 def crashes(recording: Recording) -> int:
@@ -28,7 +28,8 @@ class ScopeReset:
 
 
 def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[ScopeReset]:
-    """Each open task and sub-agent has a seq after which readers drop events; the run's own is at least `known_seq`."""
+    """Find the seq after which readers drop events, for the run (at least `known_seq`) and its open tasks and
+    sub-agents."""
     lasts = [recording.scope(None).last_seq, known_seq]
     lasts += [message.events.last_seq for message in recording.messages()]
     found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]

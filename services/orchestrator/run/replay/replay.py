@@ -1,4 +1,4 @@
-"""A run that is taken over runs its mode again: each scope gets its recorded answers and results first."""
+"""A run that is taken over executes its mode again; each scope replays its recorded answers and results first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ScopeRecording:
         self.systems: dict[str, str] = {}
         self.last_system = ""
         self.last_seq = 0
-        """Readers can rely on blocks up to here."""
+        """Seq up to which readers have whole blocks."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._told: list[Delta] = []
@@ -31,11 +31,11 @@ class ScopeRecording:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the scope goes on by itself from here."""
+        """Whether everything is replayed."""
         return not self._said
 
     def answer(self) -> list[memory_pb2.LogMessage]:
-        """Take the next answer; empty when the model is to be asked."""
+        """Take the next answer's pieces; empty when the model must be asked."""
         pieces: list[memory_pb2.LogMessage] = []
         while self._said and self._said[0].message.role == "assistant":
             if pieces and self._said[0].msg_id != pieces[0].msg_id:
@@ -64,12 +64,12 @@ class ScopeRecording:
 
     @property
     def task_end(self) -> Delta | None:
-        """None when the task did not end, or has more to replay."""
+        """None when the task has not ended or has more to replay."""
         ends = (told for told in self._told if told.WhichOneof("payload") in TASK_ENDS)
         return next(ends, None) if self.is_used_up else None
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
-        """None when readers know no plan."""
+        """Take the newest plan; return None when readers know no plan."""
         plans = [told for told in self._told if told.WhichOneof("payload") in PLANS]
         for told in plans:
             self._told.remove(told)
@@ -79,7 +79,7 @@ class ScopeRecording:
         return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
     def event(self, payload: Message) -> Delta | None:
-        """A recorded event is not published again."""
+        """Take the recorded event of this payload, which is not published again."""
         kind = KINDS[type(payload)]
         for event in self._told:
             if event.WhichOneof("payload") == kind and getattr(event, kind) == payload:
@@ -114,7 +114,7 @@ _UNRECORDED = ScopeRecording()
 
 
 class Recording:
-    """Empty for a run that is new."""
+    """Log lines of a run by scope; empty for a new run."""
 
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
@@ -127,7 +127,7 @@ class Recording:
                 self._scopes.setdefault(context_id, ScopeRecording()).note(line)
 
     def scope(self, context_id: str | None) -> ScopeRecording:
-        """The recording is consumed as the scope runs again."""
+        """Return the scope's recording, which is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
 
     def told(self, kind: str) -> Iterator[Any]:
@@ -137,20 +137,20 @@ class Recording:
         return any(getattr(event, name) == value for event in self.told(kind))
 
     def awaits(self, wait_id: str) -> bool:
-        """Whether the run waits for this person's answer, or will after its replay."""
+        """Return whether the run waits for this submit, or will after its replay."""
         if any(ask.approval_id == wait_id for ask in self.told("approval_ask")):
             return not self.has("approval_answer", "approval_id", wait_id)
         pieces = [message for message in self.messages() if message.tool_id == wait_id]
         return bool(pieces) and all(piece.message.role != "tool" for piece in pieces)
 
     def messages(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """Nested contexts of `under` are included; without it, all."""
+        """Iterate the messages of context `under` and those nested in it, or of all."""
         for line in self.lines:
             if line.HasField("step") and line.step.context_id.startswith(under):
                 yield from line.step.messages
 
     def answers(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """The last piece of an answer has its usage."""
+        """Iterate the last piece of each answer, which has its usage."""
         last: dict[str, memory_pb2.LogMessage] = {}
         for message in self.messages(under):
             if message.message.role == "assistant":
@@ -166,7 +166,7 @@ class Recording:
 
     @property
     def stages(self) -> set[str]:
-        """Sub-agents are left out."""
+        """Stages in the log, without those of sub-agents."""
         return {
             line.step.stage
             for line in self.lines
@@ -184,7 +184,7 @@ class Recording:
 
     @property
     def worked_ms(self) -> int:
-        """Waits for people are left out."""
+        """Time of model and tool calls, without waits for people."""
         asked: dict[str, int] = {}
         spans: list[tuple[int, int]] = []
         for message in self.messages():

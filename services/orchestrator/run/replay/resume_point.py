@@ -1,4 +1,4 @@
-"""This process goes on with a run where an earlier owner left off."""
+"""The point from which this process continues an earlier owner's run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class ResumePoint:
     history: Sequence[agent_pb2.AgentDelta] = ()
     recording: Recording = field(default_factory=Recording)
     reason: str = ""
-    """Empty when the run began here."""
     is_changed: bool = False
     traceparent: str = ""
     """Empty when the query's span was not recorded."""

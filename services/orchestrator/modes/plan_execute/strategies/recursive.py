@@ -1,4 +1,4 @@
-"""RECURSIVE: a list's head runs first; a composite task is split into a list one level down.
+"""RECURSIVE: the first task runs; a composite one is split into a list one level down.
 
 After each task the planner, never a rule, restates the rest (ReCAP, arXiv 2510.23822).
 """
@@ -30,7 +30,7 @@ async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
 
 
 async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
-    """Without parts the task runs as a whole."""
+    """Run a composite task by its parts, or as a whole if it gets none."""
     executor = await work.begin_task(task)
     try:
         level = await work.planner.split_task(task)

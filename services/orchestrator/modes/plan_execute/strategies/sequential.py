@@ -1,4 +1,4 @@
-"""SEQUENTIAL: one task after the other; when one fails, the rest is not run."""
+"""SEQUENTIAL: one task after the other, until one fails."""
 
 from __future__ import annotations
 
