@@ -108,4 +108,4 @@ class PlanExecute(Part):
     """Does each task, with the ordinary tools."""
 
     summary: Section | None = None
-    """Writes the answer, in one turn without tools. Left out, or without a prompt, it has the execute section's prompt."""
+    """Writes the answer, in one turn without tools. Without a prompt of its own it has the execute section's."""
