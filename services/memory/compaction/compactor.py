@@ -14,7 +14,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.compaction import summariser
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
 from services.memory.compaction.pinned import find_intent, format_pins, read_todos
-from services.memory.compaction.plan import FALLBACK, SUMMARY, is_broken
+from services.memory.compaction.plan import FALLBACK, SUMMARY
 from services.memory.context.context_source import get_position, select_source
 from services.memory.log import images
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
@@ -63,7 +63,7 @@ class Compactor:
         draft = self._make_draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
         yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_describe_request(request)))
-        if refusal := await asyncio.to_thread(_find_refusal, draft):
+        if refusal := await asyncio.to_thread(draft.find_refusal):
             yield _report_failure(request, refusal)
             return
         model = request.summary_model if request.HasField("summary_model") else request.limits
@@ -72,10 +72,14 @@ class Compactor:
         written = await summariser.request_summary(self._llm, asked, self._timeout_s)
         if written.usage is not None:
             yield memory_pb2.CompactDelta(usage=written.usage)
-        failure, result = await asyncio.to_thread(_make_result, draft, written)
+        failure = written.failure
+        if failure:
+            result = await asyncio.to_thread(draft.fall_back)
+        else:
+            result, failure = await asyncio.to_thread(draft.apply_summary, written.text)
         if result.tokens >= before:
             yield _report_failure(request, "NOTHING_TO_COMPACT")
-        elif _is_overtaken(await self._access.load_chat(chat.chat_id), draft):
+        elif draft.is_overtaken((await self._access.load_chat(chat.chat_id)).copy_runs()):
             yield _report_failure(request, "ALREADY_COMPACTED")
         else:
             await self._commit_result(chat, draft, result, FALLBACK if failure else SUMMARY)
@@ -104,26 +108,6 @@ class Compactor:
             pre_tokens=draft.tokens,
             post_tokens=result.tokens,
         )
-
-
-def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
-    source = draft.source
-    return select_source(chat.copy_runs(), source.run_id, source.context_id).compacted != source.compacted
-
-
-def _find_refusal(draft: CompactionDraft) -> str:
-    """Return why no summary is requested; empty if it is."""
-    if draft.request.trigger == "auto" and is_broken(draft.source):
-        return "TOO_MANY_FAILURES"
-    return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
-
-
-def _make_result(draft: CompactionDraft, written: summariser.SummaryAnswer) -> tuple[str, CompactionResult]:
-    """Return why there is no summary (empty if there is one), and the lines' content."""
-    if written.failure:
-        return written.failure, draft.fall_back()
-    result = draft.apply_summary(written.text)
-    return ("", result) if result is not None else ("SUMMARY_TOO_LONG", draft.fall_back())
 
 
 def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str) -> list[Known]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from headrace.v1 import memory_pb2
 
@@ -13,7 +14,15 @@ KEPT_RATIO = 0.1
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    return [_cut_file(file) for file in list(files)[:FILES_MAX]]
+    """Return the first files, each cut after its first lines."""
+    limited: list[memory_pb2.ContextFile] = []
+    for file in islice(files, FILES_MAX):
+        lines = file.text.splitlines()
+        if len(lines) > LINES_MAX:
+            omitted = file.lines_omitted + len(lines) - LINES_MAX
+            file = memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:LINES_MAX]), lines_omitted=omitted)
+        limited.append(file)
+    return limited
 
 
 def format_file(file: memory_pb2.ContextFile) -> str:
@@ -31,11 +40,3 @@ def select_fitting(
             room -= cost
             found.append(file)
     return found
-
-
-def _cut_file(file: memory_pb2.ContextFile) -> memory_pb2.ContextFile:
-    lines = file.text.splitlines()
-    if len(lines) <= LINES_MAX:
-        return file
-    omitted = file.lines_omitted + len(lines) - LINES_MAX
-    return memory_pb2.ContextFile(path=file.path, text="\n".join(lines[:LINES_MAX]), lines_omitted=omitted)

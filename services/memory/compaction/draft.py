@@ -14,19 +14,22 @@ from services.memory.compaction.plan import (
     GAIN_RATIO,
     RETAINED_RATIO,
     CompactionPlan,
+    is_broken,
     make_plan,
 )
 from services.memory.compaction.prompt import build_content, build_instruction, extract_summary
-from services.memory.context.context_source import get_position
+from services.memory.context.context_source import get_position, select_source
 from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_messages, build_view
 from services.memory.context.message_pairing import MessageGroup, make_text_message
 from services.memory.context.token_limits import get_request_tokens_max
 from services.memory.context.truncation import truncate_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from services.memory.context.context_source import ContextSource
     from services.memory.context.token_counter import TokenCounter
-    from services.memory.log.lines import Tokens
+    from services.memory.log.lines import Line, Tokens
 
 TEMPERATURE = 0.2
 """Low, because a summary must be true, not varied."""
@@ -52,6 +55,11 @@ class CompactionDraft:
     counter: TokenCounter
     pins: str
 
+    def is_overtaken(self, runs: Mapping[str, Sequence[Line]]) -> bool:
+        """Return whether `runs`, the chat's current lines, have another compaction than the draft began with."""
+        current = select_source(runs, self.source.run_id, self.source.context_id)
+        return current.compacted != self.source.compacted
+
     @cached_property
     def groups(self) -> list[MessageGroup]:
         """All messages since the last compaction, even outside the window."""
@@ -70,11 +78,13 @@ class CompactionDraft:
     def tokens(self) -> int:
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.groups))
 
-    def is_worth_it(self) -> bool:
+    def find_refusal(self) -> str:
+        """Return why no summary is requested; empty if one is."""
+        if self.request.trigger == "auto" and is_broken(self.source):
+            return "TOO_MANY_FAILURES"
         plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
-        return self.counter.to_model_tokens(self.counter.count_groups(plan.replaced)) >= max(
-            1, GAIN_RATIO * self.tokens
-        )
+        gain = self.counter.to_model_tokens(self.counter.count_groups(plan.replaced))
+        return "" if gain >= max(1, GAIN_RATIO * self.tokens) else "NOTHING_TO_COMPACT"
 
     def build_chat_request(self, counter: TokenCounter) -> llm_pb2.ChatRequest:
         """Build the request for a summary, within the summariser's window as `counter` counts.
@@ -100,15 +110,18 @@ class CompactionDraft:
             request.tool_choice = "none"
         return request
 
-    def apply_summary(self, text: str) -> CompactionResult | None:
-        """Return the result with a model's summary; None if that is no shorter than the replaced messages."""
+    def apply_summary(self, text: str) -> tuple[CompactionResult, str]:
+        """Return the result with a model's summary; if that is no shorter than the replaced messages, the fallback and
+        the reason."""
         room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
         files = context_files.select_fitting(
             context_files.limit_files(self.request.files), room, self.counter.count_text
         )
         result = self._make_result(RETAINED_RATIO, text, files)
         replaced = self._former_cost + self.counter.count_groups(result.plan.replaced)
-        return result if self.counter.count_text(text) < replaced else None
+        if self.counter.count_text(text) < replaced:
+            return result, ""
+        return self.fall_back(), "SUMMARY_TOO_LONG"
 
     def fall_back(self) -> CompactionResult:
         """Return the result with the former summary, and a note of what it lacks."""

@@ -57,12 +57,9 @@ async def request_summary(
                         pass
     except HeadraceError as error:
         failure = error.reason
-    except (TimeoutError, grpc.aio.AioRpcError) as error:
-        failure = "TIMEOUT" if _is_late(error) else "SUMMARY_FAILED"
+    except TimeoutError:
+        failure = "TIMEOUT"
+    except grpc.aio.AioRpcError as error:
+        failure = "TIMEOUT" if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else "SUMMARY_FAILED"
     text = "" if failure else extract_summary("".join(answer))
     return SummaryAnswer(text, usage, failure or ("" if text else "EMPTY_SUMMARY"))
-
-
-def _is_late(error: Exception) -> bool:
-    late = grpc.StatusCode.DEADLINE_EXCEEDED
-    return isinstance(error, TimeoutError) or (isinstance(error, grpc.aio.AioRpcError) and error.code() is late)

@@ -54,7 +54,9 @@ def read_chat_file(path: Path) -> ImportedChat:
     if own := _find_own_chat(log):
         return ImportedChat(own, log, blobs)
     entries = _parse_entries(log, path)
-    chat_id = _choose_chat_id(entries, path)
+    names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
+    name = next(filter(None, names), path.stem)
+    chat_id = make_uuid(name) if name else str(uuid.uuid4())
     writing = LogBuilder(chat_id)
     (v3.convert_lines if any("_type" in entry for entry in entries) else blade.convert_entries)(writing, entries)
     if not (data := writing.build_log()):
@@ -64,15 +66,14 @@ def read_chat_file(path: Path) -> ImportedChat:
 
 def format_export(log: bytes, blobs: list[Blob]) -> bytes:
     """Format a chat as one file for `read_chat_file`: its log, and a line for each blob."""
-    return log + b"".join(map(_format_blob, blobs))
+    data = log
+    for blob in blobs:
+        members = {"_type": "blob", "mimeType": blob.mime_type, "data": base64.b64encode(blob.data).decode()}
+        data += json.dumps(members, separators=(",", ":")).encode() + b"\n"
+    return data
 
 
 _BLOB_START = b'{"_type":"blob",'
-
-
-def _format_blob(blob: Blob) -> bytes:
-    members = {"_type": "blob", "mimeType": blob.mime_type, "data": base64.b64encode(blob.data).decode()}
-    return json.dumps(members, separators=(",", ":")).encode() + b"\n"
 
 
 def _parse_blob(text: bytes) -> Blob:
@@ -114,9 +115,3 @@ def _split_lines(text: str) -> list[str]:
     except ValueError:
         lines.pop()
     return lines
-
-
-def _choose_chat_id(entries: list[Json], path: Path) -> str:
-    names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
-    name = next(filter(None, names), path.stem)
-    return make_uuid(name) if name else str(uuid.uuid4())

@@ -77,7 +77,7 @@ class LogBuilder:
         if not run.steps and messages and _get_text(messages[0]) == run.question:
             messages = messages[1:]  # the query says it already
         run.steps += 1
-        numbered = [self._number_message(run, self._extract_images(message)) for message in messages]
+        numbered = [self._complete_message(run, message) for message in messages]
         uuid, stage, seq = given.pop("uuid", ""), given.pop("stage", "react"), given.pop("seq", run.steps)
         stamp = self._make_stamp(run_id, ts, uuid)
         self._write_line(
@@ -122,8 +122,9 @@ class LogBuilder:
 
     def add_other(self, line: Json, run_id: str, ts: int) -> None:
         if run_id:
-            self._get_run(run_id, ts)
-            self._runs[run_id].last_seq = max(self._runs[run_id].last_seq, _get_seq(line))
+            run, event = self._get_run(run_id, ts), line.get("event")
+            if isinstance(event, dict) and isinstance(seq := event.get("seq"), int):
+                run.last_seq = max(run.last_seq, seq)
         stamp = self._make_stamp(run_id, ts, str(line.get("uuid") or ""))
         members = {
             **line, "_n": stamp["n"], "uuid": stamp["uuid"], "chatId": self.chat_id, "runId": run_id,
@@ -146,9 +147,12 @@ class LogBuilder:
         self.run_id = run_id
         return self._runs[run_id]
 
-    def _extract_images(self, message: StoredMessage) -> StoredMessage:
+    def _complete_message(self, run: _OpenRun, message: StoredMessage) -> StoredMessage:
+        """Return the message with its images taken out as blobs, and with event numbers."""
         content = [self._extract_image(part) for part in message.content or ()]
-        return msgspec.structs.replace(message, content=content or None)
+        events = message.events or Range(run.last_seq + 1, run.last_seq + 1)
+        run.last_seq = max(run.last_seq, events.last)
+        return msgspec.structs.replace(message, content=content or None, events=events)
 
     def _extract_image(self, part: Part) -> Part:
         if isinstance(part, TextPart):
@@ -161,13 +165,6 @@ class LogBuilder:
             return part
         self.blobs.append(blob)
         return ImagePart(ImageUrl(blob.reference, part.image_url.detail))
-
-    def _number_message(self, run: _OpenRun, message: StoredMessage) -> StoredMessage:
-        if message.events is not None:
-            run.last_seq = max(run.last_seq, message.events.last)
-            return message
-        run.last_seq += 1
-        return msgspec.structs.replace(message, events=Range(run.last_seq, run.last_seq))
 
     def _make_stamp(self, run_id: str, ts: int, given_uuid: str) -> Json:
         self._ts = max(self._ts, ts)
@@ -184,12 +181,6 @@ class LogBuilder:
 
     def _write_line(self, line: Known) -> None:
         self.data.append(encode_line(line))
-
-
-def _get_seq(line: Json) -> int:
-    event = line.get("event")
-    seq = event.get("seq") if isinstance(event, dict) else None
-    return seq if isinstance(seq, int) else 0
 
 
 def _get_text(message: StoredMessage) -> str | None:

@@ -32,13 +32,18 @@ def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
     messages = [to_dict(message) for message in to_list(line.get("messages"))]
     systems = [to_text(message.get("content")) for message in messages if message.get("role") == "system"]
     system = line.get("system", systems[0] if systems else None)
+    plan = line.get("plan", line.get("planSnapshot"))
+    if isinstance(plan, dict):
+        plan = to_raw({"planId": to_text(plan.get("planId")), "tasks": to_list(plan.get("tasks", plan.get("plan")))})
+    else:
+        plan = ABSENT
     given: dict[str, Any] = {
         "uuid": to_text(line.get("uuid")),
         "stage": to_text(line.get("_stage")),
         "task_id": _read_name(line.get("taskId")),
         "context_id": _read_name(line.get("contextId")),
         "system": to_text(to_dict(system).get("content")) if isinstance(system, dict) else _read_name(system),
-        "plan": _read_plan(line),
+        "plan": plan,
     }
     if isinstance(line.get("_seq"), int):
         given["seq"] = line["_seq"]
@@ -56,13 +61,6 @@ def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
         error=to_raw(line.get("error")),
         usage=to_raw(line.get("usage")),
     )
-
-
-def _read_plan(line: Json) -> Any:
-    plan = line.get("plan", line.get("planSnapshot"))
-    if not isinstance(plan, dict):
-        return ABSENT
-    return to_raw({"planId": to_text(plan.get("planId")), "tasks": to_list(plan.get("tasks", plan.get("plan")))})
 
 
 def _read_name(value: Any) -> str | None:

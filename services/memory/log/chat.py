@@ -83,7 +83,10 @@ class Chat:
             return run_id
         self.check(lines, lease_generation)
         if beside is not None:
-            self._check_beside(beside)
+            # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.
+            busy = (run.run_id for run in self.info.list_unfinished() if run.run_id not in beside)
+            if run_id := next(busy, None):
+                raise ChatBusy(f"run {run_id} of chat {self.chat_id} is another owner's", runId=run_id)
         checkpoint = self.info.checkpoints
         # Never backwards, whatever the clock does.
         now_ms = max(time.time_ns() // 1_000_000, self.info.updated_at)
@@ -110,7 +113,11 @@ class Chat:
         if any(isinstance(line, Revert) for line in lines):
             self._rebuild_views()
         else:
-            self._extend_views(lines)
+            for line in lines:
+                self.model_runs.setdefault(line.run_id, []).append(line)
+                if self.is_reverted:
+                    self.visible_runs.setdefault(line.run_id, []).append(line)
+                session_state.update_states(self.states, line)
 
     def get_state(self, context: str) -> SessionState:
         return self.states.get(context, SessionState())
@@ -151,11 +158,6 @@ class Chat:
                 generation=generation,
             )
 
-    def _check_beside(self, beside: Collection[str]) -> None:
-        # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.
-        if other := next((run for run in self.info.list_unfinished() if run.run_id not in beside), None):
-            raise ChatBusy(f"run {other.run_id} of chat {self.chat_id} is another owner's", runId=other.run_id)
-
     def _check_position(self, line: Known) -> None:
         if isinstance(line, Revert) and not 0 <= line.to_checkpoint_id < self.info.checkpoints:
             raise NotFound(
@@ -167,13 +169,6 @@ class Chat:
             version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:
                 raise session_state.stale_state_error(self.chat_id, version)
-
-    def _extend_views(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            self.model_runs.setdefault(line.run_id, []).append(line)
-            if self.is_reverted:
-                self.visible_runs.setdefault(line.run_id, []).append(line)
-            session_state.update_states(self.states, line)
 
     def _rebuild_views(self) -> None:
         told = self._timeline.list_for_model()

@@ -72,7 +72,12 @@ def encode_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2
 
 
 def decode_content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
-    return [_decode_part(part) for part in parts or ()]
+    return [
+        llm_pb2.ContentPart(text=part.text)
+        if isinstance(part, TextPart)
+        else llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail))
+        for part in parts or ()
+    ]
 
 
 def join_text(parts: list[Part] | list[TextPart] | None) -> str:
@@ -116,9 +121,3 @@ def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Par
         return ImagePart(ImageUrl(part.image.url, part.image.detail))
     blobs.append(blob)
     return ImagePart(ImageUrl(blob.reference, part.image.detail))
-
-
-def _decode_part(part: Part) -> llm_pb2.ContentPart:
-    if isinstance(part, TextPart):
-        return llm_pb2.ContentPart(text=part.text)
-    return llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail))

@@ -38,15 +38,10 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
         ends.append(end)
     if is_damaged:
         return LogReading(lines, len(data), True)
-    whole = _count_whole_lines(lines)
-    return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False)
-
-
-def _count_whole_lines(lines: list[Line]) -> int:
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
         whole += lines[whole].lines
-    return whole
+    return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False)
 
 
 def read_chat(chat_id: str, log: bytes) -> Chat:

@@ -117,7 +117,10 @@ def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineCo
             step.learned = drafting.learned.get(index)
             return step
         case "event":
-            return _decode_event(given.event, f"{path}.event", stamped)
+            event = given.event
+            if event.event.WhichOneof("payload") is None:
+                raise InvalidRequest.of(f"{path}.event.event", "must have a payload")
+            return Event(**stamped, context_id=event.context_id or None, event=dump_proto(event.event))
         case "run":
             return _decode_run(given.run, f"{path}.run", stamped)
         case "insight":
@@ -147,12 +150,6 @@ def _decode_step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any],
         ],
         events=encode_range(given),
     )
-
-
-def _decode_event(given: memory_pb2.EventLine, path: str, stamped: dict[str, Any]) -> Event:
-    if given.event.WhichOneof("payload") is None:
-        raise InvalidRequest.of(f"{path}.event", "must have a payload")
-    return Event(**stamped, context_id=given.context_id or None, event=dump_proto(given.event))
 
 
 def _decode_run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -> Run:

@@ -5,7 +5,7 @@ Events of queries and runs are derived, steps become snapshots, and event lines 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,11 +56,24 @@ class ChatHistory:
             chat_name=self.name,
             events=[event for lines in self.runs for event in list_events(lines)],
             references=list_references(line for lines in self.runs for line in lines),
-            raw_messages=None if log is None else fill_json_images(join_raw_messages(log, self._is_visible), find),
+            raw_messages=None if log is None else fill_json_images(self._join_raw_messages(log), find),
         )
 
-    def _is_visible(self, run_id: str, n: int) -> bool:
-        return self.run_id in (None, run_id) and (self.numbers is None or n in self.numbers)
+    def _join_raw_messages(self, log: bytes) -> str:
+        """Join the messages of the log's visible lines to a JSON array; queries become user messages."""
+        messages: list[msgspec.Raw] = []
+        for text in log.splitlines():
+            try:
+                line = _RAW_MESSAGES.decode(text)
+            except (ValueError, RecursionError):
+                continue  # A damaged line is left out, so that the others can still be read.
+            if self.run_id not in (None, line.run_id) or (self.numbers is not None and line.n not in self.numbers):
+                continue
+            if line.query is not None:
+                query = StoredMessage(role="user", content=[TextPart(line.query.message)], ts=line.updated_at)
+                messages.append(msgspec.Raw(msgspec.json.encode(query)))
+            messages += line.messages
+        return msgspec.json.encode(messages).decode()
 
 
 def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
@@ -75,23 +88,6 @@ def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
         for reference in query.references:
             found.setdefault(reference.id, reference)
     return list(found.values())
-
-
-def join_raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
-    """Join a log's messages to a JSON array, queries as user messages; only lines that `is_shown` by run and number."""
-    found: list[msgspec.Raw] = []
-    for text in log.splitlines():
-        try:
-            line = _RAW_MESSAGES.decode(text)
-        except (ValueError, RecursionError):
-            continue  # a damaged line: what can be read is given
-        if not is_shown(line.run_id, line.n):
-            continue
-        if line.query is not None:
-            asked = StoredMessage(role="user", content=[TextPart(line.query.message)], ts=line.updated_at)
-            found.append(msgspec.Raw(msgspec.json.encode(asked)))
-        found += line.messages
-    return msgspec.json.encode(found).decode()
 
 
 def _load_query(line: Query) -> agent_pb2.QueryRequest:

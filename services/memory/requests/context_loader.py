@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -56,26 +56,15 @@ class ContextLoader:
             runs[request.run_id] = [pending]
         source = select_source(runs, request.run_id, request.context_id or None)
         counter = self._counting.create_counter(chat, request.limits.model)
-        is_short = chat.size_bytes + request.ByteSize() <= INLINE_BYTES_MAX and is_loaded(counter.encoding)
-        response, count = await _run_load(
-            partial(_build_response, runs, source, request, window), counter, find, is_short=is_short
-        )
+        build = partial(_build_response, runs, source, request, window)
+        built: tuple[memory_pb2.LoadContextResponse, int] | None = None
+        if chat.size_bytes + request.ByteSize() <= INLINE_BYTES_MAX and is_loaded(counter.encoding):
+            with suppress(_NeedsFile):
+                built = build(replace(counter, find=_refuse_blob), _refuse_blob)
+        response, count = built or await asyncio.to_thread(build, counter, find)
         if request.HasField("limits"):
             self._counting.note_request(chat, source, request.limits.model, count)
         return response
-
-
-async def _run_load(
-    load: Callable[[TokenCounter, images.FindBlob], tuple[memory_pb2.LoadContextResponse, int]],
-    counter: TokenCounter,
-    find: images.FindBlob,
-    *,
-    is_short: bool,
-) -> tuple[memory_pb2.LoadContextResponse, int]:
-    if is_short:
-        with suppress(_NeedsFile):
-            return load(replace(counter, find=_refuse_blob), _refuse_blob)
-    return await asyncio.to_thread(load, counter, find)
 
 
 def _build_response(

@@ -32,16 +32,14 @@ class Page:
         """
         if not 0 <= size <= PAGE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        return cls(size or PAGE_DEFAULT, _parse_token(token) if token else None)
+        if not token:
+            return cls(size or PAGE_DEFAULT, None)
+        match = _TOKEN.fullmatch(token)
+        if match is None:
+            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+        return cls(size or PAGE_DEFAULT, (-int(match[1]), match[2]))
 
     def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
         """Return the page and the next one's token; `chats` holds one more than the page if there are more."""
         page = chats[: self.size]
         return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > self.size else ""
-
-
-def _parse_token(token: str) -> tuple[int, str]:
-    match = _TOKEN.fullmatch(token)
-    if match is None:
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-    return -int(match[1]), match[2]

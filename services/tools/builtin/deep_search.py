@@ -11,7 +11,7 @@ from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.research import prompts
 from services.tools.research.findings import Findings
-from services.tools.research.search_round import QueryResult, search_all
+from services.tools.research.search_round import search_all
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
 from services.tools.toolkit.tool import Tool, make_output, make_result
@@ -46,7 +46,11 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         async with aclosing(_search_rounds(context, model, findings)) as deltas:
             async for delta in deltas:
                 yield delta
-        async with aclosing(model.stream_answer(*_make_report_prompt(context, findings))) as texts:
+        if not findings.documents:
+            why = findings.failures[0] if findings.failures else "nothing was found"
+            raise ModelFailed(f"there is nothing to write a report from: {why}")
+        prompt = prompts.make_report_prompt(context.arguments["query"], findings)
+        async with aclosing(model.stream_answer(prompt.system, prompt.text)) as texts:
             async for text in texts:
                 pieces.append(text)
                 yield make_output("text", text)
@@ -78,19 +82,16 @@ async def _search_rounds(
             return
         past_queries.update(queries)
         yield make_output("progress", "".join(f"searching: {query}\n" for query in queries))
-        for result in await _search_in_time(context, model, queries):
+        try:
+            async with asyncio.timeout(model.left_s):
+                results = await search_all(context.web, queries)
+        except TimeoutError as error:
+            raise ModelFailed("the time for this call is over") from error
+        for result in results:
             if result.failure:
                 findings.failures.append(result.failure)
             for document in findings.add_hits(result.query, result.hits, result.pages):
                 yield make_source(document.number, context.request.tool_call_id, document.title, document.url)
-
-
-async def _search_in_time(context: ToolContext, model: ModelClient, queries: list[str]) -> list[QueryResult]:
-    try:
-        async with asyncio.timeout(model.left_s):
-            return await search_all(context.web, queries)
-    except TimeoutError as error:
-        raise ModelFailed("the time for this call is over") from error
 
 
 async def _ask_or_empty(model: ModelClient, prompt: prompts.Prompt) -> str:
@@ -99,14 +100,6 @@ async def _ask_or_empty(model: ModelClient, prompt: prompts.Prompt) -> str:
         return await model.ask_briefly(prompt.system, prompt.text)
     except ModelFailed:
         return ""
-
-
-def _make_report_prompt(context: ToolContext, findings: Findings) -> tuple[str, str]:
-    if not findings.documents:
-        why = findings.failures[0] if findings.failures else "nothing was found"
-        raise ModelFailed(f"there is nothing to write a report from: {why}")
-    prompt = prompts.make_report_prompt(context.arguments["query"], findings)
-    return prompt.system, prompt.text
 
 
 def _format_sources(model: ModelClient, findings: Findings) -> str:

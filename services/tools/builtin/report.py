@@ -53,7 +53,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
                 pieces.append(text)
                 yield make_output("text", text)
         path = _make_path(context, FILE_TYPES[kind].suffix)
-        missing = await _save_report(context, kind, _strip_code_block("".join(pieces)), path)
+        missing = await _save_report(context, kind, "".join(pieces), path)
     except ToolFailed as failure:
         outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)
     else:
@@ -78,6 +78,9 @@ async def _write_report(context: ToolContext, model: ModelClient) -> AsyncGenera
 
 async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> int:
     """Returns how many characters the file cannot show."""
+    block = re.fullmatch(r"\s*```(?:markdown|md)?\n(.*)\n```\s*", text, re.DOTALL)
+    if block and "\n```" not in block[1]:
+        text = block[1]  # some models put the whole report into a code block
     if not text.strip():
         raise ModelFailed("the model wrote nothing")
     file = await render_file(text, kind)
@@ -92,11 +95,6 @@ def _make_path(context: ToolContext, suffix: str) -> str:
     subject = "-".join(words)[:40].strip("-_") or "report"
     key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"
     return f"outputs/{subject}-{hashlib.sha256(key.encode()).hexdigest()[:6]}.{suffix}"
-
-
-def _strip_code_block(text: str) -> str:
-    match = re.fullmatch(r"\s*```(?:markdown|md)?\n(.*)\n```\s*", text, re.DOTALL)
-    return match[1] if match and "\n```" not in match[1] else text
 
 
 TOOL = Tool(

@@ -21,11 +21,6 @@ class FileType:
     render: Callable[[str, str], bytes]
 
 
-def _to_markdown(text: str, title: str) -> bytes:
-    del title
-    return text.encode()
-
-
 def _to_pdf(text: str, title: str) -> bytes:
     from services.tools.documents.pdf import render_pdf
 
@@ -40,7 +35,7 @@ def _to_slides(text: str, title: str) -> bytes:
 
 FILE_TYPES: Mapping[str, FileType] = {
     "html": FileType("html", render_html),
-    "markdown": FileType("md", _to_markdown),
+    "markdown": FileType("md", lambda text, title: text.encode()),
     "ppt": FileType("pptx", _to_slides),
     "pdf": FileType("pdf", _to_pdf),
 }

@@ -68,7 +68,11 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
         ok = ending.code in (None, 0)
     except BaseException as error:  # the code's own, KeyboardInterrupt from the service included
         ok = False
-        _print_error(error)
+        frames = error.__traceback__
+        while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(NAME[:-1]):
+            frames = frames.tb_next  # frames of this file
+        with contextlib.suppress(Exception):
+            traceback.print_exception(type(error), error, frames)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt may have prevented the first one
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the code may have put anything in their place
@@ -105,26 +109,13 @@ def _save_figures(number: int) -> None:
     if pyplot is None:
         return
     for figure in pyplot.get_fignums():
-        path = _free_path(number, figure)
+        path, copy = f"outputs/figure-{number}-{figure}.png", 1
+        while os.path.lexists(path):
+            copy += 1
+            path = f"outputs/figure-{number}-{figure}-{copy}.png"
         pyplot.figure(figure).savefig(path, bbox_inches="tight")
         print(f"[figure saved: {path}]")  # noqa: T201
     pyplot.close("all")
-
-
-def _free_path(number: int, figure: int) -> str:
-    path, copy = f"outputs/figure-{number}-{figure}.png", 1
-    while os.path.lexists(path):
-        copy += 1
-        path = f"outputs/figure-{number}-{figure}-{copy}.png"
-    return path
-
-
-def _print_error(error: BaseException) -> None:
-    frames = error.__traceback__
-    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(NAME[:-1]):
-        frames = frames.tb_next  # frames of this file
-    with contextlib.suppress(Exception):
-        traceback.print_exception(type(error), error, frames)
 
 
 if __name__ == "__main__":

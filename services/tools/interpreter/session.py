@@ -86,7 +86,11 @@ class InterpreterSession:
                 yield piece
             end = await self._finish_code(running)
         except BaseException:  # the caller has left
-            await self._stop_code(running)
+            if not running.marked.is_complete:
+                self._interrupt_code(running, "late", LEAVE_S)
+            while await self._next_output(running):
+                pass
+            await self._finish_code(running)
             raise
         yield end
 
@@ -141,13 +145,6 @@ class InterpreterSession:
             running.is_interrupted = True
             with suppress(OSError):
                 self._supervised.link.send(b"i")
-
-    async def _stop_code(self, running: _RunningCode) -> None:
-        if not running.marked.is_complete:
-            self._interrupt_code(running, "late", LEAVE_S)
-        while await self._next_output(running):
-            pass
-        await self._finish_code(running)
 
 
 @dataclass(slots=True)

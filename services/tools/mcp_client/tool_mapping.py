@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import mcp
+import mcp_types
 import structlog
 
 from services.tools.toolkit.arguments import compile_schema
@@ -34,12 +35,15 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
         if problem := _find_problem(tool, parameters):
             log.error("mcp tool refused", server=server, tool=name, problem=problem)
             continue
+        # The hints are believed, because the operator has chosen the server.
+        hints = tool.annotations or mcp_types.ToolAnnotations()
+        effect: Effect = "read" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else "once"
         mapped.append(
             Tool(
                 name=name,
                 description=(tool.description or tool.title or "")[:DESCRIPTION_CHARS_MAX],
                 parameters=parameters,
-                effect=_map_effect(tool),
+                effect=effect,
                 execute=execute(tool.name),
                 tier="enabled",
                 category="mcp",
@@ -69,11 +73,3 @@ def _find_problem(tool: mcp.Tool, parameters: str) -> str:
     except ValueError as error:
         return f"inputSchema: {str(error).splitlines()[0]}"
     return ""
-
-
-def _map_effect(tool: mcp.Tool) -> Effect:
-    """The hints are believed, because the operator has chosen the server."""
-    hints = tool.annotations
-    if hints is not None and hints.read_only_hint:
-        return "read"
-    return "idempotent" if hints is not None and hints.idempotent_hint else "once"

@@ -36,20 +36,18 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
             texts.append(f"[{block.resource.uri}]\n{block.resource.text}")
         else:
             files += 1
-            note, artifact = await _save_file(context, files, *_read_block(block))
+            if isinstance(block, types.EmbeddedResource):
+                assert isinstance(block.resource, types.BlobResourceContents)
+                data, kind = block.resource.blob, block.resource.mime_type or "application/octet-stream"
+            else:
+                data, kind = block.data, block.mime_type
+            note, artifact = await _save_file(context, files, data, kind)
             texts.append(note)
             if artifact is not None:
                 yield tools_pb2.ToolDelta(artifact=artifact)
     if not texts and answer.structured_content is not None:
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error)
-
-
-def _read_block(block: types.ImageContent | types.AudioContent | types.EmbeddedResource) -> tuple[str, str]:
-    if isinstance(block, types.EmbeddedResource):
-        assert isinstance(block.resource, types.BlobResourceContents)
-        return block.resource.blob, block.resource.mime_type or "application/octet-stream"
-    return block.data, block.mime_type
 
 
 async def _save_file(

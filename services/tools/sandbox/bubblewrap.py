@@ -28,8 +28,8 @@ NAMESPACES = (
 
 
 @functools.cache
-def is_installed() -> bool:
-    return shutil.which(PROGRAM) is not None
+def find_program() -> str | None:
+    return shutil.which(PROGRAM)
 
 
 def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
@@ -45,12 +45,7 @@ def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
         is_inside = any(real.startswith(folder + "/") or real == folder for folder in writable)
         if kind == "--bind" or not is_inside:
             mounts += (kind, path, path)
-    return (_find_program(), *NAMESPACES, *mounts, "--chdir", policy.folder, "--")
-
-
-@functools.cache
-def _find_program() -> str:
-    return shutil.which(PROGRAM) or PROGRAM
+    return (find_program() or PROGRAM, *NAMESPACES, *mounts, "--chdir", policy.folder, "--")
 
 
 @functools.cache

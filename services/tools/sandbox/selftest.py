@@ -53,7 +53,7 @@ def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sand
 
 async def try_tier(tier: Tested) -> str:
     """Returns why the tier fails; empty: it works."""
-    if tier == "bubblewrap" and not bubblewrap.is_installed():
+    if tier == "bubblewrap" and bubblewrap.find_program() is None:
         return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:
         return find_failures(*await _collect_output(_make_policy(Path(outside), tier)))

@@ -75,14 +75,13 @@ def _is_current(workspace: Workspace, skill_id: str, files: dict[str, tuple[byte
             f"{base}/{path}": len(data) for path, (data, _) in files.items()
         }:
             return False
-        return all(_read_file(workspace, f"{base}/{path}") == data for path, (data, _) in files.items())
+        for path, (data, _) in files.items():
+            with workspace.open_file(f"{base}/{path}") as fd, open(fd, "rb", closefd=False) as file:
+                if file.read(BYTES_MAX) != data:
+                    return False
+        return True
     except (OSError, ValueError):  # whatever stands there, it is not the skill
         return False
-
-
-def _read_file(workspace: Workspace, path: str) -> bytes:
-    with workspace.open_file(path) as fd, open(fd, "rb", closefd=False) as file:
-        return file.read(BYTES_MAX)
 
 
 def _write_files(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:

@@ -63,7 +63,9 @@ class SkillEnvironments:
         digest = hashlib.sha256(f"{sys.version}\n{sys.base_prefix}\n{text}".encode()).hexdigest()
         folder = self.root / f"{skill.id}-{digest[:16]}"
         if not (folder / MARK).is_file():
-            problem = self._find_known_problem(folder) or await self._wait_made(skill, folder)
+            failed_at, problem = self._failures.get(folder.name, (0.0, ""))
+            if not problem or asyncio.get_running_loop().time() - failed_at >= RETRY_S:
+                problem = await self._wait_made(skill, folder)
             if problem:
                 raise _make_error(skill, problem)
         return str(folder / "bin" / "python")
@@ -71,10 +73,6 @@ class SkillEnvironments:
     def stop(self) -> None:
         for task in self._tasks.values():
             task.cancel()
-
-    def _find_known_problem(self, folder: Path) -> str:
-        failed_at, problem = self._failures.get(folder.name, (0.0, ""))
-        return problem if asyncio.get_running_loop().time() - failed_at < RETRY_S else ""
 
     async def _wait_made(self, skill: Skill, folder: Path) -> str:
         """Returns why it could not be made; a caller who leaves does not stop it."""

@@ -5,6 +5,7 @@ The folder is not watched: each request reads it (20 µs a skill), but no unchan
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -41,18 +42,14 @@ class SkillFolder:
         return next((skill for skill in self.list_skills() if skill.id == skill_id), None)
 
     def _read_current(self, folder: Path) -> tuple[_Stamp | None, Skill]:
-        stamp, known = _read_stamp(folder / FILE), self._read.get(folder.name)
+        stamp: _Stamp | None = None
+        with suppress(OSError):
+            status = (folder / FILE).stat()
+            stamp = (status.st_ino, status.st_size, status.st_ctime_ns)
+        known = self._read.get(folder.name)
         if known is not None and known[0] == stamp:
             return known
         skill = read_skill(folder)
         if skill.problem:
             log.error("skill refused", skill=skill.id, problem=skill.problem)
         return stamp, skill
-
-
-def _read_stamp(file: Path) -> _Stamp | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_ctime_ns

@@ -82,9 +82,10 @@ class ModelClient:
                             case _:
                                 pass
         finally:
-            add_cost(
-                self.usage, seen if seen.input_tokens or seen.output_tokens else _estimate_usage(request, output_chars)
-            )
+            if not (seen.input_tokens or seen.output_tokens):
+                tokens = _estimate_tokens("".join(part.text for message in request.messages for part in message.content))
+                seen = common_pb2.Usage(input_tokens=tokens, output_tokens=output_chars // 3, estimated=True)
+            add_cost(self.usage, seen)
         self.is_cut = reason == "length"
         if reason == "content_filter":
             raise ModelFailed("the model's provider refused to answer")
@@ -120,11 +121,6 @@ def _make_message(role: str, text: str) -> llm_pb2.Message:
 
 def _estimate_tokens(text: str) -> int:
     return len(text.encode()) // PROMPT_BYTES_PER_TOKEN + 1
-
-
-def _estimate_usage(request: llm_pb2.ChatRequest, output_chars: int) -> common_pb2.Usage:
-    prompt = "".join(part.text for message in request.messages for part in message.content)
-    return common_pb2.Usage(input_tokens=_estimate_tokens(prompt), output_tokens=output_chars // 3, estimated=True)
 
 
 @contextmanager

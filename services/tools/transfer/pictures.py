@@ -34,21 +34,17 @@ def shrink_picture(path: Path) -> None:
     with _picture_errors(), Image.open(path, formats=FORMATS) as picture:
         _check_pixels(picture.size)
         if max(picture.size) > SIDE_PX_MAX:
-            kind = picture.format
-            _make_smaller(picture).save(path, format=kind, quality=JPEG_QUALITY)
+            kind, smaller = picture.format, picture
+            if kind != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
+                smaller = picture.convert("RGBA")  # colours of a palette cannot be mixed
+            # A JPEG is decoded at a fraction of its size at once.
+            smaller.thumbnail((SIDE_PX_MAX, SIDE_PX_MAX), Image.Resampling.LANCZOS)
+            ImageOps.exif_transpose(smaller).save(path, format=kind, quality=JPEG_QUALITY)
 
 
 def _check_pixels(size: tuple[int, int] | None) -> None:
     if size is not None and size[0] * size[1] > PIXELS_MAX:
         raise InvalidRequest.of("file", f"the picture has more than {PIXELS_MAX // 1_000_000} megapixels")
-
-
-def _make_smaller(picture: Image.Image) -> Image.Image:
-    if picture.format != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
-        picture = picture.convert("RGBA")  # colours of a palette cannot be mixed
-    # A JPEG is decoded at a fraction of its size at once.
-    picture.thumbnail((SIDE_PX_MAX, SIDE_PX_MAX), Image.Resampling.LANCZOS)
-    return ImageOps.exif_transpose(picture)
 
 
 @contextmanager

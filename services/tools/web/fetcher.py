@@ -71,19 +71,15 @@ class Fetcher:
         ):
             location = response.headers.get("Location")
             if response.status in REDIRECTS and location:
-                return _join_location(target.url, location)
+                try:
+                    return str(target.url.join(URL(location)))
+                except ValueError as error:
+                    raise ToolFailed("the answer redirects to something that is no URL") from error
             body = await read_body(
                 response.content.iter_chunked(PIECE_BYTES), response.headers.get("Content-Encoding", "")
             )
             media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
             return FetchedResponse(str(target.url), response.status, media_type, response.charset, body)
-
-
-def _join_location(base: URL, location: str) -> str:
-    try:
-        return str(base.join(URL(location)))
-    except ValueError as error:
-        raise ToolFailed("the answer redirects to something that is no URL") from error
 
 
 @contextmanager

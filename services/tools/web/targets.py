@@ -46,7 +46,11 @@ def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> 
     host, port = (url.raw_host or "").lower(), url.port or 0
     address = parse_address(host)
     if address is None:
-        _check_name(host)
+        name = host.removesuffix(".")
+        if NUMBER.fullmatch(name):
+            raise ToolFailed(f"{host!r}: an IPv4 address must have four decimal parts, as 192.0.2.1 has")
+        if not NAME.fullmatch(name):
+            raise ToolFailed(f"{host!r} is no host name")
     if port not in ports and not allow.has_host(host, port) and not (address and allow.has_address(address, port)):
         raise ToolFailed(f"port {port} is not fetched from; only {', '.join(map(str, sorted(ports)))} are")
     return Target(url, host, port, address)
@@ -62,11 +66,3 @@ def _parse_url(text: str) -> URL:
         return URL(text)
     except ValueError as error:
         raise ToolFailed(f"not a URL: {error}") from error
-
-
-def _check_name(host: str) -> None:
-    name = host.removesuffix(".")
-    if NUMBER.fullmatch(name):
-        raise ToolFailed(f"{host!r}: an IPv4 address must have four decimal parts, as 192.0.2.1 has")
-    if not NAME.fullmatch(name):
-        raise ToolFailed(f"{host!r} is no host name")

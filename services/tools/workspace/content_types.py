@@ -80,18 +80,14 @@ def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:
         return None
     if head[38:].startswith(OPEN_DOCUMENT):  # the file `mimetype`, which stands first, uncompressed
         return head[38:138].split(b"PK")[0].decode("ascii", "replace")
-    folders = _read_zip_folders(fd)
+    try:
+        with open(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
+            folders = {name.partition("/")[0] for name in archive.namelist()[:ZIP_NAMES_MAX]}
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return None
     if "[Content_Types].xml" not in folders:
         return None
     return next((mime_type for folder, mime_type in OPEN_XML_FOLDERS.items() if folder in folders), None)
-
-
-def _read_zip_folders(fd: int) -> set[str]:
-    try:
-        with open(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
-            return {name.partition("/")[0] for name in archive.namelist()[:ZIP_NAMES_MAX]}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return set()
 
 
 def _is_text(head: bytes) -> bool:

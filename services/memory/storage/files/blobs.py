@@ -38,7 +38,10 @@ class BlobFolder:
         """Keep a blob, on disk when this returns; an existing one stays as it is."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
-            _make_folder(path.parent)
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                sync_folder(self._folder)
+                sync_folder(self._folder.parent)
             os.utime(path.parent)
         if path.exists():
             return
@@ -124,10 +127,3 @@ class FileBlobs:
         chats = set(await self._index.list_chats()) if unused else set[str]()
         orphans = [chat_id for chat_id in unused if chat_id not in chats]
         return [orphan for orphan in orphans if await asyncio.to_thread(self._folder.delete_unused, orphan, before_s)]
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(folder.parent)
-        sync_folder(folder.parent.parent)

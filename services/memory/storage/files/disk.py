@@ -108,7 +108,10 @@ class Disk:
         fd = os.open(self._get_path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
         try:
             with _undoing_on_error(fd, piece):
-                _write_all(fd, piece.data, piece.end)
+                rest, at = memoryview(piece.data), piece.end
+                while rest:
+                    written = os.pwrite(fd, rest, at)
+                    rest, at = rest[written:], at + written
         except BaseException:
             os.close(fd)
             raise
@@ -146,13 +149,6 @@ class Disk:
 
     def _get_damaged_path(self, chat_id: str) -> Path:
         return self._get_path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
-
-
-def _write_all(fd: int, data: bytes, at: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(fd, rest, at)
-        rest, at = rest[written:], at + written
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:

@@ -66,7 +66,12 @@ def catch_up(
     for some in _batch_chats(changed):
         if stopped.is_set():
             return
-        database.apply_changes(_read_changes(disk, some))
+        chats = (load_chat(disk, chat_id) for chat_id in some)
+        database.apply_changes(
+            make_full_change(chat, disk.get_mtime_ns(chat.chat_id))
+            for chat in chats
+            if chat.log or chat.info.is_damaged
+        )
         done += len(some)
         if (now_s := time.monotonic()) - told_s > REPORT_EVERY_S:
             # No INFO: who starts the service has to know that it gets on.
@@ -85,13 +90,6 @@ def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         some_bytes += size_bytes
     if some:
         yield some
-
-
-def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
-    for chat_id in chat_ids:
-        chat = load_chat(disk, chat_id)
-        if chat.log or chat.info.is_damaged:
-            yield make_full_change(chat, disk.get_mtime_ns(chat_id))
 
 
 def load_chat(disk: Disk, chat_id: str) -> Chat:

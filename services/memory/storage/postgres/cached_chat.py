@@ -68,8 +68,11 @@ class CachedChat:
             log = b"".join(line + b"\n" for line in data)
             self.chat = await asyncio.to_thread(read_chat, chat_id, log)
         elif data:
-            self.chat.append_committed(await _decode_lines(data))
-            self.chat.size_bytes += sum(map(len, data)) + len(data)
+            size_bytes = sum(map(len, data)) + len(data)
+            is_short = size_bytes <= INLINE_BYTES_MAX
+            lines = _decode_lines(data) if is_short else await asyncio.to_thread(_decode_lines, data)
+            self.chat.append_committed(lines)
+            self.chat.size_bytes += size_bytes
         self.row, self.version, self.server = row, version, server
 
     def is_from_server(self, connection: Connection) -> bool:
@@ -118,12 +121,6 @@ class ChatCache:
         self._chats.drop_chat(chat_id)
 
 
-async def _decode_lines(data: list[bytes]) -> list[Line]:
-    if sum(map(len, data)) <= INLINE_BYTES_MAX:
-        return _decode_here(data)
-    return await asyncio.to_thread(_decode_here, data)
-
-
-def _decode_here(data: list[bytes]) -> list[Line]:
+def _decode_lines(data: list[bytes]) -> list[Line]:
     # What is stored was encoded by a service: nothing of it is lost here, or cannot be read.
     return [line for found in data if (line := decode_line(found)) is not None]

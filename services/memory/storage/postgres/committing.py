@@ -8,8 +8,6 @@ from services.memory.storage.postgres.staging import StagedAppends
 from services.memory.storage.postgres.statements import store_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from services.memory.storage.postgres.cached_chat import CachedChat
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.staging import Answers, Append
@@ -42,7 +40,9 @@ async def _commit_locked(cached: CachedChat, appends: list[Append], connection: 
         async with connection.transaction():
             await cached.make_row(connection)
             await cached.lock_row(connection)
-            staged = StagedAppends.stage(cached.chat, appends, await _read_generations(cached.row, appends, connection))
+            run_ids = list({append.lines[0].run_id for append in appends})
+            generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
+            staged = StagedAppends.stage(cached.chat, appends, generations)
             if staged.lines:
                 is_stored = await _store_staged(cached.row, cached.version, staged, connection)
                 assert is_stored, "nobody else writes to a chat that is locked"
@@ -55,11 +55,6 @@ async def _commit_locked(cached: CachedChat, appends: list[Append], connection: 
     if staged.lines:
         cached.commit_lines(staged.lines, staged.data)
     return staged.answers
-
-
-async def _read_generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
-    run_ids = list({append.lines[0].run_id for append in appends})
-    return dict(await connection.fetch(_GENERATIONS, row, run_ids))
 
 
 async def _store_staged(row: int, version: int, staged: StagedAppends, connection: Connection) -> bool:

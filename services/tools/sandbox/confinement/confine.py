@@ -100,7 +100,9 @@ def become_command(
 
 
 def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...]) -> int:
-    _drop_capabilities()
+    # All capabilities are dropped; with no_new_privs exec does not give root's back.
+    header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
+    kernel.syscall(CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
     version = landlock.read_abi()
     if version < landlock.ABI_MIN:
         raise OSError(ENOSYS, f"Landlock ABI {landlock.ABI_MIN} (Linux 6.2) is needed, this kernel has {version}")
@@ -131,9 +133,3 @@ def _set_limits(limits: Limits) -> None:
         _, most = resource.getrlimit(kind)
         value = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (value, value))
-
-
-def _drop_capabilities() -> None:
-    """With no_new_privs exec does not give root's capabilities back."""
-    header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
-    kernel.syscall(CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))

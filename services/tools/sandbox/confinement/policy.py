@@ -55,12 +55,12 @@ class Policy(NamedTuple):
     limits: Limits = Limits()
 
     def to_json(self) -> str:
-        return json.dumps({**self._asdict(), "limits": self.limits._asdict()})
+        return json.dumps(self._asdict())
 
 
 def parse_policy(text: str) -> Policy:
     values: dict[str, Any] = json.loads(text)
     for name in ("command", "readable", "writable"):
         values[name] = tuple(values[name])
-    values["limits"] = Limits(**values["limits"])
+    values["limits"] = Limits(*values["limits"])
     return Policy(**values)

@@ -38,7 +38,11 @@ def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple
         path = _read_memory(pid, address, PATH_BYTES_MAX, stop=b"\0").partition(b"\0")[0]
         if not path:
             return ENOENT
-        fd = _open_for_process(pid, folder, path, follows)
+        # A descriptor is a signed int, which the register holds as unsigned.
+        folder = struct.unpack("=i", struct.pack("=I", folder & 0xFFFFFFFF))[0]
+        base = f"/proc/{pid}/cwd/" if folder == AT_FDCWD else f"/proc/{pid}/fd/{folder}/"
+        where = path if path.startswith(b"/") else base.encode() + path
+        fd = os.open(where, os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
         try:
             name = f"/proc/self/fd/{fd}"
             target = os.readlink(name)
@@ -54,13 +58,6 @@ def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple
     except OSError as error:
         return error.errno or EPERM
     return 0
-
-
-def _open_for_process(pid: int, folder: int, path: bytes, follows: bool) -> int:
-    folder = struct.unpack("=i", struct.pack("=I", folder & 0xFFFFFFFF))[0]
-    base = f"/proc/{pid}/cwd/" if folder == AT_FDCWD else f"/proc/{pid}/fd/{folder}/"
-    where = path if path.startswith(b"/") else base.encode() + path
-    return os.open(where, os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
 
 
 def _read_memory(pid: int, address: int, size_bytes: int, stop: bytes | None = None) -> bytes:

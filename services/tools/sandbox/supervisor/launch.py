@@ -113,8 +113,11 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
         ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
         if watched.link in ready and not _read_link(watched):
             return {"reason": "abandoned"}
-        if watched.listener in ready and not _answer_filter(watched, ready[watched.listener]):
-            poll.unregister(watched.listener)
+        if watched.listener is not None and watched.listener in ready:
+            if ready[watched.listener] & select.POLLIN:
+                answer_notification(watched.listener, watched.writable, watched.population)
+            else:  # everything that the filter confined has ended
+                poll.unregister(watched.listener)
         if watched.wakeups in ready:
             os.read(watched.wakeups, 4096)
             status = reap_children(watched.child)
@@ -135,14 +138,6 @@ def _read_link(watched: _Supervision) -> bool:
     _signal_group(watched.child, signal.SIGINT)
     with suppress(OSError):
         os.write(watched.link, INTERRUPTED)
-    return True
-
-
-def _answer_filter(watched: _Supervision, event: int) -> bool:
-    """Returns False when everything that the filter confined has ended."""
-    if watched.listener is None or not event & select.POLLIN:
-        return False
-    answer_notification(watched.listener, watched.writable, watched.population)
     return True
 
 

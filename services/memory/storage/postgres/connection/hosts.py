@@ -49,15 +49,15 @@ async def open_connection(url: str, **options: Any) -> Connection:
 
 def split_hosts(url: str) -> list[str]:
     """Return `url` for each of its hosts, given as host:port,host:port or as host= and port= in the query."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
+    scheme, netloc, path, query_string, fragment = urlsplit(url)
+    user, at, hosts = netloc.rpartition("@")
     if hosts:
-        return [urlunsplit(parts._replace(netloc=user + at + host)) for host in hosts.split(",")]
-    query = dict(parse_qsl(parts.query))
+        return [urlunsplit((scheme, user + at + host, path, query_string, fragment)) for host in hosts.split(",")]
+    query = dict(parse_qsl(query_string))
     names, ports = (query.get(key, "").split(",") for key in ("host", "port"))
     if len(ports) != len(names):
         ports = ports * len(names)
     return [
-        urlunsplit(parts._replace(query=urlencode(query | {"host": name, "port": port})))
+        urlunsplit((scheme, netloc, path, urlencode(query | {"host": name, "port": port}), fragment))
         for name, port in zip(names, ports, strict=False)
     ]
