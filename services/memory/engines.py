@@ -1,5 +1,3 @@
-"""Opens the store of the settings: an own folder, or a shared database."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""The RPCs of MemoryService."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Defines the error of a tool."""
-
 from __future__ import annotations
 
 

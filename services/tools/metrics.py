@@ -1,5 +1,3 @@
-"""Prometheus metrics of the tools service."""
-
 from __future__ import annotations
 
 from collections.abc import Generator

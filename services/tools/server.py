@@ -46,10 +46,7 @@ async def tool_server(
     env: Mapping[str, str] | None = None,
     sync: Sync = os.fsync,
 ) -> AsyncGenerator[RunningServer]:
-    """Serves inside the block.
-
-    `env` has what mcp.json leaves to the environment. `sync` makes its records durable.
-    """
+    """Serves inside the block. `env` has what mcp.json takes from the environment; `sync` makes records durable."""
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
         gateway = await stack.enter_async_context(

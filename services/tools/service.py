@@ -1,5 +1,3 @@
-"""Answers the RPCs of ToolService."""
-
 from __future__ import annotations
 
 import asyncio

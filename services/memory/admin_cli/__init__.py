@@ -1,1 +1,1 @@
-"""`headrace chats export|import|prune|reindex`, over a folder that no service owns, or over the database."""
+"""Commands over stored chats."""

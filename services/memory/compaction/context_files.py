@@ -11,10 +11,10 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 KEPT_RATIO = 0.1
+"""Share of the limit that all kept files may take together."""
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    """Return the first files, each cut after its first lines."""
     limited: list[memory_pb2.ContextFile] = []
     for file in islice(files, FILES_MAX):
         lines = file.text.splitlines()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MESSAGES_MIN, MESSAGES_MAX = 10, 100
 
 RESULT_CHARS_MAX = 1000
+"""Length that a tool result of an earlier run is cut to."""
 
 SHORTENED = "shortened"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WITHOUT_REASONING = "without reasoning"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
+"""Result that a model sees for a call that has none."""
 
 
 class Position(NamedTuple):

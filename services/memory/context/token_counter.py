@@ -38,6 +38,7 @@ _WHOLE = ("", WITHOUT_REASONING)
 """Forms whose pieces are shown whole or not at all."""
 
 CHATS_MAX = 10_000
+"""Chats whose model's encoding is kept."""
 
 FRAMES_MAX = 128
 """Cached counts of system and tools, some 30 KB each, which repeat in every turn."""

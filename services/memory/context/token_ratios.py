@@ -28,8 +28,10 @@ MODELS_MAX = 1000
 """Models whose ratio is kept; their names come from requests."""
 
 REQUESTS_MAX = 10_000
+"""Requests whose usage may still be reported."""
 
 LINES_MAX = 1000
+"""Lines from a chat's end searched for a ratio learned before a restart."""
 
 
 class TokenRatios:

@@ -148,7 +148,6 @@ class LogBuilder:
         return self._runs[run_id]
 
     def _complete_message(self, run: _OpenRun, message: StoredMessage) -> StoredMessage:
-        """Return the message with its images taken out as blobs, and with event numbers."""
         content = [self._extract_image(part) for part in message.content or ()]
         events = message.events or Range(run.last_seq + 1, run.last_seq + 1)
         run.last_seq = max(run.last_seq, events.last)

@@ -49,7 +49,7 @@ class Call(Struct, frozen=True, gc=False, tag_field="type", tag="function"):
 
 
 class Timing(Struct, frozen=True, gc=False, rename="camel"):
-    """Unix milliseconds."""
+    """Start and end of a call, in Unix milliseconds."""
 
     started_at: int
     ended_at: int

@@ -106,7 +106,7 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _is_object(arguments: str) -> bool:
-    """Providers accept only JSON objects as arguments."""
+    # Providers accept only JSON objects as arguments.
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:

@@ -60,7 +60,7 @@ class ChatHistory:
         )
 
     def _join_raw_messages(self, log: bytes) -> str:
-        """Join the messages of the log's visible lines to a JSON array; queries become user messages."""
+        """Join the visible lines' messages to a JSON array; queries become user messages."""
         messages: list[msgspec.Raw] = []
         for text in log.splitlines():
             try:

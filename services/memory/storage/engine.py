@@ -1,7 +1,4 @@
-"""The interface of a store of chats, which storage/files and storage/postgres implement.
-
-A write has been stored when its call returns.
-"""
+"""The interface of a store of chats. A write has been stored when its call returns."""
 
 from __future__ import annotations
 

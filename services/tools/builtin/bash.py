@@ -1,5 +1,3 @@
-"""Runs a command line in the sandbox."""
-
 from __future__ import annotations
 
 import json

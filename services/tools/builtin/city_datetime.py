@@ -1,5 +1,3 @@
-"""Tells date and time in a city, by the IANA time zone of that name."""
-
 from __future__ import annotations
 
 import json

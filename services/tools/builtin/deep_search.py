@@ -1,5 +1,3 @@
-"""Splits a question, searches in parallel, judges whether more is needed, and streams a report."""
-
 from __future__ import annotations
 
 import asyncio
@@ -66,7 +64,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
 async def _search_rounds(
     context: ToolContext, model: ModelClient, findings: Findings
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Searches until it is enough; the last model call of the budget is kept for the report."""
+    # The last model call of the budget is kept for the report.
     question, past_queries = context.arguments["query"], set[str]()
     queries = [question[: prompts.QUERY_CHARS_MAX]]
     if model.calls_left > 1:
@@ -95,7 +93,7 @@ async def _search_rounds(
 
 
 async def _ask_or_empty(model: ModelClient, prompt: prompts.Prompt) -> str:
-    """The answer is empty when the model fails, because a search for the question itself is better than none."""
+    # A search for the question itself is better than none, so a failure gives an empty answer.
     try:
         return await model.ask_briefly(prompt.system, prompt.text)
     except ModelFailed:

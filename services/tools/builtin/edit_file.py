@@ -17,7 +17,7 @@ from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
-"""The file is held in memory twice."""
+"""Limit of a file, which is held in memory twice; larger ones are for commands."""
 
 LINES_SHOWN_MAX = 10
 

@@ -1,5 +1,3 @@
-"""Gives the readable text of a web page."""
-
 from __future__ import annotations
 
 import json

@@ -20,7 +20,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile
 FILES_MAX = 10_000
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Larger files are left out."""
+"""Limit of a file, held in memory; larger ones are left out."""
 
 BYTES_MAX = 512 * 1024 * 1024
 
@@ -94,7 +94,7 @@ def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[
 
 
 def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> list[str]:
-    """A file that is not text, or has gone, has no lines."""
+    """Returns the matching lines; a file that is not text, or has gone, has none."""
     try:
         with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
             content = opened.read(FILE_BYTES_MAX)
@@ -129,7 +129,7 @@ def _cut_line(content: bytes, start: int, end: int, match: int) -> str:
 
 
 def _printable(path: str) -> str:
-    """A name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    # Python keeps a name's bytes that are not UTF-8 as lone surrogates.
     return path.encode(errors="replace").decode()
 
 

@@ -1,5 +1,3 @@
-"""Reads a text file of the workspace, or a range of its lines."""
-
 from __future__ import annotations
 
 import json
@@ -49,7 +47,7 @@ def _read_lines(workspace: Workspace, path: str, first: int, lines: int | None) 
 
 
 def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
-    """After the lines that fit, a note says where to go on."""
+    """Returns the lines that fit; a note after them says where to go on."""
     room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
     stop = None if lines is None else first - 1 + lines
     for number, line in enumerate(islice(file, first - 1, stop), start=first):

@@ -90,7 +90,7 @@ async def _save_report(context: ToolContext, kind: str, text: str, path: str) ->
 
 
 def _make_path(context: ToolContext, suffix: str) -> str:
-    """A repeated call has the same path, so that it replaces its own file."""
+    # A repeated call has the same path, so that it replaces its own file.
     words = re.findall(r"\w+", context.arguments["task"].lower())
     subject = "-".join(words)[:40].strip("-_") or "report"
     key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"

@@ -1,5 +1,3 @@
-"""Gives hits of the configured search endpoint."""
-
 from __future__ import annotations
 
 import json

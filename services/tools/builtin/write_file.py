@@ -1,5 +1,3 @@
-"""Replaces a text file of the workspace whole."""
-
 from __future__ import annotations
 
 import json

@@ -38,10 +38,10 @@ class CatalogueEntry:
 
 
 class Catalogue:
-    """Names are compared without regard to case; each change replaces all entries in one step."""
+    """All tools, by name without regard to case; each change replaces all entries in one step."""
 
     def __init__(self, folder: Path) -> None:
-        """tools.yaml lies beside `folder`."""
+        """`folder` is the tools folder, beside which tools.yaml lies."""
         self._folder = ToolsFolder(folder)
         self._tiers = ToolTiers(folder.with_name("tools.yaml"))
         self._sources: dict[str, tuple[Tool, ...]] = {}
@@ -63,7 +63,8 @@ class Catalogue:
         self._rebuild()
 
     def replace_source(self, source: str, tools: Iterable[Tool]) -> None:
-        """A tool whose name is built in or defined in a file is refused, so that an MCP server harms only itself."""
+        """Replaces an MCP server's tools; one whose name is built in or in a file is refused, so that the server harms
+        only itself."""
         self._sources[source] = tuple(tools)
         self._rebuild()
 
@@ -132,7 +133,7 @@ def _make_entry(tool: Tool) -> CatalogueEntry | None:
 
 
 def _override_builtin(tool: Tool, definition: Definition) -> Tool:
-    """The effect of a built-in tool is a fact and stays."""
+    # The effect of a built-in tool is a fact and stays.
     stated = {
         "description": definition.description,
         "after_call_hint": definition.after_call_hint,

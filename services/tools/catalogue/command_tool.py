@@ -15,7 +15,7 @@ from services.tools.toolkit.tool import Tool
 
 
 def make_command_tool(definition: Definition, folder: Path) -> Tool:
-    """Arguments of the command that name files of `folder` are made absolute."""
+    """Makes the tool of a command, whose arguments that name files of `folder` become absolute."""
     assert definition.command is not None
     folder = folder.resolve()
     arguments = tuple(

@@ -1,14 +1,7 @@
-"""Definition files, tools/*.backend, *.action and *.frontend: a tool described anew, or a tool of the operator's own.
+"""Definition files, tools/*.backend, *.action and *.frontend (docs/reference/tools.md).
 
-    {"tools": [{"type": "function", "name": …, "description": …, "afterCallHint": …, "parameters": {JSON Schema},
-                "effect": "read | idempotent | once", "approval": "allow | ask | deny",
-                "command": ["python3", "script.py"], "viewport": …, "timeoutMs": …}]}
-
-.backend: a definition with the name of a built-in tool replaces what it states of description, parameters, hint and
-approval; `command` makes a tool of one's own: it runs in the sandbox, in the chat's workspace, with the tools folder
-readable; arguments that name files of the folder are made absolute; the call's arguments are JSON on its standard
-input. .action: the front end does it. .frontend: the front end shows the view `viewport`, else the one with the tool's
-own name, and a submit is waited for. A file of a view that is JSON with `tools` defines frontend tools too (views.py).
+A .backend file describes built-in tools anew or makes tools of commands; the front end carries out the others, and a
+.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (views.py).
 """
 
 from __future__ import annotations
@@ -34,18 +27,18 @@ from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
-"""By the suffix of the file."""
+"""Kind of a file's tools, by its suffix."""
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Definitions are written by people."""
+"""Limit of a file, which people write by hand."""
 
 WAIT_MS_MAX = 24 * 60 * 60 * 1000
-"""A day: nobody looks at a question longer."""
+"""Longest wait for a person, a day: nobody looks at a question longer."""
 
 EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 
 ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
-"""Also the name of the view's file, without its suffix."""
+"""Key of a view, which is its file's name without the suffix."""
 
 BELONGS_TO: dict[str, Kind] = {"command": "backend", "viewport": "frontend", "timeout_ms": "frontend"}
 """Fields that mean something for one kind alone."""
@@ -57,7 +50,7 @@ class Definition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["function"] = "function"
-    """May stand there, as in model providers' APIs."""
+    """Always `function`; optional, and accepted because model providers' APIs have it."""
 
     # The names that model providers accept.
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -65,10 +58,10 @@ class Definition(BaseModel):
     refused in both."""
 
     description: str | None = None
-    """What it does, for the model."""
+    """Description of the tool for the model."""
 
     after_call_hint: str | None = Field(default=None, validation_alias=AliasChoices("afterCallHint", "after_call_hint"))
-    """What the model should do with a result; the hints of an agent's tools form a section of its system message. Also
+    """Advice to the model on using a result; the hints of an agent's tools form a section of its system message. Also
     `after_call_hint`."""
 
     parameters: dict[str, Any] | None = None
@@ -76,8 +69,8 @@ class Definition(BaseModel):
     one keeps its schema. Arguments must fit a built-in tool's own schema as well."""
 
     effect: Effect | None = None
-    """What may happen when a crash left no result: `read` and `idempotent` run again; a `once` tool does not, and a
-    person or the model is told. Left out, `once`; a built-in tool keeps its own."""
+    """Effect of a call, which decides what happens when a crash left no result: `read` and `idempotent` run again; a
+    `once` tool does not, and a person or the model is told. Left out, `once`; a built-in tool keeps its own."""
 
     approval: Approval | None = None
     """Whether a person is asked before it runs: `ask` always, `allow` never, `deny` refuses every call. Patterns of the
@@ -106,7 +99,7 @@ class Definition(BaseModel):
 
     @model_validator(mode="after")
     def _check_kind(self, info: ValidationInfo) -> Definition:
-        """A field that means nothing for the kind, which is the validation's context, is refused."""
+        # The kind is the validation's context.
         for field, kind in BELONGS_TO.items():
             if getattr(self, field) is not None and info.context != kind:
                 name = "timeoutMs" if field == "timeout_ms" else field
@@ -122,11 +115,11 @@ class _File(BaseModel):
 
 
 class BadDefinition(Exception):
-    """Why a file is refused: its field and what was expected there. Kept inside this service, for the log."""
+    """A file is refused; the text names the field and what was expected, for the log."""
 
 
 def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
-    """The definitions in a file's JSON, all of one kind. Raises BadDefinition."""
+    """Returns the definitions in a file's JSON, all of one kind; raises BadDefinition."""
     try:
         return _File.model_validate(value, context=kind).tools
     except ValidationError as error:
@@ -134,7 +127,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small file. Raises BadDefinition."""
+    """Returns the text of a small file; raises BadDefinition."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise BadDefinition(f"larger than {FILE_BYTES_MAX} bytes")
@@ -146,7 +139,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value in `text`. Raises BadDefinition."""
+    """Returns the value in `text`; raises BadDefinition."""
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -159,7 +152,7 @@ def parse_json(text: str) -> Any:
 
 
 def format_problem(error: ValidationError) -> str:
-    """The first field that pydantic refuses, and the rule it breaks."""
+    """Names the first field that pydantic refuses, and the rule it breaks."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     message = first["msg"].removeprefix("Value error, ").splitlines()[0]

@@ -1,10 +1,6 @@
-"""tools.yaml, beside the tools folder: which optional tools are in force for whom, and words to find them by.
-
-    optional: {fetch_web: {enabled: true, always_available: false, category: network, tags: [read], description: …}}
-
-An enabled tool loads at the start and is offered to agents that ask for that tier; one that is not is discovered: a
-user's @name or an agent's list brings it in. Core tools are in every installation and cannot be switched off.
-"""
+"""Reads tools.yaml, beside the tools folder: which optional tools are in force for whom, and words to find them by. An
+enabled tool loads at the start and is offered to agents that ask for that tier; one that is not is discovered: a user's
+@name or an agent's list brings it in."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 class Option(BaseModel):
-    """What is stated of one tool; what is absent is left as it is."""
+    """Options of one tool; what is absent is left as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -59,7 +55,8 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     optional: dict[str, Option] = {}
-    """By the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be down."""
+    """Options by the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be
+    down."""
 
 
 class ToolTiers:

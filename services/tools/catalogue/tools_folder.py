@@ -46,10 +46,10 @@ class ToolsFolder:
         self._good: dict[Path, _Content] = {}
         self.definitions: tuple[FileDefinition, ...] = ()
         self.views: dict[str, View] = {}
-        """Keys are in lower case."""
+        """Views by key in lower case."""
 
     def reload(self) -> None:
-        """Never raises for the content of a file."""
+        """Reads the folder again; never raises for the content of a file."""
         paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
         self._good = {path: good for path in paths if (good := self._read_file(path)) is not None}
         stated = [each for content in self._good.values() if isinstance(content, tuple) for each in content]
@@ -78,7 +78,6 @@ def _parse_file(path: Path) -> _Content:
 
 
 def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:
-    """No item of a shared name stays; `named` gives file and name."""
     files: dict[str, list[str]] = {}
     for file, name in map(named, items):
         files.setdefault(name.casefold(), []).append(file)

@@ -21,7 +21,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Level 1 is the title."""
+    """A heading; level 1 is the title."""
 
     level: int
     spans: tuple[Span, ...]
@@ -34,7 +34,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Depth 0 is outermost; an item of a numbered list has its number as mark."""
+    """An item of a list: depth 0 is outermost, and the mark of a numbered item is its number."""
 
     depth: int
     mark: str
@@ -48,7 +48,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first row is the head."""
+    """A table, whose first row is the head."""
 
     rows: tuple[tuple[tuple[Span, ...], ...], ...]
 
@@ -59,12 +59,12 @@ BULLET = "•"
 
 
 def make_parser() -> MarkdownIt:
-    """Raw HTML is off, and the parser itself refuses links to scripts."""
+    """Makes a parser without raw HTML, which itself refuses links to scripts."""
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def parse_blocks(text: str) -> list[Block]:
-    """Quotes become their paragraphs, and rules are dropped."""
+    """Splits `text` into blocks; quotes become their paragraphs, and rules are dropped."""
     return list(_walk_blocks(SyntaxTreeNode(make_parser().parse(text)), depth=0))
 
 

@@ -1,4 +1,4 @@
-"""Lists the kinds of files that a report can be.
+"""Kinds of files that a report can be.
 
 Libraries for PDF and slides take 0.1 s to import, so that is put off.
 """

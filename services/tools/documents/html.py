@@ -41,7 +41,7 @@ def render_html(text: str, title: str) -> bytes:
 
 
 def _render_image(self: RendererHTML, tokens: list[Token], at: int, options: Any, env: Any) -> str:
-    """A link does not tell the image's server who opens the report."""
+    # A link does not tell the image's server who opens the report.
     del self, options, env
     image = tokens[at]
     address = str(image.attrs.get("src", ""))

@@ -1,5 +1,3 @@
-"""Makes a PDF from Markdown, by reportlab."""
-
 from __future__ import annotations
 
 import io
@@ -21,7 +19,7 @@ MARGIN = 20 * mm
 SIZE, LEADING = 10.5, 15
 
 COLUMNS_MAX = 12
-"""A wider table is written as lines."""
+"""A wider table is written as lines, because words have no room in its cells."""
 
 BODY = ParagraphStyle("body", fontName="Helvetica", fontSize=SIZE, leading=LEADING, spaceAfter=6)
 CODE = ParagraphStyle(
@@ -37,7 +35,7 @@ GRID = [("GRID", (0, 0), (-1, -1), 0.5, colors.lightgrey), ("VALIGN", (0, 0), (-
 
 
 def render_pdf(text: str, title: str) -> bytes:
-    """Characters that no font has are shown as fonts.MISSING."""
+    """Renders a PDF, in which fonts.MISSING stands for characters that no font has."""
     fonts.register_fonts()
     file = io.BytesIO()
     document = SimpleDocTemplate(

@@ -26,7 +26,7 @@ from services.tools.documents.blocks import (
 
 LINES_MAX = 10
 CHARS_MAX = 700
-"""So many fit on a slide at TEXT_PT; the rest goes to the next one."""
+"""Characters that fit on a slide at TEXT_PT; the rest goes to the next one."""
 
 TEXT_PT, CODE_PT = 18, 14
 

@@ -24,10 +24,10 @@ from services.tools.workspace.tree_walk import walk_tree
 from services.tools.workspace.workspace import Workspace
 
 FILES_MAX = 5000
-"""Comparing so many takes 25 ms."""
+"""Files that are compared, the first by path; so many take 25 ms."""
 
 ARTIFACTS_MAX = 50
-"""Further files stay unpublished."""
+"""Artifacts of one call; further files stay in the folder unpublished."""
 
 FileMark: TypeAlias = tuple[int, int, int]
 
@@ -48,7 +48,7 @@ class ArtifactPublisher:
     async def publish_changes(
         self, context: ToolContext, deltas: AsyncGenerator[tools_pb2.ToolDelta]
     ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        """Artifacts come before the call's result; closes `deltas`."""
+        """Streams `deltas` with artifacts before the call's result, and closes them."""
         published = set[str]()
         async with aclosing(deltas):
             watched = await self._start_watching(context)
@@ -88,7 +88,7 @@ class ArtifactPublisher:
 
 
 def _read_marks(context: ToolContext) -> dict[str, FileMark]:
-    """Hidden files belong to programs."""
+    # Hidden files are left out, because they belong to programs.
     try:
         with context.open_workspace().open_folder("outputs") as fd, closing(walk_tree(fd)) as entries:
             files = (entry for entry in entries if entry.is_file and "/." not in f"/{entry.path}")

@@ -36,7 +36,7 @@ UNKNOWN = {
 
 
 async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Exactly one result comes, last.
+    """Streams what the call does; exactly one result comes, last.
 
     Raises:
         Overloaded: The same call is running, or the record could not be written and nothing ran.
@@ -94,7 +94,7 @@ async def _run_recorded(
 async def _record_end(
     effects: EffectRecords, context: ToolContext, record: EffectRecord, outcome: tools_pb2.ToolOutcome
 ) -> None:
-    """A failing disk is only logged: the outcome is true, and the record that stays `started` prevents a repetition."""
+    # A failing disk is only logged: the outcome is true, and the record that stays `started` prevents a repetition.
     try:
         await asyncio.to_thread(effects.record_end, context.chat_id, record, Outcome(outcome.ok, outcome.result))
     except Overloaded as error:

@@ -30,7 +30,7 @@ Sync = Callable[[int], None]
 class Outcome(msgspec.Struct, frozen=True):
     ok: bool
     result: str
-    """At most RESULT_CHARS_MAX characters."""
+    """Text of the result, at most RESULT_CHARS_MAX characters."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,7 +51,7 @@ class EffectRecords:
 
     @contextmanager
     def lock_key(self, key: str) -> Generator[None]:
-        """Raises Overloaded when a call with `key` is running in this process."""
+        """Locks `key` for the block; raises Overloaded when a call with it is running in this process."""
         if key in self._running:
             raise Overloaded("this very call is running already; ask again when it has ended")
         self._running.add(key)
@@ -69,7 +69,7 @@ class EffectRecords:
         return _READ.decode(data)
 
     def record_start(self, chat_id: str, key: str, tool: str) -> EffectRecord | None:
-        """The record is on disk when this returns; one that exists already is returned and stays as it is."""
+        """Writes the record to disk; one that exists already is returned and stays as it is."""
         path = self._find_path(chat_id, key)
         with disk_errors(WHAT, chat_id):
             if not path.parent.is_dir():
@@ -88,7 +88,7 @@ class EffectRecords:
         return None
 
     def record_end(self, chat_id: str, record: EffectRecord, outcome: Outcome) -> None:
-        """The outcome is on disk when this returns."""
+        """Writes the outcome, which is on disk when this returns."""
         path = self._find_path(chat_id, record.key)
         ended = msgspec.structs.replace(record, state="ended", outcome=outcome)
         with disk_errors(WHAT, chat_id):
@@ -104,7 +104,6 @@ class EffectRecords:
 
     @contextmanager
     def _write_temporary(self, folder: Path, record: EffectRecord) -> Generator[Path]:
-        """The file is durable, and removed after the block."""
         temporary = folder / f"{secrets.token_hex(8)}.tmp"
         try:
             # Results are the user's: for nobody else on the machine.

@@ -74,7 +74,6 @@ class Executor:
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:
-        """Raises Overloaded at the limit."""
         is_command = "sandbox" in tool.needs
         if is_command and self._commands >= self._commands_max:
             raise Overloaded(f"{self._commands_max} commands are running already; try again later")

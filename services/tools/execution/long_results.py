@@ -19,11 +19,11 @@ log = structlog.get_logger()
 FOLDER = "outputs/results"
 
 HEAD_CHARS = 20_000
-"""The rest of the room is for the end, where errors stand."""
+"""Characters kept of the beginning; the rest of the room is for the end, where errors stand."""
 
 
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """The result comes last, with a bounded length; a ToolFailed becomes one."""
+    """Streams a tool's output and, last, its result with a bounded length; a ToolFailed becomes one."""
     try:
         async with aclosing(tool.execute(context)) as deltas:
             async for delta in deltas:
@@ -40,7 +40,7 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
 
 
 def shorten_result(text: str, path: str) -> str:
-    """A note in the middle has the full size and the `path`."""
+    """Cuts out the middle, where a note has the full size and the `path`."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     where = f"the whole is in {path}" if path else "the whole could not be kept"

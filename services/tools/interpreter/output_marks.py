@@ -6,7 +6,7 @@ from services.tools.sandbox.supervised_command import STREAMS, Stream
 
 
 class MarkedOutput:
-    """Bytes behind the mark stay in `held` for the next code."""
+    """Output up to the mark; bytes behind it stay in `held` for the next code."""
 
     def __init__(self, token: str, held: dict[Stream, bytes]) -> None:
         self.text = f"\0{token}\0"

@@ -15,7 +15,7 @@ from services.tools.interpreter.session import InterpreterSession
 log = structlog.get_logger()
 
 IDLE_S = 600.0
-"""The service is not told when a run ends; a call after so long gets a new interpreter."""
+"""Idle time after which an interpreter ends: the service is not told when a run ends."""
 
 REMEMBERED_MAX = 1000
 
@@ -51,7 +51,7 @@ class InterpreterPool:
     async def borrow_session(
         self, key: Key, start: Callable[[], Awaitable[InterpreterSession]]
     ) -> AsyncGenerator[BorrowedInterpreter]:
-        """An interpreter is started when the key has none; other calls of the key wait until the block ends.
+        """Lends the key's interpreter, started if there is none; other calls of the key wait until the block ends.
 
         Raises:
             Overloaded: All interpreters that may live are in use.
@@ -77,7 +77,7 @@ class InterpreterPool:
                 self._entries.pop(key, None)
 
     async def end_idle(self) -> None:
-        """Runs until cancelled."""
+        """Ends idle interpreters until cancelled."""
         while True:
             await asyncio.sleep(self._idle_s / 10)
             oldest = asyncio.get_running_loop().time() - self._idle_s

@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any
 
 NAME = "<python>"
-"""A number follows this file name in tracebacks, so that each piece of code shows its own lines."""
+"""File name in tracebacks; a number follows, so that each piece of code shows its own lines."""
 
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
@@ -81,7 +81,6 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
 
 
 def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:
-    """The value of a last expression is printed, and kept as `_`."""
     tree = ast.parse(code, name)
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):

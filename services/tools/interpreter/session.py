@@ -27,20 +27,21 @@ from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stre
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+"""Folders of the service's own packages, with numpy and the like if installed."""
 
 LIFE_S_MAX = 6 * 3600.0
-"""No run takes longer."""
+"""Life of an interpreter; no run takes longer."""
 
 LIMITS = Limits(cpu_s=3600)
 
 START_S = 30.0
-"""An idle machine takes tens of milliseconds."""
+"""Time for a start, which takes tens of milliseconds on an idle machine."""
 
 GRACE_S = 2.0
-"""An interpreter that goes on so long after an interrupt is killed."""
+"""Time that code may go on after an interrupt before its interpreter is killed."""
 
 LEAVE_S = 0.3
-"""After the caller has left, all stops within 500 ms."""
+"""Grace after the caller has left: all must stop within 500 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class CodeEnded:
 
 
 class InterpreterSession:
-    """Runs one piece of code at a time for the pool."""
+    """One interpreter, which runs one piece of code at a time."""
 
     def __init__(self, channel: socket.socket, supervised: SupervisedCommand) -> None:
         self._channel = channel
@@ -61,7 +62,7 @@ class InterpreterSession:
         """False once the variables are lost."""
 
     async def wait_ready(self) -> None:
-        """Raises OSError when the interpreter does not start; it is closed then."""
+        """Waits for the start; if it fails, closes the interpreter and raises OSError."""
         ready = b""
         try:
             with suppress(TimeoutError):
@@ -74,7 +75,8 @@ class InterpreterSession:
             raise OSError("it has ended at once, or does not answer")
 
     async def execute(self, code: str, timeout_s: float) -> AsyncGenerator[CommandOutput | CodeEnded]:
-        """CodeEnded comes last; leaving early interrupts the code, so consume this under `aclosing`."""
+        """Streams the code's output, then CodeEnded; leaving early interrupts the code, so consume this under
+        `aclosing`."""
         running = _RunningCode(
             MarkedOutput(secrets.token_hex(16), self._unread_output), asyncio.get_running_loop().time() + timeout_s
         )
@@ -95,7 +97,7 @@ class InterpreterSession:
         yield end
 
     async def close(self) -> None:
-        """Ends everything the interpreter started, too; may be repeated."""
+        """Ends the interpreter and everything it started; may be repeated."""
         self.is_alive = False
         self._channel.close()
         await self._supervised.end_command()
@@ -168,7 +170,7 @@ class _RunningCode:
 
 
 async def start_session(policy: Policy, allow: AllowList | None = None) -> InterpreterSession:
-    """The command of `policy` is filled in here; raises OSError."""
+    """Starts an interpreter, whose command is filled into `policy`; raises OSError."""
     channel, theirs = socket.socketpair()
     channel.setblocking(False)
     number = theirs.fileno()

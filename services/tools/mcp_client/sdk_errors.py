@@ -1,5 +1,3 @@
-"""Turns the SDK's errors into one of ours."""
-
 from __future__ import annotations
 
 import logging

@@ -23,15 +23,15 @@ RETRY_S, RETRY_S_MAX = 1.0, 60.0
 """Delay before the next attempt; doubled each time, with jitter."""
 
 STEADY_S = 30.0
-"""A connection of this length resets the delay."""
+"""Length of a connection after which the delay begins anew."""
 
 SETTLE_S = 0.2
-"""Changes within this time are read at once."""
+"""Wait after a change of the tool list, so that several are read at once."""
 
 LIST_S = 20.0
 
 TOOLS_MAX = 256
-"""No model chooses well among more; bounds the pages read, too."""
+"""Tools of a server: no model chooses well among more, and it bounds the pages read."""
 
 ENDED = "the connection has ended"
 
@@ -54,7 +54,7 @@ class McpServer:
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """The session is the user's own where the server can tell users apart; raises ServerFailed."""
+        """Lends a session, the user's own where the server can tell users apart; raises ServerFailed."""
         if authorization and self._user_sessions is not None and isinstance(self._settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
@@ -105,7 +105,6 @@ class McpServer:
         return ENDED
 
     async def _follow_session(self, session: McpSession) -> None:
-        """Runs until the session ends."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
             while not session.ended:
@@ -133,7 +132,7 @@ class McpServer:
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
     def _mark_unavailable(self, problem: str) -> None:
-        """The tools stay known, so that agents and models are told why."""
+        # The tools stay known, so that agents and models are told why.
         text = f"its MCP server {self.name!r} cannot be used now: {problem}"
         self._session, self._problem = None, problem
         if self._tools and self._tools[0].unavailable != text:

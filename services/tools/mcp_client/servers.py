@@ -1,5 +1,3 @@
-"""Runs exactly the servers of mcp.json."""
-
 from __future__ import annotations
 
 import asyncio
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 FILE = "mcp.json"
 
 START_S = 2.0
-"""The service's start waits so long for tools, so that a resumed run finds them."""
+"""Wait for tools at the service's start, so that a resumed run finds them."""
 
 log = structlog.get_logger()
 
@@ -36,7 +34,7 @@ class McpServers:
         self._running: dict[str, tuple[Settings, McpServer, asyncio.Task[None]]] = {}
 
     def reload(self) -> None:
-        """A bad file changes nothing."""
+        """Reads mcp.json again; a bad file changes nothing."""
         try:
             stated = read_servers(self._path, self._env)
         except BadMcpFile as problem:
@@ -79,7 +77,7 @@ class McpServers:
 
 @asynccontextmanager
 async def run_mcp_servers(config_dir: Path, env: Mapping[str, str], put: ReplaceSource) -> AsyncGenerator[None]:
-    """Leaving the block stops the servers' processes."""
+    """Runs the servers inside the block; leaving it stops their processes."""
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
         servers = McpServers(path, env, put, group)

@@ -16,6 +16,7 @@ from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.transports import open_transport
 
 OPEN_S = 20.0
+"""Time for a server to start or be reached, and to introduce itself."""
 
 TERMINATED = "Session terminated"
 """The SDK has only this message for a session that an HTTP server has forgotten (mcp 2.3), and no code."""
@@ -42,7 +43,7 @@ class McpSession:
             self.end()
 
     async def follow_changes(self) -> None:
-        """Ends at once for servers that need no subscription."""
+        """Follows changes of the tool list; ends at once for servers that need no subscription."""
         capability = self.client.server_capabilities.tools
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
             return
@@ -57,7 +58,7 @@ class McpSession:
 async def open_session(
     settings: Settings, env: Mapping[str, str], authorization: str = ""
 ) -> AsyncGenerator[McpSession]:
-    """Raises ServerFailed, also when the connection breaks inside the block."""
+    """Opens a session for the block; raises ServerFailed, also when the connection breaks inside it."""
     session = McpSession()
     session.client = Client(
         open_transport(settings, env, authorization, session.end),

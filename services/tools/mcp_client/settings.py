@@ -1,11 +1,4 @@
-"""mcp.json: which MCP servers there are, in the form that other MCP clients read too.
-
-    {"mcpServers": {"files": {"command": "python", "args": ["server.py"], "env": {"TOKEN": "env:FILES_TOKEN"}},
-                    "search": {"url": "https://…", "headers": {"Authorization": "env:SEARCH_TOKEN"}}}}
-
-`env:NAME` as a whole value is taken from the service's environment. A command runs in the folder of the file. It is
-the operator's own program: it runs outside the sandbox.
-"""
+"""mcp.json: which MCP servers there are, in the form that other MCP clients read too (docs/reference/mcp-json.md)."""
 
 from __future__ import annotations
 
@@ -19,13 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Written by people."""
+"""Limit of the file, which people write by hand."""
 
 SERVERS_MAX = 64
-"""Each has a connection, and a stdio server two processes."""
+"""Servers of a file: each has a connection, and a stdio server two processes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
-"""It begins the names of the server's tools, and is part of a metadata key."""
+"""Name of a server, which begins the names of its tools and is part of a metadata key."""
 
 
 class Stdio(BaseModel):
@@ -34,7 +27,7 @@ class Stdio(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["stdio"] = "stdio"
-    """May stand there, as in other MCP clients' files."""
+    """Always `stdio`; optional, and accepted because other MCP clients' files have it."""
 
     command: Annotated[str, Field(min_length=1)]
     """The program. Without a slash it is looked for beside the service's own Python, then in PATH. It runs outside the
@@ -57,7 +50,7 @@ class Http(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["http", "streamable-http"] = "http"
-    """May stand there, as in other MCP clients' files."""
+    """Either of two names for one transport; optional, and accepted because other MCP clients' files have it."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?][^\s#]*)?$")]
     """Its address, without user name or password in it."""
@@ -74,19 +67,19 @@ _FORMS: dict[str, TypeAdapter[Any]] = {"command": TypeAdapter(Stdio), "url": Typ
 
 @dataclass(frozen=True, slots=True)
 class McpFile:
-    """What mcp.json says."""
+    """The servers of mcp.json."""
 
     servers: dict[str, Settings]
     problems: dict[str, str]
-    """Why a server is refused, by its name; the others go on."""
+    """Reasons for refusing servers, by name; the others go on."""
 
 
 class BadMcpFile(Exception):
-    """Why the file as a whole is refused."""
+    """The file is refused as a whole; the text says why."""
 
 
 def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
-    """The servers of the file, none when there is no file. Raises BadFile."""
+    """Returns the servers of the file, none when there is no file; raises BadMcpFile."""
     servers: dict[str, Settings] = {}
     problems: dict[str, str] = {}
     for name, stated in _read_entries(path).items():

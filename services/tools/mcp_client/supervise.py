@@ -23,7 +23,7 @@ GRACE_S = 1.0
 
 
 def main() -> None:
-    """The arguments are the service's process id, variables the server shall not have, and the command with its full
+    """Takes as arguments the service's process id, variables the server shall not have, and the command with its full
     path."""
     service, unwanted, *command = sys.argv[1:]
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)

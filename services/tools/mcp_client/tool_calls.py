@@ -21,7 +21,7 @@ from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Execute, make_output
 
 PROGRESS_MAX = 100
-"""Further notes for a slow reader are dropped."""
+"""Progress notes that wait for a slow reader; further ones are dropped."""
 
 PROGRESS_CHARS_MAX = 1_000
 

@@ -1,5 +1,3 @@
-"""Maps a server's tools to ours."""
-
 from __future__ import annotations
 
 import hashlib
@@ -16,18 +14,18 @@ from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
 NAME_CHARS_MAX = 64
-"""Model providers allow no more letters, digits, _ and -."""
+"""Longest name that model providers allow, of letters, digits, _ and -."""
 
 HASH_CHARS = 6
 
 DESCRIPTION_CHARS_MAX = 4_000
-"""A description is part of every request to a model, and its author is not the operator."""
+"""Limit of a description, which is part of every request to a model and is not written by the operator."""
 
 log = structlog.get_logger()
 
 
 def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], Execute]) -> list[Tool]:
-    """Leaves out bad tools; `execute` makes the function that calls one, by the server's name."""
+    """Maps tools, leaving out bad ones; `execute` makes the function that calls one, by the server's name."""
     tools = list(listed)
     mapped: list[Tool] = []
     for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
@@ -53,7 +51,7 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
 
 
 def _make_names(server: str, server_names: list[str]) -> list[str]:
-    """Names are `server__tool`; one that is too long or shared by two ends with a hash of the server's name for it."""
+    # A name that is too long, or shared by two, ends with a hash of the server's name for it.
     plain = [re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{name}") for name in server_names]
     count = Counter(name.casefold() for name in plain)
     names: list[str] = []

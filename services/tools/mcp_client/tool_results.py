@@ -19,6 +19,7 @@ from services.tools.workspace.content_types import detect_type
 from services.tools.workspace.references import resource_url
 
 FILES_MAX = 20
+"""Files kept of one answer; the others are only mentioned."""
 
 
 KIND_CHARS_MAX = 100
@@ -53,7 +54,7 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
 async def _save_file(
     context: ToolContext, number: int, data: str, kind: str
 ) -> tuple[str, agent_pb2.ArtifactPublish | None]:
-    """The artifact is missing when there was no room."""
+    """Saves a file; returns a note, and the artifact unless there was no room."""
     kind = kind[:KIND_CHARS_MAX]
     if number > FILES_MAX:
         return f"[{kind}: not kept, one of more than {FILES_MAX}]", None

@@ -24,22 +24,21 @@ SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.mcp_client.supervise import main; main()"
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""A picture of 20 MB in base64 fits; a longer answer over HTTP ends the session."""
+"""Limit of an answer, in which a picture of 20 MB in base64 fits; a longer one over HTTP ends the session."""
 
 CONNECT_S = 10.0
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
-"""A server would inherit these variables from the SDK and the supervisor (services/__init__.py)."""
+"""Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
 
 
 @asynccontextmanager
 async def open_transport(
     settings: Settings, env: Mapping[str, str], authorization: str, end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Calls `end` when the server's side ends, which the SDK reports only to callers.
-
-    `authorization` is a user's Authorization header; empty: the one of the settings. A process is shared by all users.
-    """
+    """Connects to a server for the block, and calls `end` when the server's side ends, which the SDK reports only to
+    callers. `authorization` is a user's Authorization header; empty: the one of the settings. A process is shared by
+    all users."""
     opened = _open_process(settings, env) if isinstance(settings, Stdio) else _open_http(settings, authorization)
     async with opened as (read, write):
         yield _EndNotifyingStream(read, end), write
@@ -114,7 +113,8 @@ class _EndNotifyingStream:
 
 
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    """Ends answers longer than ANSWER_BYTES_MAX, because the SDK bounds only the events of streams."""
+    """An HTTP transport that ends answers longer than ANSWER_BYTES_MAX, because the SDK bounds only the events of
+    streams."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)

@@ -14,10 +14,10 @@ from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession
 
 SESSIONS_MAX = 32
-"""A server's least recently used session makes room."""
+"""Sessions of one server; the least recently used makes room."""
 
 IDLE_S = 600.0
-"""An unused session, and the credential in it, is kept no longer."""
+"""Time that an unused session, and the credential in it, is kept."""
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class UserSessions:
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """Opens the session when there is none; raises ServerFailed."""
+        """Lends the credential's session, opened if there is none; raises ServerFailed."""
         entry = self._sessions.get(authorization)
         if entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended):
             entry = self._add_session(authorization)

@@ -35,7 +35,7 @@ ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def find_refusal(address: Address) -> str | None:
-    """Returns None when `address` is of the public web."""
+    """Returns why `address` must not be reached; None when it is of the public web."""
     if isinstance(address, IPv6Address):
         if (inner := find_embedded(address)) is not None:
             return find_refusal(inner)
@@ -50,7 +50,7 @@ def find_refusal(address: Address) -> str | None:
 
 
 def find_embedded(address: IPv6Address) -> IPv4Address | None:
-    """Mapped addresses and those behind a NAT64 really reach an IPv4 address."""
+    """Returns the IPv4 address that a mapped address, or one behind a NAT64, really reaches."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in NAT64:

@@ -47,7 +47,7 @@ class Findings:
         return added
 
     def format_documents(self, chars_max: int) -> str:
-        """Each document is cut to its share of `chars_max`."""
+        """Formats the documents, each cut to its share of `chars_max`."""
         share = chars_max // max(len(self.documents), 1)
         return "\n\n".join(
             f"{document.head}\nfound for: {document.query}\n{document.text[:share]}" for document in self.documents

@@ -1,5 +1,3 @@
-"""Has prompts and lenient parsers of their answers."""
-
 from __future__ import annotations
 
 import re
@@ -14,9 +12,10 @@ QUERIES_MAX = 4
 QUERY_CHARS_MAX = 200
 
 DOCUMENTS_CHARS_MAX = 60_000
-"""About 15,000 tokens fit the smallest windows in use."""
+"""Room for documents: about 15,000 tokens, which fit the smallest windows in use."""
 
 JUDGED_CHARS_MAX = 16_000
+"""To see whether something is missing, beginnings are enough."""
 
 SPLIT = (
     "You plan web searches. Split the question into the few search queries, at most {queries_max}, that together find "
@@ -72,7 +71,7 @@ def parse_queries(answer: str, question: str) -> list[str]:
 
 
 def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
-    """No queries means that it is enough."""
+    """Returns the queries that are still needed; none means that it is enough."""
     try:
         match = OBJECT.search(answer)
         verdict = msgspec.json.decode(match[0], type=Verdict) if match else Verdict()

@@ -1,5 +1,3 @@
-"""Searches for all queries at once."""
-
 from __future__ import annotations
 
 import asyncio
@@ -14,6 +12,7 @@ from services.tools.web.web import Web
 HITS = 5
 
 PAGES = 2
+"""Hits of a query that are read whole."""
 
 PAGE_S = 12.0
 
@@ -28,7 +27,7 @@ class QueryResult:
 
 
 async def search_all(web: Web, queries: Sequence[str]) -> list[QueryResult]:
-    """Results keep the queries' order, and a failure is a value."""
+    """Searches for all queries; results keep their order, and a failure is a value."""
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_search_query(web, query)) for query in queries]
     return [task.result() for task in running]

@@ -18,6 +18,7 @@ from services.tools.sandbox.confinement.policy import Policy
 PROGRAM = "bwrap"
 
 HOME_BYTES_MAX = 1024**3
+"""Limit of the private home, which lies in memory here."""
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -33,7 +34,7 @@ def find_program() -> str | None:
 
 
 def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
-    """The supervisor itself reads the paths in `needed`."""
+    """Builds bwrap's arguments; `needed` are paths that the supervisor itself reads."""
     writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")

@@ -19,7 +19,7 @@ OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """Output comes in whole characters; bytes that are not UTF-8 become U+FFFD."""
+    """Output in whole characters; bytes that are not UTF-8 become U+FFFD."""
 
     stream: Stream
     text: str
@@ -28,7 +28,8 @@ class CommandOutput:
 @dataclass(frozen=True, slots=True)
 class CommandExit:
     reason: Literal["exited", "timeout", "flood", "failed"]
-    """For `failed` it was not started or its supervisor died, as `error` says; `flood` is over OUTPUT_BYTES_MAX."""
+    """`failed`: it was not started or its supervisor died, as `error` says; `flood`: more than OUTPUT_BYTES_MAX of
+    output."""
 
     status: int = 0
     """Exit code; negative: the signal that ended the command."""
@@ -40,10 +41,8 @@ Event = CommandOutput | CommandExit
 
 
 async def stream_command(policy: Policy, allow: AllowList | None = None) -> AsyncGenerator[Event]:
-    """The last event is the CommandExit; consume this under `aclosing`, because closing ends the command.
-
-    `allow` has the hosts it may reach, where the policy has a network.
-    """
+    """Streams output and, last, the CommandExit; consume this under `aclosing`, because closing ends the command.
+    `allow` has the hosts it may reach, where the policy has a network."""
     try:
         command = await start_command(policy, allow)
     except OSError as error:
@@ -66,6 +65,6 @@ async def stream_command(policy: Policy, allow: AllowList | None = None) -> Asyn
 
 
 def read_exit(link: socket.socket) -> CommandExit:
-    """The supervisor has exited by now, so this does not wait."""
+    """Reads how the command ended; the supervisor has exited by now, so this does not wait."""
     message = link.recv(8192).lstrip(INTERRUPTED)  # answers to interrupts
     return CommandExit(**json.loads(message)) if message else CommandExit("failed", error="its supervisor was killed")

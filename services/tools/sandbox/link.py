@@ -1,5 +1,3 @@
-"""Waits for the link without a thread."""
-
 from __future__ import annotations
 
 import asyncio
@@ -7,7 +5,7 @@ import socket
 
 
 async def wait_readable(link: socket.socket, timeout_s: float) -> bool:
-    """Returns False at the timeout."""
+    """Waits until the link can be read; returns False at the timeout."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(link, ready.set)

@@ -33,7 +33,7 @@ DEFAULT_PORT = 80
 
 
 async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
-    """Returns None when the supervisor ended before it handed over the socket; the caller closes the proxy."""
+    """Starts a proxy that the caller closes; None when the supervisor ended before it handed over the socket."""
     if not await wait_readable(link, HAND_OVER_S):
         return None
     message, listeners, _, _ = socket.recv_fds(link, 1, 1)
@@ -129,7 +129,7 @@ def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
 
 
 HOP_BY_HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-"""These are dropped: a second request on a connection could name another host unchecked."""
+"""Headers that are dropped: a second request on a connection could name another host unchecked."""
 
 
 async def _relay_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

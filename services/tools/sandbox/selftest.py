@@ -17,11 +17,12 @@ from services.tools.sandbox.tier import Sandbox
 PROBES = str(Path(__file__).with_name("probes.py"))
 
 TIMEOUT_S = 20.0
+"""Time for the probes, which take a tenth of a second on an idle machine."""
 
 NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 Tested = Literal["bubblewrap", "process", "none"]
-"""In `none`, where nothing is denied, the probes must notice that."""
+"""Tiers to try; in `none`, where nothing is denied, the probes must notice that."""
 
 
 async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
@@ -52,7 +53,7 @@ def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sand
 
 
 async def try_tier(tier: Tested) -> str:
-    """Returns why the tier fails; empty: it works."""
+    """Tries a tier and returns why it fails; empty when it works."""
     if tier == "bubblewrap" and bubblewrap.find_program() is None:
         return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:

@@ -22,10 +22,10 @@ from services.tools.sandbox.network_proxy import Proxy, start_proxy
 log = structlog.get_logger()
 
 BUFFER_BYTES_MAX = 256 * 1024
-"""Beyond it the command waits."""
+"""Output that waits for a slow reader; beyond it the command waits too."""
 
 LEAVE_S = 12.0
-"""Killing everything takes the supervisor less."""
+"""Wait for a command's end; the supervisor takes less to kill everything."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
@@ -37,10 +37,7 @@ STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 
 
 async def start_command(policy: Policy, allow: AllowList | None = None) -> SupervisedCommand:
-    """The caller ends the command with `end_command`.
-
-    Raises OSError when the machine has no room for it.
-    """
+    """Starts a command, which the caller ends with `end_command`; raises OSError when the machine has no room."""
     needed = (INTERPRETER, str(Path(__file__).parent))
     wrapper = bubblewrap.build_arguments(policy, needed) if policy.namespaces else ()
     link, child_link = socket.socketpair()
@@ -79,11 +76,12 @@ def _open_memory_file(text: str) -> Generator[int]:
 
 
 class SupervisedCommand(asyncio.SubprocessProtocol):
-    """One task reads its bounded output."""
+    """A command under its supervisor; one task reads its bounded output."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        """Closing it ends the command, and a byte interrupts; the last message from it is how the command ended."""
+        """Socket to the supervisor: a byte interrupts the command, closing ends it, and the last message says how it
+        ended."""
         self.proxy: Proxy | None = None
         self._pieces: deque[tuple[Stream, bytes]] = deque()
         self._waiting_bytes = 0
@@ -104,7 +102,8 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
                 pipe.pause_reading()
 
     def process_exited(self) -> None:
-        """A supervisor that was killed could not sweep, so the output of what it has left is not waited for."""
+        """Notes the supervisor's exit; one that was killed could not sweep, so the output of what it has left is not
+        waited for."""
         assert self._transport is not None
         if self._transport.get_returncode():
             for pipe in self._open_pipes():

@@ -1,5 +1,3 @@
-"""Describes the sandbox of this machine."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ _TIER = Gauge("headrace_sandbox_tier", "1 for the tier that commands run in; `re
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     tier: Tier | None
-    """None: nothing works, and commands are refused."""
+    """Tier in force; None: nothing works, and commands are refused."""
 
     problem: str = ""
     """Reason why a stronger tier, or for `external` the process tier inside, is not in force."""

@@ -21,15 +21,15 @@ FOLDER = "skills"
 
 FILES_MAX = 500
 BYTES_MAX = 20 * 1024 * 1024
+"""Limit of a skill, of which each chat that uses it has a copy."""
 
 INTERPRETER = "python"
+"""Program beside SKILL.md that runs Python with the skill's dependencies."""
 
 
 def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
-    """Gives by path the content and whether it is a program; `launcher` is added.
-
-    Hidden files are those of editors, git or a mounted ConfigMap, and left out.
-    """
+    """Returns by path the content and whether it is a program, and adds `launcher`. Hidden files are those of editors,
+    git or a mounted ConfigMap, and left out."""
     files = {INTERPRETER: (launcher.encode(), True)}
     room = BYTES_MAX
     for where, folders, names in os.walk(folder):

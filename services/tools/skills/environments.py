@@ -29,10 +29,10 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENTS_BYTES_MAX = 64 * 1024
 
 MAKE_S = 300.0
-"""Waiting for another process's environment and making one take no longer together."""
+"""Time to wait for another process's environment and to make one, together."""
 
 RETRY_S = 60.0
-"""A failure is remembered so long."""
+"""Time that a failure is remembered, so that not every mention installs in vain."""
 
 LOOK_S = 0.1
 
@@ -41,13 +41,13 @@ SAID_CHARS_MAX = 300
 MARK = ".ready"
 
 OWN = os.path.realpath(sys.executable)
-"""A virtual environment's is a link into a place that commands may not read."""
+"""Real path of our Python: a virtual environment's is a link into a place that commands may not read."""
 
 log = structlog.get_logger()
 
 
 class SkillEnvironments:
-    """Processes may share the folder; environments are made in tasks of `group`."""
+    """Environments of skills, made in tasks of `group`; processes may share the folder."""
 
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.root = root.absolute()
@@ -56,7 +56,7 @@ class SkillEnvironments:
         self._failures: dict[str, tuple[float, str]] = {}
 
     async def find_interpreter(self, skill: Skill) -> str:
-        """Makes the skill's environment if there is none; raises SkillUnavailable."""
+        """Returns the skill's interpreter, making its environment if there is none; raises SkillUnavailable."""
         text = await asyncio.to_thread(_read_requirements, skill)
         if not text:
             return OWN
@@ -75,7 +75,7 @@ class SkillEnvironments:
             task.cancel()
 
     async def _wait_made(self, skill: Skill, folder: Path) -> str:
-        """Returns why it could not be made; a caller who leaves does not stop it."""
+        # The task goes on when a caller leaves, because others may wait for it too.
         task = self._tasks.get(folder.name)
         if task is None:
             task = self._tasks[folder.name] = self._group.create_task(self._make_environment(skill, folder))
@@ -148,7 +148,7 @@ async def _install_requirements(skill: Skill, folder: Path) -> None:
 
 
 async def _run_step(skill: Skill, *command: str) -> None:
-    """The program has our environment, where pip is configured; leaving kills it."""
+    # The program has our environment, where pip is configured; leaving kills it.
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
             *command,

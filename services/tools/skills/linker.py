@@ -1,5 +1,3 @@
-"""Brings a skill into a workspace."""
-
 from __future__ import annotations
 
 import asyncio

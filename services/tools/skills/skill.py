@@ -1,10 +1,4 @@
-"""One skill: what its SKILL.md says at the front, or why it cannot be used.
-
-    ---
-    name: Sales charts
-    description: Draws a chart from a CSV file. Use it when numbers should become a picture.
-    fileTypes: [csv]
-    ---
+"""One skill: what its SKILL.md says at the front (docs/reference/tools.md), or why it cannot be used.
 
 Other keys of the open form (license, metadata, …) may be there. The text below is for the model, which reads it with
 read_file.
@@ -34,7 +28,7 @@ class _Front(BaseModel):
     """Name for people and models; a mention may use it, too."""
 
     description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
-    """What it is good for and when to use it: all that a model knows before it reads the file."""
+    """Description of the skill's use and when to use it: all that a model knows before it reads the file."""
 
     file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
         default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
@@ -57,7 +51,7 @@ class Skill:
 
 
 def read_skill(folder: Path) -> Skill:
-    """Errors become the skill's `problem`; blocks."""
+    """Reads a skill, whose errors become its `problem`; blocks."""
     try:
         front = _read_front(folder)
     except ValidationError as error:

@@ -21,14 +21,14 @@ _Stamp = tuple[int, int, int]
 
 
 class SkillFolder:
-    """Several threads may ask: the cache is replaced in one step."""
+    """The configuration's skills, for several threads: the cache is replaced in one step."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._read: dict[str, tuple[_Stamp | None, Skill]] = {}
 
     def list_skills(self) -> list[Skill]:
-        """Ordered by id, unusable ones included; blocks."""
+        """Lists the skills by id, unusable ones included; blocks."""
         try:
             folders = sorted(path for path in self._folder.iterdir() if path.is_dir() and path.name[0] != ".")
         except FileNotFoundError:

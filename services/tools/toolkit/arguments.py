@@ -13,9 +13,10 @@ from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
-"""The facade has the same limit for a message."""
+"""Limit of a call's arguments, the same as the facade's for a message."""
 
 VIOLATIONS_SHOWN_MAX = 5
+"""Enough for a model to correct its call at once."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
@@ -26,7 +27,7 @@ def compile_schema(schema: str) -> Draft202012Validator:
 
 
 def parse_arguments(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
-    """An empty text stands for no arguments; raises ToolFailed."""
+    """Parses and checks arguments, of which an empty text stands for none; raises ToolFailed."""
     value = _load_json(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")

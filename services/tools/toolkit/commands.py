@@ -1,5 +1,3 @@
-"""Runs tools that are commands."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
@@ -16,7 +14,7 @@ from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import make_output, make_result
 
 TIMEOUT_S = 120.0
-"""The default budget has the same toolTimeoutMs."""
+"""Time of a call, as toolTimeoutMs of the default budget."""
 
 TIMEOUT_S_MAX = 600.0
 
@@ -28,11 +26,11 @@ class Command:
     readable: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     shown: Literal["all", "stdout"] = "all"
-    """A failure shows all output."""
+    """Output that the model sees of a success; a failure shows all."""
 
 
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Raises ToolFailed when the command cannot be started."""
+    """Runs a command; raises ToolFailed when it cannot be started."""
     timeout_s = min(command.timeout_s, context.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
     policy = await make_policy(context, command, timeout_s)
     outputs: list[CommandOutput] = []
@@ -56,7 +54,7 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
 
 
 async def make_policy(context: ToolContext, command: Command, timeout_s: float) -> Policy:
-    """Raises ToolFailed where no sandbox works."""
+    """Makes the command's policy; raises ToolFailed where no sandbox works."""
     if context.sandbox.tier is None:
         raise ToolFailed(explain_unavailable(context.sandbox.problem))
     workspace = await run_in_thread(".", context.open_workspace)

@@ -1,5 +1,3 @@
-"""Defines the context of a call."""
-
 from __future__ import annotations
 
 import hashlib
@@ -22,7 +20,7 @@ class ToolContext:
     arguments: dict[str, Any]
 
     request: tools_pb2.ExecuteRequest
-    """Has the effect key, and the model and budget of a tool that asks a model."""
+    """The call, with its effect key, and the model and budget of a tool that asks a model."""
 
     workspaces: Workspaces
     sandbox: Sandbox
@@ -36,12 +34,12 @@ class ToolContext:
 
     @property
     def timeout_s(self) -> float | None:
-        """None: as long as the tool allows itself."""
+        """Limit of the call's time; None: as long as the tool allows itself."""
         return self.request.timeout_ms / 1000 if self.request.timeout_ms > 0 else None
 
     @property
     def short_id(self) -> str:
-        """A repeated call has the same, and so the same file names."""
+        """Id for file names, the same when the call is repeated."""
         return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
 
     def open_workspace(self) -> Workspace:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(path: str, work: Callable[[], T]) -> T:
-    """Raises ToolFailed when the file system refuses."""
+    """Runs `work` in a thread; raises ToolFailed when the file system refuses."""
     try:
         return await asyncio.to_thread(work)
     except WorkspaceFull as error:

@@ -17,15 +17,16 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 
 TIMEOUT_S = 300.0
-"""All questions of a call share it."""
+"""Time of all questions together, in a call that has no limit of its own."""
 
 PROMPT_BYTES_PER_TOKEN = 3
-"""This is right for Chinese and too low for English, so a prompt is never much underestimated."""
+"""This is right for Chinese and too low for English, so that a prompt is never much underestimated."""
 
 SHORT_TOKENS_MAX = 2000
-"""Some models think first even when told not to."""
+"""Room for a few lines; some models think first even when told not to."""
 
 ANSWER_TOKENS_MIN = 64
+"""With fewer tokens left, a question is not worth its prompt."""
 
 
 class ModelFailed(ToolFailed):
@@ -51,16 +52,16 @@ class ModelClient:
 
     @property
     def left_s(self) -> float:
-        """Negative when the call's time is over."""
+        """Seconds left for the call; negative when its time is over."""
         return self._due_s - asyncio.get_running_loop().time()
 
     async def ask_briefly(self, system: str, text: str) -> str:
-        """The answer is given without thinking first; raises ModelFailed."""
+        """Asks for an answer without thinking first; raises ModelFailed."""
         async with aclosing(self.stream_answer(system, text, is_short=True)) as deltas:
             return "".join([delta async for delta in deltas])
 
     async def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
-        """Raises ModelFailed, also after the first delta."""
+        """Streams an answer; raises ModelFailed, also after the first delta."""
         request, seen = self._make_request(system, text, is_short=is_short), common_pb2.Usage(model_calls=1)
         reason, output_chars = "", 0
         self.usage.model_calls += 1
@@ -83,7 +84,8 @@ class ModelClient:
                                 pass
         finally:
             if not (seen.input_tokens or seen.output_tokens):
-                tokens = _estimate_tokens("".join(part.text for message in request.messages for part in message.content))
+                prompt = "".join(part.text for message in request.messages for part in message.content)
+                tokens = _estimate_tokens(prompt)
                 seen = common_pb2.Usage(input_tokens=tokens, output_tokens=output_chars // 3, estimated=True)
             add_cost(self.usage, seen)
         self.is_cut = reason == "length"

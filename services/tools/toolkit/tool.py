@@ -1,5 +1,3 @@
-"""Defines tools."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
@@ -68,11 +66,11 @@ def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
 
 
 def make_result(text: str, *, ok: bool = True) -> tools_pb2.ToolDelta:
-    """The text may be of any length."""
+    """Makes a result with a text of any length."""
     return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=ok, result=text))
 
 
 async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Nothing is left to do once the arguments are valid."""
+    """Answers ok: nothing is left to do once the arguments are valid."""
     del context
     yield make_result("OK")

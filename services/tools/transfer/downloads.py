@@ -1,5 +1,3 @@
-"""Reads and lists files for callers outside a run."""
-
 from __future__ import annotations
 
 import os
@@ -18,6 +16,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspa
 PIECE_BYTES = 64 * 1024
 
 FILES_MAX = 2000
+"""Files in one answer; each is opened to detect its type."""
 
 UNKNOWN = ContentType("other", "application/octet-stream")
 
@@ -33,7 +32,7 @@ class _OpenFile:
 async def read_file(
     workspaces: Workspaces, request: tools_pb2.ReadFileRequest
 ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
-    """The first message has the file's info; consume this under `aclosing`.
+    """Streams a range of a file, with its info in the first message; consume this under `aclosing`.
 
     Raises:
         NotFound: No such chat or file.
@@ -58,7 +57,7 @@ async def read_file(
 
 
 async def list_files(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    """Files are ordered by path; raises NotFound and InvalidRequest."""
+    """Lists files by path; raises NotFound and InvalidRequest."""
     with file_errors("path"):
         return await run_to_end(partial(_list_blocking, workspaces, request))
 

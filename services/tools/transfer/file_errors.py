@@ -1,5 +1,3 @@
-"""Turns file system errors into those of RPCs."""
-
 from __future__ import annotations
 
 from collections.abc import Generator
@@ -12,7 +10,7 @@ from services.tools.workspace.quota import WorkspaceFull
 
 @contextmanager
 def file_errors(field: str) -> Generator[None]:
-    """Raises a HeadraceError about the path in the request's `field`."""
+    """Turns file system errors into a HeadraceError about the path in the request's `field`."""
     try:
         yield
     except WorkspaceFull as error:

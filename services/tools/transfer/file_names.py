@@ -16,7 +16,7 @@ _JOINERS = frozenset("\u200c\u200d")
 
 
 def check_name(name: str) -> str:
-    """Returns the composed form; raises InvalidRequest naming the broken rule."""
+    """Returns the composed form of a name; raises InvalidRequest naming the broken rule."""
     name = unicodedata.normalize("NFC", name)
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")

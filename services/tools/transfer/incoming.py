@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LEFT_S = 3600.0
-"""Files older than any upload takes were left by a service that was killed."""
+"""Age of files that a killed service has left; no upload takes so long."""
 
 
 class IncomingFile:
@@ -27,7 +27,7 @@ class IncomingFile:
             view = view[written:]
 
     def link_into(self, folder_fd: int, name: str) -> None:
-        """The link is durable; raises FileExistsError when the name is taken."""
+        """Links the file durably; raises FileExistsError when the name is taken."""
         os.fsync(self.fd)
         os.link(self.path, name, dst_dir_fd=folder_fd, follow_symlinks=False)
         os.fsync(folder_fd)
@@ -35,7 +35,7 @@ class IncomingFile:
 
 @contextmanager
 def create_incoming(folder: Path) -> Generator[IncomingFile]:
-    """Leaving the block removes this name of the file."""
+    """Makes a file, whose name here is removed after the block."""
     path = folder / f"{secrets.token_hex(16)}.part"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -46,7 +46,7 @@ def create_incoming(folder: Path) -> Generator[IncomingFile]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Other services may be receiving into `folder` now, so only old files are removed."""
+    """Removes old files only, because other services may be receiving into `folder` now."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ from services.tools.workspace.content_types import HEAD_BYTES
 SIDE_PX_MAX = 2048
 
 PIXELS_MAX = 64_000_000
-"""Such a picture takes 256 MB for a second; larger ones are refused by their header."""
+"""Limit of a picture, which then takes 256 MB for a second; larger ones are refused by their header."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 

@@ -1,5 +1,3 @@
-"""Stores uploads, whole or not at all."""
-
 from __future__ import annotations
 
 import asyncio
@@ -26,14 +24,15 @@ MIB = 1024 * 1024
 LIMITS: dict[Kind, int] = {"image": 10 * MIB, "text": 5 * MIB, "pdf": 50 * MIB, "office": 20 * MIB, "other": 10 * MIB}
 
 LOOKED_AT_BYTES = min(LIMITS.values())
+"""Size from which the limit is checked after each piece."""
 
 PIECE_BYTES_MAX = MIB
 
 UPLOADS_MAX = 16
-"""Concurrent uploads take at most 800 MiB of disk and 16 MiB of memory together."""
+"""Concurrent uploads, which take at most 800 MiB of disk and 16 MiB of memory together."""
 
 UPLOAD_S = 600.0
-"""This suffices for 50 MiB at 87 kB/s."""
+"""Time of an upload, enough for 50 MiB at 87 kB/s."""
 
 HANG_UP_S = 0.1
 """A client that leaves ends its stream as one that is done, and its cancellation follows (grpcio 1.85): an upload of
@@ -51,7 +50,7 @@ class Uploads:
         self._upload_s = upload_s
         self._open = 0
         self._reducing = asyncio.Lock()
-        """Decoded pictures are large, so it is one at a time."""
+        """Held while a picture is decoded, because one may take much memory."""
 
         incoming.remove_leftovers(workspaces.make_incoming_folder())
 
@@ -127,7 +126,7 @@ async def _write_pieces(
 
 
 async def _drain_pieces(pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> None:
-    """A client that still writes when refused would see INTERNAL, not why (grpcio 1.85)."""
+    # A client that still writes when refused would see INTERNAL, not why (grpcio 1.85).
     dropped_bytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_S):
@@ -173,7 +172,7 @@ def _store_file(
 
 
 def _link_into_chat(workspace: Workspace, file: IncomingFile, name: str, size_bytes: int, sha256: str | None) -> str:
-    """With `sha256`, an identical earlier upload is reused."""
+    # With `sha256`, an identical earlier upload is reused.
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder("uploads") as folder_fd:
         quota.check_room(root_fd, size_bytes, workspace.bytes_max)
         for number in range(1, NAMESAKES_MAX + 1):

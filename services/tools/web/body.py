@@ -10,13 +10,13 @@ from services.tools.errors import ToolFailed
 SIZE_BYTES_MAX = 5 * 1024 * 1024
 
 ENCODINGS = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Content-Encoding gives zlib's window bits, None when not packed; no others are asked for."""
+"""zlib's window bits by Content-Encoding, None when not packed; no others are asked for."""
 
 ACCEPT_ENCODING = "gzip, deflate"
 
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
-    """Raises ToolFailed when the body is larger than SIZE_BYTES_MAX or cannot be unpacked."""
+    """Reads and unpacks a body; raises ToolFailed when it is larger than SIZE_BYTES_MAX or cannot be unpacked."""
     encoding = encoding.strip().lower()
     if encoding not in ENCODINGS:
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")

@@ -12,10 +12,10 @@ import msgspec
 from services.tools.errors import ToolFailed
 
 EXTRACT_S = 15.0
-"""Pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
+"""Time for one document: pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
 
 EXTRACTS_MAX = 4
-"""Each process may take 768 MB."""
+"""Processes at a time, each of up to 768 MB; the next ones wait."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"
@@ -31,7 +31,7 @@ class Extractor:
         self._places = asyncio.Semaphore(EXTRACTS_MAX)
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
-        """Raises ToolFailed when the document cannot be read, or not in time."""
+        """Extracts the text; raises ToolFailed when the document cannot be read, or not in time."""
         async with self._places:
             code, output = await _run_process(kind, body)
         if code != 0:
@@ -40,7 +40,7 @@ class Extractor:
 
 
 async def _run_process(kind: str, body: bytes) -> tuple[int | None, bytes]:
-    """Returns exit code and output; leaving early kills the process."""
+    # Leaving early kills the process.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),
         stdin=asyncio.subprocess.PIPE,

@@ -18,7 +18,7 @@ from services.tools.web.pinned_connection import Resolve, checked_addresses, pin
 from services.tools.web.targets import PORTS, Target, parse_target
 
 FETCH_S = 20.0
-"""Redirects are included."""
+"""Time of a fetch, redirects included."""
 
 REDIRECTS_MAX = 5
 
@@ -45,7 +45,7 @@ class FetchedResponse:
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """No cookies, connections or names are kept between fetches."""
+    """Fetches URLs; no cookies, connections or names are kept between fetches."""
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
@@ -53,7 +53,7 @@ class Fetcher:
     fetch_s: float = FETCH_S
 
     async def fetch(self, url: str) -> FetchedResponse:
-        """Returns a response of any status; raises ToolFailed."""
+        """Fetches a response of any status; raises ToolFailed."""
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
                 for _ in range(REDIRECTS_MAX + 1):
@@ -84,7 +84,7 @@ class Fetcher:
 
 @contextmanager
 def fetch_errors(fetch_s: float) -> Generator[None]:
-    """Everything that a fetch can raise becomes ToolFailed."""
+    """Turns everything that a fetch can raise into ToolFailed."""
     try:
         yield
     except TimeoutError as error:

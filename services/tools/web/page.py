@@ -9,7 +9,7 @@ from services.tools.web.extractor import Extractor
 from services.tools.web.fetcher import FetchedResponse
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
-"""A server that names no type mostly sends HTML."""
+"""Types read as HTML; a server that names none mostly sends it."""
 
 PDF = "application/pdf"
 
@@ -26,7 +26,7 @@ class Page:
 
 
 async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
-    """Raises ToolFailed for an error status, a type that is not text-like, or no text."""
+    """Reads a page; raises ToolFailed for an error status, a type that is not text-like, or no text."""
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
     kind = fetched.content_type

@@ -17,10 +17,10 @@ from services.tools.net.allow_list import AllowList
 from services.tools.web.targets import Target
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""Addresses come in the order to try them; raises OSError."""
+"""Resolves a name to its addresses, in the order to try them; raises OSError."""
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
-"""As from getaddrinfo: family, kind, protocol, name, socket address."""
+"""An address as from getaddrinfo: family, kind, protocol, name, socket address."""
 
 ADDRESSES_MAX = 16
 
@@ -33,7 +33,7 @@ async def resolve_name(name: str) -> list[str]:
 
 
 async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
-    """One bad address refuses all, because it may be first in the next answer.
+    """Returns the target's addresses; one bad address refuses all, because it may be first in the next answer.
 
     Raises:
         ToolFailed: The name has no address, or one that must not be reached.
@@ -58,7 +58,7 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
 
 
 def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
-    """Reaches `addresses` and nothing else, for one request; the caller closes it."""
+    """Opens a session that reaches only `addresses`, for one request; the caller closes it."""
     connector = aiohttp.TCPConnector(
         resolver=_PinnedResolver(addresses),
         use_dns_cache=False,
@@ -98,8 +98,7 @@ class _PinnedResolver(AbstractResolver):
 
 
 def _make_socket_factory(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
-    """Checks last before the network that a socket is for one of `addresses`."""
-
+    # This is the last check before the network that a socket is for one of `addresses`.
     def make(info: AddressInfo) -> socket.socket:
         family, kind, protocol, _, sockaddr = info
         if parse_address(str(sockaddr[0])) not in addresses:

@@ -1,5 +1,3 @@
-"""Asks SearXNG or Bing."""
-
 from __future__ import annotations
 
 import asyncio
@@ -22,7 +20,7 @@ SNIPPET_CHARS_MAX = 1000
 PIECE_BYTES = 64 * 1024
 
 BING_PATH = "/v7.0/search"
-"""Bing's requests and answers differ from SearXNG's (Bing Web Search API v7)."""
+"""Path of Bing, whose requests and answers differ from SearXNG's (Bing Web Search API v7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,12 @@ class _BingAnswer(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Search:
     url: str
-    """Empty: no endpoint is configured."""
+    """Address of the endpoint; empty when none is configured."""
 
     key: str = field(default="", repr=False)
 
     async def find_hits(self, query: str, count: int) -> list[Hit]:
-        """The best hit comes first; raises ToolFailed."""
+        """Searches; the best hit comes first. Raises ToolFailed."""
         if not self.url:
             raise ToolFailed(NOT_CONFIGURED)
         is_bing = URL(self.url).path.rstrip("/").endswith(BING_PATH)

@@ -18,12 +18,12 @@ from services.tools.net.allow_list import AllowList
 URL_CHARS_MAX = 4096
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Services behind other ports may take an HTTP request for their own protocol."""
+"""Ports that are fetched from; services behind others may take an HTTP request for their own protocol."""
 
 NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 
 NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
-"""A last label like this makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
+"""A last label that makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
 
 CONTROL = re.compile(r"[\x00-\x20\x7f]")
 

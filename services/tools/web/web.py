@@ -1,5 +1,3 @@
-"""Gives tools the web."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ class Web:
 
 
 def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
-    """The source's id is unique in the call."""
+    """Makes a source, whose id is unique in the call."""
     return tools_pb2.ToolDelta(
         source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
     )

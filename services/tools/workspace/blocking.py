@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_to_end(work: Callable[[], T]) -> T:
-    """A cancelled caller gets its CancelledError when the work has ended."""
+    """Runs `work` in a thread; a cancelled caller gets its CancelledError when the work has ended."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

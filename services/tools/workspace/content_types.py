@@ -20,10 +20,10 @@ Kind: TypeAlias = Literal["image", "text", "pdf", "office", "other"]
 HEAD_BYTES = 64 * 1024
 
 IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Models take no other pictures."""
+"""Pictures that models take."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""Office files from before 2007 begin so; the name decides which kind."""
+"""Start of Office files from before 2007, of which the name decides the kind."""
 
 OLE2_TYPES = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
 
@@ -49,7 +49,7 @@ TEXT_TYPES = {
 }
 
 CONTROLS = bytes(set(range(32)) - set(b"\t\n\f\r\x1b\b"))
-"""No text has these bytes, the null byte first of all."""
+"""Bytes that no text has, the null byte first of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ContentType:
 
 
 def detect_type(fd: int, name: str) -> ContentType:
-    """The open file's position stays; blocks."""
+    """Detects the type of an open file, whose position stays; blocks."""
     head = os.pread(fd, HEAD_BYTES, 0)
     if head.startswith(b"%PDF-"):
         return ContentType("pdf", "application/pdf")

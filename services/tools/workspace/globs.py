@@ -20,7 +20,7 @@ _MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def compile_glob(glob: str | None) -> Callable[[str], bool]:
-    """Without a pattern each path matches; raises ToolFailed."""
+    """Compiles a pattern; without one each path matches. Raises ToolFailed."""
     if not glob:
         return bool
     if len(glob) > CHARS_MAX:

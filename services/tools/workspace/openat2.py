@@ -20,11 +20,9 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = True) -> int:
-    """The caller closes the descriptor.
-
-    Raises OSError: EXDEV when the path leads outside, ELOOP at a link that is not to be followed, ENOSYS before Linux
-    5.6; ValueError for a null character, at which the kernel would stop reading.
-    """
+    """Opens a path below a folder; the caller closes the descriptor. Raises OSError: EXDEV when the path leads outside,
+    ELOOP at a link that is not to be followed, ENOSYS before Linux 5.6; ValueError for a null character, at which the
+    kernel would stop reading."""
     if "\0" in path:
         raise ValueError("embedded null character")
     resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if follow_links else RESOLVE_NO_SYMLINKS)

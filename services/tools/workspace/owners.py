@@ -28,13 +28,14 @@ _READ = msgspec.json.Decoder(_Record)
 
 
 class Owners:
-    """Each use of a chat renews its folder's time, for retention."""
+    """Owners of chats; each use of a chat renews its folder's time, for retention."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
-        """The owner is the user of the current call; `is_older` chats are from before owners were recorded.
+        """Makes the current user the owner of a chat that has none; `is_older` chats are from before owners were
+        recorded.
 
         Raises:
             NotFound: The chat is another user's.
@@ -46,7 +47,7 @@ class Owners:
             os.utime(self.root / chat_id)
 
     def check_owner(self, chat_id: str, *, is_older: bool) -> None:
-        """Unlike with `claim_chat`, a chat without an owner stays without one."""
+        """Refuses another user's chat; unlike `claim_chat` it leaves a chat without an owner as it is."""
         if self.is_foreign(chat_id, is_older=is_older):
             raise _not_found(chat_id)
 
@@ -61,7 +62,7 @@ class Owners:
         return Identity(record.tenant, record.user)
 
     def _write_owner(self, chat_id: str, owner: Identity) -> Identity:
-        """Returns the actual owner, because another call may have been faster."""
+        # Another call may have been faster, so the actual owner is returned.
         folder = self.root / chat_id
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f"{secrets.token_hex(8)}.tmp"

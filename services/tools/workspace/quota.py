@@ -10,7 +10,7 @@ from services.tools.workspace.tree_walk import walk_tree
 BYTES_MAX = 1024**3
 
 FILES_MAX = 20_000
-"""Each write walks them, in 0.1 s."""
+"""Files of a workspace; each write walks them, in 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class WorkspaceFull(OSError):
 
 
 def measure_usage(folder_fd: int) -> Usage:
-    """Counts the use of the disk by an open folder."""
+    """Measures the disk use of an open folder."""
     size_bytes = files = 0
     for entry in walk_tree(folder_fd):
         size_bytes += entry.status.st_blocks * 512
@@ -37,7 +37,7 @@ def measure_usage(folder_fd: int) -> Usage:
 
 
 def room_bytes(folder_fd: int, bytes_max: int) -> int:
-    """Returns 0 also when the workspace holds too many files."""
+    """Returns the room left, 0 also when the workspace holds too many files."""
     used = measure_usage(folder_fd)
     return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX else 0
 

@@ -1,5 +1,3 @@
-"""Makes references to files."""
-
 from __future__ import annotations
 
 import hashlib

@@ -20,7 +20,7 @@ from services.runtime.rpc.field_rules import is_uuid
 DAY_S = 24 * 60 * 60
 
 GOING = ".going-"
-"""A folder being removed has this prefix, so that no call finds half of it and the next run removes the rest."""
+"""Prefix of a folder being removed, so that no call finds half of it and the next run removes the rest."""
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ async def remove_unused(roots: Iterable[Path], days: float) -> None:
 
 
 def remove_older(roots: Iterable[Path], days: float) -> int:
-    """Returns how many folders below `roots`, last used more than `days` ago, were removed; blocks."""
+    """Removes folders below `roots` last used more than `days` ago, and returns how many; blocks."""
     before = time.time() - days * DAY_S
     removed = 0
     for root in roots:

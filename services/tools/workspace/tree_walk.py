@@ -15,12 +15,12 @@ from itertools import islice
 from services.tools.workspace.openat2 import open_beneath
 
 ENTRIES_MAX = 50_000
-"""One walk looks at so many names in 0.3 s; a command may make more than quota.py allows."""
+"""Names that one walk looks at, in 0.3 s; a command may make more than quota.py allows."""
 
 DEPTH_MAX = 64
 
 _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
-"""A folder may have been removed, swapped or closed since its name was read, or lie too deep."""
+"""Errors of a folder that was removed, swapped or closed since its name was read, or lies too deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,7 @@ class TreeEntry:
 
 
 def walk_tree(folder_fd: int, *, depth_max: int = DEPTH_MAX) -> Generator[TreeEntry]:
-    """Entries are ordered by path, up to ENTRIES_MAX; close this to stop early.
-
-    `depth_max` 1 means the folder's own files.
-    """
+    """Yields entries by path, up to ENTRIES_MAX; close it to stop early. `depth_max` 1 means the folder's own files."""
     room = ENTRIES_MAX
     # Folders and files to come, the next one last; a folder's path ends with a slash, which also sorts it right.
     waiting: list[TreeEntry | str] = ["./"]

@@ -25,7 +25,7 @@ from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
 FOLDERS = ("uploads", "outputs")
 
 LOCKS = 64
-"""Chats that share a lock wait for each other's writes, a few milliseconds."""
+"""Locks of all chats; those that share one wait for each other's writes, a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Workspaces:
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
     def open_workspace(self, chat_id: str) -> Workspace:
-        """A missing workspace is made; raises NotFound when the chat is another user's."""
+        """Opens a workspace, made if missing; raises NotFound when the chat is another user's."""
         self.claim_chat(chat_id)
         folder = self._find_folder(chat_id)
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,22 +53,21 @@ class Workspaces:
         return self._make_workspace(chat_id, folder)
 
     def find_workspace(self, chat_id: str) -> Workspace:
-        """Raises FileNotFoundError when there is none, or the chat is another user's."""
+        """Opens a workspace; raises FileNotFoundError when there is none, or the chat is another user's."""
         folder = self._find_folder(chat_id)
         if not folder.is_dir() or self.owners.is_foreign(chat_id, is_older=True):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
         return self._make_workspace(chat_id, folder)
 
     def claim_chat(self, chat_id: str) -> None:
-        """The user of the current call becomes the owner; raises NotFound when the chat is another's."""
+        """Makes the current user the chat's owner; raises NotFound when it is another's."""
         self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Raises NotFound when the chat is another user's."""
         self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
-        """Commands cannot reach it, but it is on the workspaces' file system."""
+        """Makes a folder that commands cannot reach, on the workspaces' file system."""
         folder = self.root / ".incoming"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -84,7 +83,7 @@ class Workspaces:
 
 
 class Workspace:
-    """Paths are relative to the workspace."""
+    """A chat's folder, to which all paths are relative."""
 
     def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
         self.folder = folder
@@ -94,7 +93,7 @@ class Workspace:
 
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
-        """Raises ValueError for a folder, a pipe or a device."""
+        """Opens a file; raises ValueError for a folder, a pipe or a device."""
         with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
             fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -109,7 +108,7 @@ class Workspace:
             os.close(fd)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """The file is replaced whole or not at all; folders on the way are made. Raises WorkspaceFull."""
+        """Replaces a file whole or not at all, making folders on the way; raises WorkspaceFull."""
         folder, _, name = path.rstrip("/").rpartition("/")
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
@@ -135,10 +134,8 @@ class Workspace:
         matches: Callable[[str], bool] = lambda _: True,
         depth_max: int = DEPTH_MAX,
     ) -> list[WorkspaceFile]:
-        """Files are ordered by path, without links; one more than `files_max` means that there are more.
-
-        `matches` is called with the path relative to that folder.
-        """
+        """Lists files by path, without links; one more than `files_max` means that there are more. `matches` is called
+        with the path relative to that folder."""
         files: list[WorkspaceFile] = []
         with self.open_folder(path or ".") as folder_fd, closing(walk_tree(folder_fd, depth_max=depth_max)) as entries:
             for entry in entries:
@@ -170,7 +167,7 @@ class Workspace:
 
 
 def _make_folders(root_fd: int, path: str) -> int:
-    """Each step is opened beneath the root and extended by one name."""
+    # Each step is opened beneath the root and extended by one name.
     fd = open_beneath(root_fd, ".", os.O_PATH | os.O_DIRECTORY)
     done = "."
     for part in path.split("/"):

@@ -1,5 +1,3 @@
-"""The logs of a folder's chats, opened on demand and kept in memory while in use."""
-
 from __future__ import annotations
 
 import asyncio

@@ -225,7 +225,7 @@ class Commits:
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
 
     def _roll_back(self, item: _StagedChat, error: Exception) -> None:
-        """Forget what was staged: it is not in the file, or the file takes no more writes."""
+        # The staged lines are not in the file, or the file takes no more writes.
         chat = item.chat
         is_damaged = chat.info.is_damaged or isinstance(error, LogDamaged)
         chat.info = read_info(chat.chat_id, chat.log, is_damaged=is_damaged)

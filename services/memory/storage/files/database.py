@@ -20,6 +20,7 @@ from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, Unf
 from services.runtime.auth.identity import Identity
 
 VERSION = 2
+"""Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
 """Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
@@ -229,7 +230,7 @@ class IndexDatabase:
                 self._db.execute(f"DELETE FROM {table}")
 
     def _put_changes(self, changes: list[IndexChange]) -> None:
-        """Write changes; rows of a chat or run that changes more than once are written once."""
+        # Rows of a chat or run that changes more than once are written once.
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
         self._db.executemany(

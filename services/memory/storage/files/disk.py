@@ -152,7 +152,7 @@ class Disk:
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
-    """Return the error of `do` as a value, so that other pieces go on."""
+    # An error is a value here, so that other pieces go on.
     try:
         return do(*given)
     except (OSError, LogDamaged) as error:

@@ -1,5 +1,3 @@
-"""The store of chats over a folder: its parts, and the tasks that write them."""
-
 from __future__ import annotations
 
 import asyncio

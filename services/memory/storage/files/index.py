@@ -42,8 +42,7 @@ class Index:
     def __init__(
         self, database: IndexDatabase, read: Callable[[str], IndexChange | str], clock: Callable[[], int] = now_ms
     ) -> None:
-        """Own `database`. `read` gives a chat's log as a change, in the index's thread; leases end by `clock`, in Unix
-        milliseconds."""
+        """Own `database`; `read` gives a chat's log as a change, in the index's thread."""
         self._database = database
         self._read = read
         self._clock = clock
@@ -114,11 +113,6 @@ class Index:
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
-        """Return the chat that a run belongs to.
-
-        Raises:
-            Overloaded: The file cannot be used now.
-        """
 
         def find(database: IndexDatabase) -> str | None:
             return database.find_chat_of_run(run_id)

@@ -1,5 +1,3 @@
-"""Leases of the runs in a folder."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

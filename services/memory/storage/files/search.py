@@ -31,5 +31,5 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
 
 
 def _list_case_forms(term: str) -> set[str]:
-    """List the ways to write a short word: LIKE ignores case in ASCII only."""
+    # LIKE ignores case in ASCII only, so other words are sought in all their ways of writing.
     return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}

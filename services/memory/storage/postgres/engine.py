@@ -1,5 +1,3 @@
-"""The store of chats over a database, with its tasks."""
-
 from __future__ import annotations
 
 import asyncio

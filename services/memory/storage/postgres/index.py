@@ -52,7 +52,6 @@ ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
 
 class PostgresIndex:
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
-        """Leases end by `clock`, in Unix milliseconds."""
         self._database = database
         self._clock = clock
 

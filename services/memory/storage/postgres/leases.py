@@ -1,7 +1,5 @@
-"""Ownership of runs, in columns that change only while the chat is locked.
-
-Leases end by the asked service's clock; former owners are fenced by generation, whatever clocks say.
-"""
+"""Ownership of runs, in columns that change only while the chat is locked. Leases end by the asked service's clock, in
+Unix milliseconds; former owners are fenced by generation, whatever clocks say."""
 
 from __future__ import annotations
 
@@ -35,7 +33,6 @@ _RELEASE = "UPDATE runs SET expires_at = 0 WHERE run_id = $1 AND lease_generatio
 
 class PostgresLeases:
     def __init__(self, database: Database, cache: ChatCache, clock: Callable[[], int]) -> None:
-        """Leases end by `clock`, in Unix milliseconds."""
         self._database = database
         self._cache = cache
         self._clock = clock

@@ -78,7 +78,7 @@ class Notifications:
             group.create_task(self._stay_connected())
 
     async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Follow chats in a task of its own, so that the connection still notices a lost server."""
+        # This is a task of its own, so that the connection still notices a lost server.
         while True:
             await self._is_heard.wait()
             self._is_heard.clear()

@@ -23,7 +23,6 @@ class Append:
     lines: list[Known]
     lease: Lease | None
     beside: Collection[str] | None
-    """The other unfinished runs that its chat may have; None allows any."""
     cost_bytes: int
     done: asyncio.Future[tuple[Chat, Span | str]]
 

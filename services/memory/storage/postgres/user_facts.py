@@ -1,5 +1,3 @@
-"""Facts about users in the database."""
-
 from __future__ import annotations
 
 from functools import partial

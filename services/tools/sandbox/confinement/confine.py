@@ -43,14 +43,16 @@ SYSTEM = (
     "/proc/meminfo",
     "/sys/devices/system/cpu",
 )
+"""Paths that every command may read and execute."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
-"""Our own interpreter comes last."""
+"""Our own interpreter comes last, for systems without a python3."""
 
 USER_PROCESSES_MAX = 4096
-"""The service's own processes count too, and the kernel exempts root; used where the supervisor does not count."""
+"""Limit of the user's processes, the service's own included, where the supervisor does not count; the kernel exempts
+root."""
 
 NICE = 5
 """Busy commands must not hold up what streams to people."""
@@ -66,11 +68,8 @@ class _CapabilityHeader(ctypes.Structure):
 def become_command(
     policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
 ) -> NoReturn:
-    """Raises OSError at the layer that does not work.
-
-    `port` is the proxy's, on the loopback device. The descriptor of the filter's notifications is sent over
-    `questions`.
-    """
+    """Confines this process and executes the command; raises OSError at the layer that does not work. `port` is the
+    proxy's, on the loopback device. The descriptor of the filter's notifications is sent over `questions`."""
     supervisor = os.getppid()
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -112,7 +111,7 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
 
 
 def _connect_input(text: str) -> None:
-    """A file in memory needs nobody to feed it, unlike a pipe."""
+    # A file in memory needs nobody to feed it, unlike a pipe.
     fd = os.memfd_create("input")
     data = memoryview(text.encode())
     while data:

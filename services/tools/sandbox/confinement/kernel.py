@@ -15,7 +15,7 @@ _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Integers are passed as C longs; raises OSError."""
+    """Makes a system call, with integers as C longs; raises OSError."""
     values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result = _libc.syscall(ctypes.c_long(number), *values)
     if result < 0:
@@ -24,7 +24,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, *arguments: int) -> None:
-    """Raises OSError."""
+    """Calls prctl(2); raises OSError."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     if _libc.prctl(option, *padded) < 0:
         raise _make_error()

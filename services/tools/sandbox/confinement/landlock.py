@@ -17,7 +17,7 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """System call numbers are the same on every architecture."""
 
 ABI_MIN = 3
-"""Before Linux 6.2, truncation of any file of the same user was not restricted."""
+"""Linux 6.2: before it, truncation of any file of the same user was not restricted."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
@@ -29,7 +29,7 @@ READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_FIFO | MAKE_SYM | REFER | TRUNCATE
 
 OF_ONE_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-"""A rule about something other than a folder may carry these alone."""
+"""Rights that a rule about something other than a folder may carry."""
 
 BIND_TCP, CONNECT_TCP = 1 << 0, 1 << 1
 ABSTRACT_UNIX_SOCKET, SIGNAL = 1 << 0, 1 << 1
@@ -49,7 +49,7 @@ class _BelowPath(ctypes.Structure):
 
 
 def read_abi() -> int:
-    """Returns 0 where there is no Landlock."""
+    """Returns the kernel's Landlock version; 0 where there is none."""
     try:
         return kernel.syscall(CREATE_RULESET, None, 0, 1)
     except OSError:

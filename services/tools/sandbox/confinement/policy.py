@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """Each process of the command has these, by the kernel's rlimits."""
+    """Limits of each process of the command, by the kernel's rlimits."""
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
@@ -18,13 +18,13 @@ class Limits(NamedTuple):
 
     file_bytes: int = 512 * 1024**2
     processes: int = 256
-    """The supervisor counts the command's processes and threads (processes.py)."""
+    """Processes and threads of the command together, which the supervisor counts (processes.py)."""
 
     open_files: int = 512
 
 
 class Policy(NamedTuple):
-    """Paths are absolute; a command cannot open one that is not listed."""
+    """The command and its rights; paths are absolute, and one that is not listed cannot be opened."""
 
     command: tuple[str, ...]
 
@@ -38,18 +38,18 @@ class Policy(NamedTuple):
     writable: tuple[str, ...] = ()
 
     home_parent: str = "/tmp"
-    """A private home is made here, which lives as long as the command."""
+    """Folder of a private home, which lives as long as the command."""
 
     confined: bool = True
-    """False: no Landlock and seccomp, where the operator has allowed it."""
+    """False without Landlock and seccomp, where the operator has allowed it."""
 
     namespaces: bool = False
 
     network: bool = False
-    """Needs namespaces; goes through network_proxy.py."""
+    """Whether the command reaches the network through network_proxy.py; needs namespaces."""
 
     channel: int | None = None
-    """The command gets this descriptor of the service under the same number."""
+    """Descriptor of the service that the command gets under the same number."""
 
     timeout_s: float = 120.0
     limits: Limits = Limits()

@@ -35,7 +35,7 @@ NUMBER_OFFSET, ARCHITECTURE_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
 """Offsets in struct seccomp_data; we look at the low 4 of an argument's 8 bytes (little endian)."""
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""A machine has an audit number and a column of the table of calls."""
+"""Audit number of a machine, and its column of the table of calls."""
 
 NAMESPACE_FLAGS = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; clone cannot give NEWTIME."""
@@ -48,7 +48,7 @@ IPPROTO_TCP, AF_INET = 6, 2
 AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
 
 Instruction = tuple[int, int, int, int]
-"""The four are code, jump if true, jump if false and operand."""
+"""Code, jump if true, jump if false, and operand."""
 
 
 class _Filter(ctypes.Structure):
@@ -60,11 +60,8 @@ class _Program(ctypes.Structure):
 
 
 def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
-    """Needs no_new_privs; returns the descriptor on which the filter asks.
-
-    `untouchable_pids` get no signal, which Landlock ensures only from ABI 6; before, other processes of the user can be
-    signalled.
-    """
+    """Installs the filter and returns the descriptor on which it asks; needs no_new_privs. `untouchable_pids` get no
+    signal, which Landlock ensures only from ABI 6."""
     machine = os.uname().machine
     instructions = build_program(machine, untouchable_pids, network=network)
     filters = (_Filter * len(instructions))(*(_Filter(*item) for item in instructions))
@@ -74,7 +71,7 @@ def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
 
 
 def build_program(machine: str, untouchable_pids: Iterable[int], *, network: bool = False) -> list[Instruction]:
-    """Raises OSError where there is no table for the machine."""
+    """Builds the filter's program; raises OSError where there is no table for the machine."""
     if machine not in ARCHITECTURES:
         raise OSError(ENOSYS, f"no table of system calls for {machine}")
     audit, column = ARCHITECTURES[machine]
@@ -112,7 +109,7 @@ def build_program(machine: str, untouchable_pids: Iterable[int], *, network: boo
 
 
 def _match_call(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
-    """The call's number stays loaded when `then`, which always returns, is not run."""
+    # The call's number stays loaded when `then`, which always returns, is not run.
     number = numbers[column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(then), number), *then]
 
@@ -130,19 +127,19 @@ def _allow_zero(index: int) -> list[Instruction]:
 
 
 def _ask_unless_null(index: int) -> list[Instruction]:
-    """Without a path, both halves 0, the call is about a file that the command has opened."""
+    # Without a path (both halves 0) the call is about a file that the command has opened.
     low, high = _load_argument(index), (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * index + 4)
     return [low, (JUMP_EQUAL, 0, 2, 0), high, (JUMP_EQUAL, 1, 0, 0), (RETURN, 0, 0, ASK), (RETURN, 0, 0, ALLOW)]
 
 
 def _deny_set_id(mode: int, flags: int | None) -> list[Instruction]:
-    """No file may give its owner's rights to whoever runs it; the mode counts only where the flags make a file."""
+    # No file may give its owner's rights to whoever runs it. The mode counts only where the flags make a file.
     refused = [_load_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
     return refused if flags is None else [_load_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
 
 
 def _allow_tcp() -> list[Instruction]:
-    """Landlock restricts TCP, over IPv4 and by its own protocol numbers, to the proxy's port."""
+    # Landlock restricts TCP, over IPv4 and by its own protocol numbers, to the proxy's port.
     return [
         _load_argument(0),
         (JUMP_EQUAL, 0, 5, AF_INET),
@@ -156,7 +153,7 @@ def _allow_tcp() -> list[Instruction]:
 
 
 def _allow_unix_streams() -> list[Instruction]:
-    """A pair of datagram sockets could be pointed at any socket in the file system, such as /dev/log."""
+    # A pair of datagram sockets could be pointed at any socket in the file system, such as /dev/log.
     return [
         _load_argument(0),
         (JUMP_EQUAL, 0, 3, AF_UNIX),
@@ -168,7 +165,7 @@ def _allow_unix_streams() -> list[Instruction]:
 
 
 def _deny_targets(pids: Iterable[int]) -> list[Instruction]:
-    """Pid -1 is everyone, and denied too."""
+    # Pid -1 is everyone, and denied too.
     targets = [0xFFFFFFFF, *pids]
     jumps = [(JUMP_EQUAL, len(targets) - 1 - index, 0, pid) for index, pid in enumerate(targets)]
     jumps[-1] = (JUMP_EQUAL, 0, 1, targets[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from errno import EACCES, ENOSYS, ENOTSUP, EPERM
 
 Numbers = tuple[int, int | None]
-"""The order is x86_64, aarch64; None where the call does not exist."""
+"""Call numbers on x86_64 and aarch64; None where the call does not exist."""
 
 LAST_KNOWN = 469
 """Calls after file_setattr (Linux 6.17), and the x32 variants (from 2^30), do not exist for a command."""
@@ -133,7 +133,7 @@ ASKED: dict[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""The supervisor decides these."""
+"""Calls that the supervisor decides (seccomp_notify.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)
@@ -146,7 +146,7 @@ SETTING_MODES: dict[str, tuple[Numbers, int, int | None]] = {
     "open": ((2, None), 2, 1),
     "openat": ((257, 56), 3, 2),
 }
-"""Each call could make a file set-user-id; the arguments are those with the mode and the open flags."""
+"""Calls that could make a file set-user-id, with the arguments that hold the mode and the open flags."""
 
 UTIMENSAT: Numbers = (280, 88)
 PRLIMIT64: Numbers = (302, 261)
@@ -154,4 +154,4 @@ SCHED_SETAFFINITY: Numbers = (203, 122)
 SETPRIORITY: Numbers = (141, 140)
 KILL: Numbers = (62, 129)
 SIGNALLING: tuple[Numbers, ...] = (KILL, (200, 130), (234, 131), (129, 138), (297, 240))
-"""kill, tkill, tgkill, rt_sigqueueinfo and rt_tgsigqueueinfo name the process in their first argument."""
+"""Calls that name a process in their first argument: kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo."""

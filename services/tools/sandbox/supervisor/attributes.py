@@ -16,11 +16,11 @@ from services.tools.sandbox.confinement.syscalls import ASKED, UTIMENSAT
 PATH_BYTES_MAX = 4096
 PAGE_BYTES = 4096
 TIMES_BYTES = 32
-"""Two struct timespec."""
+"""Size of two struct timespec: last access, last change."""
 
 AT_FDCWD, AT_SYMLINK_NOFOLLOW = -100, 0x100
 MODE_MASK = 0o1777
-"""Leaves out set-user-id and set-group-id."""
+"""Mode bits without set-user-id and set-group-id."""
 
 CHMOD, FCHMODAT, FCHMODAT2 = ASKED["chmod"], ASKED["fchmodat"], ASKED["fchmodat2"]
 CALLS = frozenset(
@@ -29,7 +29,7 @@ CALLS = frozenset(
 
 
 def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple[str, ...]) -> int:
-    """Returns the error number; 0: done."""
+    """Changes a file as the call asks; returns the error number, 0 on success."""
     if call == CHMOD[0]:  # no other call that asks us has its number, on any machine
         arguments = [AT_FDCWD, *arguments]
     folder, address, value, flags = arguments[:4]
@@ -61,7 +61,7 @@ def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple
 
 
 def _read_memory(pid: int, address: int, size_bytes: int, stop: bytes | None = None) -> bytes:
-    """Reads page by page up to `stop`, because the next page may not exist."""
+    # The next page may not exist, so this goes page by page up to `stop`.
     data = b""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         while len(data) < size_bytes and (stop is None or stop not in data):

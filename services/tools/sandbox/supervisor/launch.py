@@ -1,9 +1,7 @@
 """Keeps a command's time and kills all it started: at its end, at its timeout, or when the link closes.
 
-As the subreaper it inherits every daemon below it. It starts for every command, so it imports little and only of the
-standard library.
-
-Standard input has the policy, standard output and error are the command's, the first argument is the link, a socket.
+As the subreaper it inherits every daemon below it. Standard input has the policy, standard output and error are the
+command's, the first argument is the link, a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ GRACE_S = 2.0
 INTERRUPTED = b"i"
 
 Ending = dict[str, Any]
-"""The reason is exited, timeout, failed or abandoned; a negative status is a signal."""
+"""Reason (exited, timeout, failed or abandoned) and status, which is negative for a signal."""
 
 
 class _Supervision(NamedTuple):
@@ -39,7 +37,7 @@ class _Supervision(NamedTuple):
     link: int
     wakeups: int
     listener: int | None
-    """None without a filter."""
+    """Descriptor of the filter's notifications; None without a filter."""
 
     writable: tuple[str, ...]
     population: Population

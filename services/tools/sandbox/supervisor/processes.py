@@ -10,20 +10,20 @@ import os
 import time
 
 REFUSED_S = 0.05
-"""After a refusal requests are refused uncounted for so long, because a fork bomb asks without end."""
+"""Time after a refusal in which requests are refused uncounted, because a fork bomb asks without end."""
 
 
 class Population:
-    """Only processes that end between two counts may pass `limit`."""
+    """Processes of a command; only ones that end between two counts may pass `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._most = 0
-        """Alive at the last count, plus all that were allowed since."""
+        """Processes alive at the last count, plus all that were allowed since."""
         self._refused_until_s = 0.0
 
     def may_grow(self) -> bool:
-        """One more that may start is counted."""
+        """Returns whether one more process may start, and counts it."""
         if self._most >= self._limit:
             if time.monotonic() < self._refused_until_s:
                 return False
@@ -51,7 +51,7 @@ def count_descendants(ancestor: int) -> int:
 
 
 def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Ids reused while we read may form a ring of parents, so the way is bounded by their number."""
+    # Ids reused while we read may form a ring of parents, so the way is bounded by their number.
     for _ in parents:
         pid = parents.get(pid, 0)
         if pid in (0, ancestor):

@@ -7,7 +7,7 @@ import signal
 import time
 
 SWEEP_S = 10.0
-"""Only a process stuck in the kernel outlasts it."""
+"""Time of a sweep, which only a process stuck in the kernel outlasts."""
 
 
 def reap_children(child: int) -> int | None:
@@ -25,7 +25,7 @@ def reap_children(child: int) -> int | None:
 
 
 def kill_children() -> None:
-    """Killing a child hands its own children over to us, so this goes on until there are none."""
+    """Kills children until there are none: each hands its own children over to us."""
     deadline = time.monotonic() + SWEEP_S
     own = os.getpid()
     while time.monotonic() < deadline:

@@ -26,6 +26,7 @@ PATIENCE_S = 15.0
 """How long a call waits for an absent database; half of our callers' patience."""
 
 START_PATIENCE_S = 60.0
+"""Wait of a service that starts, because the database may be starting too."""
 
 RETRY_DELAY_S = 0.1
 """Delay between attempts: a restart takes about a second, and all connections try."""
@@ -40,6 +41,7 @@ CLIENT_SLACK_S = 2.0
 """Time by which the server abandons a statement before the client does."""
 
 IDLE_S = 300.0
+"""Time after which an unused connection is closed."""
 
 AWAY = (
     OSError,  # timeouts and refused connections among them
