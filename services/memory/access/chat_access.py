@@ -26,7 +26,7 @@ class ChatAccess:
         self._chats = engine.chats
         self._index = engine.index
         self._run_owners: dict[str, Identity] = {}
-        """Safe to cache, because a run's owner never changes."""
+        """Owners of runs, safe to cache because they never change."""
 
     async def load_chat(self, chat_id: str) -> Chat:
         """Return the user's chat. Raises NotFound."""

@@ -36,7 +36,7 @@ FALLBACK = "fallback"
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     groups: Sequence[MessageGroup]
-    """All those messages, without a former summary."""
+    """All messages that a compaction may replace, without a former summary."""
     start: int
     """Index of the first group kept."""
 

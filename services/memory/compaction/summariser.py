@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 SUMMARY_TIMEOUT_S = 30.0
-"""From the request to the last word, while a run waits."""
+"""Time from the request to the last word, while a run waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
     text: str
-    """Empty if there is no summary."""
+    """The summary; empty if there is none."""
     usage: common_pb2.Usage | None
-    """None if the provider did not say, or was not reached."""
+    """Usage of the request; None if the provider did not say, or was not reached."""
     failure: str
     """Why there is no summary, as in the error table or our own words; empty on success."""
 

@@ -66,11 +66,11 @@ def read_chat_file(path: Path) -> ImportedChat:
 
 def format_export(log: bytes, blobs: list[Blob]) -> bytes:
     """Format a chat as one file for `read_chat_file`: its log, and a line for each blob."""
-    data = log
+    pieces = [log]
     for blob in blobs:
         members = {"_type": "blob", "mimeType": blob.mime_type, "data": base64.b64encode(blob.data).decode()}
-        data += json.dumps(members, separators=(",", ":")).encode() + b"\n"
-    return data
+        pieces.append(json.dumps(members, separators=(",", ":")).encode() + b"\n")
+    return b"".join(pieces)
 
 
 _BLOB_START = b'{"_type":"blob",'

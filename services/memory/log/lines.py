@@ -99,7 +99,7 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     """Fields of every line; number and time are set at commit."""
 
     n: int = field(name="_n")
-    """Its number in the file, from 1, without gaps."""
+    """Number of the line in the file, from 1, without gaps."""
     uuid: str
     """A unique id; in an append's first line the request id."""
     chat_id: str
@@ -159,12 +159,12 @@ class Intent(Stamped, kw_only=True, tag="intent"):
 
 class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
     trigger: str
-    """Either auto or manual."""
+    """Cause of the compaction: auto or manual."""
     pre_tokens: int
     post_tokens: int
     files_included: list[str]
     strategy: str
-    """Either summary or fallback."""
+    """Way of the compaction: summary or fallback."""
 
 
 class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):

@@ -21,7 +21,7 @@ _TEXT = msgspec.json.Decoder(str)
 _SCALAR = msgspec.json.Decoder()
 
 _NULL = msgspec.Raw(b"null")
-"""Written only for numbers that JSON lacks (NaN); read as absent."""
+"""JSON null, written only for numbers that JSON lacks (NaN); read as absent."""
 
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
 _PAYLOAD = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"]

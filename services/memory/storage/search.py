@@ -29,11 +29,11 @@ _TRIGRAM = 3
 @dataclass(frozen=True, slots=True)
 class Hit:
     chat_id: str
-    """Empty for a remembered fact."""
+    """Chat of the text; empty for a remembered fact."""
     run_id: str
     excerpt: str
     score: float
-    """Higher is better."""
+    """Rank of the text; higher is better."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class CachedChat:
     """A chat shared by all tasks; a second object of it would do no harm."""
 
     chat: Chat
-    """Replaced when the chat was deleted and made again."""
+    """The chat; another object once it was deleted and made again."""
     row: int = 0
     """The chat's id in the database; 0 if it had none."""
     version: int = 0
