@@ -28,7 +28,7 @@ class _Front(BaseModel):
     """Name for people and models; a mention may use it, too."""
 
     description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
-    """Description of the skill's use and when to use it: all that a model knows before it reads the file."""
+    """The skill's purpose and when to use it: all that a model knows before it reads the file."""
 
     file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
         default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
