@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from services.orchestrator.run.answers.templates import Unresolvable, resolved
+from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
 
 RESULT = '{"id": 12345678901234567890, "day": "2026-02-27", "list": [1]}'
 
@@ -13,7 +13,7 @@ def check(data: bytes) -> None:
     """Resolve the arguments that `data` is in UTF-8, over one tool's result."""
     arguments = data.decode(errors="ignore")
     try:
-        result = resolved(arguments, lambda tool: RESULT if tool == "t" else None)
+        result = fill_templates(arguments, lambda tool: RESULT if tool == "t" else None)
     except Unresolvable:
         return
     if "{{" not in arguments:

@@ -23,7 +23,7 @@ QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a pl
 
 
 @contextmanager
-def counted(live: Callable[[], Iterable[Run]]) -> Generator[None]:
+def exposing_runs(live: Callable[[], Iterable[Run]]) -> Generator[None]:
     """Expose the runs that `live` gives, inside the block."""
 
     def count(state: str) -> int:

@@ -69,7 +69,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         live = LiveRuns(capacity, fair_use)
         admission = Admission(live, registry, peers, capacity, fair_use)
         runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, peers, group)
-        stack.enter_context(metrics.counted(live.all))
+        stack.enter_context(metrics.exposing_runs(live.all))
         takeover = Takeover(runs, registry, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(group.create_task(leases.keep(live.all, peers, owner)).cancel)

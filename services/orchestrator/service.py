@@ -87,15 +87,15 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
         away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
         # The chat's live runs are one owner's, so one other answer is complete.
-        told = await self._relays.told("ListRuns", request, context, away) if away else None
-        return told or run_list.page(runs, request)
+        response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
+        return response or run_list.page(runs, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
         live = self._runs.live.find(request.run_id)
         if live is not None:
             return agent_pb2.GetRunResponse(run=live.as_run())
-        told = await self._relays.told("GetRun", request, context, request.run_id)
-        return told or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
+        response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
+        return response or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
 
     async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
         if run is None:

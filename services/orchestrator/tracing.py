@@ -25,15 +25,15 @@ TOOL_FAILED = "tool_failed"
 """A failed result's reason is content and stays out of its span."""
 
 
-def begun(run: Run) -> AbstractContextManager[Span]:
+def start_run_span(run: Run) -> AbstractContextManager[Span]:
     return spans.start_span(_make_span_name(run.agent.key), _run_attributes(run))
 
 
-def taken_over(run: Run) -> AbstractContextManager[Span]:
+def start_resumed_span(run: Run) -> AbstractContextManager[Span]:
     return spans.start_linked_span(_make_span_name(run.agent.key), run.past.traceparent, _run_attributes(run))
 
 
-def ended(line: memory_pb2.RunLine) -> None:
+def mark_run_end(line: memory_pb2.RunLine) -> None:
     """Set the result on the current span, which is the run's."""
     span = trace.get_current_span()
     if not span.is_recording():
@@ -51,7 +51,7 @@ def ended(line: memory_pb2.RunLine) -> None:
         spans.mark_failed(span, line.error.code)
 
 
-def executed(call: Call) -> AbstractContextManager[Span]:
+def start_tool_span(call: Call) -> AbstractContextManager[Span]:
     """Open the span of a tool call, from the gate to its result, waits for people included."""
     attributes = {
         names.OPERATION: names.EXECUTE_TOOL,
@@ -63,7 +63,7 @@ def executed(call: Call) -> AbstractContextManager[Span]:
 
 
 @contextmanager
-def delegated(scope: Scope) -> Generator[None]:
+def start_subagent_span(scope: Scope) -> Generator[None]:
     """Open the span of a sub-agent's work; a cancel after the current step is not its failure."""
     attributes = {
         names.OPERATION: names.INVOKE_AGENT,
@@ -80,11 +80,11 @@ def delegated(scope: Scope) -> Generator[None]:
         raise stopped
 
 
-def compacted(trigger: str) -> AbstractContextManager[Span]:
+def start_compaction_span(trigger: str) -> AbstractContextManager[Span]:
     return spans.start_span("compact_context", {names.COMPACTION_TRIGGER: trigger})
 
 
-def compaction_ended(span: Span, kind: str) -> None:
+def mark_compaction_end(span: Span, kind: str) -> None:
     span.set_attribute(names.COMPACTION_OUTCOME, kind)
     if kind == "fail":
         spans.mark_failed(span, "compaction_failed")

@@ -55,7 +55,7 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
     approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
     timeout_ms = run.rules.answer_timeout_ms
     now = ids.now_ms()
-    asked = (ask.expires_at for ask in run.recording.told("approval_ask") if ask.approval_id == approval_id)
+    asked = (ask.expires_at for ask in run.recording.find_payloads("approval_ask") if ask.approval_id == approval_id)
     expires_at = next(asked, now + timeout_ms)
     run.waits.expect(approval_id)
     with run.waiting():

@@ -75,7 +75,7 @@ async def refuse_call(scope: Scope, call: Call, why: str) -> None:
 
 
 async def _execute_call(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
-    with scope.run.spending.clock.working(), tracing.executed(call) as span:
+    with scope.run.spending.clock.working(), tracing.start_tool_span(call) as span:
         if call.kind != "own":
             scope.run.control.go_live()
         passed = await gate.check_gate(scope, call)

@@ -18,13 +18,13 @@ def make_success(**fields: Any) -> tools_pb2.ToolOutcome:
 
 
 def make_failure(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
-    told = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
-    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
+    body = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
+    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(body).decode())
 
 
 def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
-    told = {"ok": False, "executed": False, "error": error, **fields}
-    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
+    body = {"ok": False, "executed": False, "error": error, **fields}
+    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(body).decode())
 
 
 def is_refusal(text: str) -> bool:

@@ -68,7 +68,7 @@ class Forwarder:
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
-    async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
+    async def ask_owner(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
         """Ask another owner of the run; return None when there is none or it does not answer."""
         if _is_relayed(context):
             return None

@@ -30,7 +30,7 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def end_of(
-    run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, told: common_pb2.Failure | None = None
+    run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, failure: common_pb2.Failure | None = None
 ) -> memory_pb2.AppendRequest:
     """Make the append that ends a run, as interrupted unless readers got another `failure`."""
     reset = agent_pb2.AgentDelta(
@@ -39,7 +39,7 @@ def end_of(
         attempt_reset=agent_pb2.AttemptReset(run_id=run.run_id, from_seq=run.last_seq, reason=CRASHED),
     )
     error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
-    end = memory_pb2.RunLine(state="failed", error=told or to_failure(error))
+    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error))
     end.usage.SetInParent()
     end.events.first_seq = end.events.last_seq = base_seq + 2
     lines = [

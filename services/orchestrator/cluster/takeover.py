@@ -191,10 +191,10 @@ class Takeover:
         query = next(line.query for line in chat.lines if line.HasField("query"))
         agent = self._find_agent(query, recording)
         base_seq = _first_seq_base(generation, entry.last_seq)
-        told = self._runs.unstored.get(entry.run_id)
-        if told is not None or agent is None or crashes(recording) >= CRASHES_MAX:
+        failure = self._runs.unstored.get(entry.run_id)
+        if failure is not None or agent is None or crashes(recording) >= CRASHES_MAX:
             with translating_peer_errors():
-                await self._peers.memory.Append(end_of(entry, generation, base_seq, told), timeout=UNARY_TIMEOUT_S)
+                await self._peers.memory.Append(end_of(entry, generation, base_seq, failure), timeout=UNARY_TIMEOUT_S)
             self._runs.unstored.pop(entry.run_id, None)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None

@@ -97,7 +97,7 @@ async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> comm
 
 def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
     metrics.ENDED.labels(line.state, line.error.code).inc()
-    tracing.ended(line)
+    tracing.mark_run_end(line)
     run.feed.release_all()
     if line.state == "completed":
         run.state.end("completed")

@@ -96,7 +96,7 @@ class Runs:
             bind_run_id(run.id)
             traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
-                stack.enter_context(tracing.begun(run))
+                stack.enter_context(tracing.start_run_span(run))
                 if self.live.is_first(run):
                     await stack.enter_async_context(working_ahead(run, self._peers, opening))
                 stored = await self._query_log.store(run, traceparent, caller)
@@ -152,7 +152,7 @@ class Runs:
     async def _run_from_recording(self, run: Run, opening: Opening) -> None:
         try:
             bind_run_id(run.id)
-            with tracing.taken_over(run):
+            with tracing.start_resumed_span(run):
                 with suppress(HeadraceError):
                     # Only for a later query that takes this run back: nothing else is lost without it.
                     run.chat.store((await self._query_log.append(run, run.past.traceparent)).checkpoint_id)
@@ -194,7 +194,7 @@ class Runs:
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
-            return steer_rpc.accepted(request.run_id)
+            return steer_rpc.make_accepted(request.run_id)
         begun = await self.start(steer_query(query, request_id, request.message))
         if isinstance(begun, OwnedElsewhere):
             return begun

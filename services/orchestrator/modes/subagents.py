@@ -61,7 +61,7 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
     async with parent.subagent_places:
         scope = await _open_scope(parent, call, task)
         try:
-            with tracing.delegated(scope):
+            with tracing.start_subagent_span(scope):
                 end = await _run_mode(scope, parent, peers, task)
         except Stopped:
             # Its siblings end their steps too; the run stops when the parent goes on.
@@ -107,16 +107,16 @@ async def _run_mode(scope: Scope, parent: Scope, peers: Peers, task: SubagentTas
 
 async def _report_result(scope: Scope, end: _SubagentResult, parent: Scope, call: Call) -> tools_pb2.ToolOutcome:
     run = scope.run
-    told: dict[str, Any] = {"contextId": scope.context_id, "loops": run.spending.answers[scope.subagent_id]}
+    fields: dict[str, Any] = {"contextId": scope.context_id, "loops": run.spending.answers[scope.subagent_id]}
     if end.error is None and not end.is_cancelled:
         scope.end_with_run(None)
         summary = end.text[:SUMMARY_CHARS_MAX]
         await scope.record(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id or "", ok=True, summary=summary))
-        outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **told)
+        outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **fields)
     elif end.error is not None:
-        outcome = outcomes.make_failure(end.error.reason, end.error.message, **told)
+        outcome = outcomes.make_failure(end.error.reason, end.error.message, **fields)
     else:
-        outcome = outcomes.make_failure("cancelled", **told)
+        outcome = outcomes.make_failure("cancelled", **fields)
     if lines := run.scopes.close_family(scope, end.line, OPEN_RESULT):
         await run.log.append(lines)
     subagent.keep_result(parent, call, outcome.result)

@@ -22,7 +22,7 @@ class Unary(Protocol):
 
 def repeat_until_answered(ask: Unary) -> Any:
 
-    async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
+    async def ask_until_answered(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         while True:
@@ -34,12 +34,12 @@ def repeat_until_answered(ask: Unary) -> Any:
                     raise
             await asyncio.sleep(DELAY_S)
 
-    return asked
+    return ask_until_answered
 
 
 def repeat_once(ask: Unary) -> Any:
 
-    async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
+    async def ask_twice(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         try:
             return await ask(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
@@ -47,7 +47,7 @@ def repeat_once(ask: Unary) -> Any:
                 raise
         return await ask(request, timeout=timeout, metadata=metadata)
 
-    return asked
+    return ask_twice
 
 
 def was_broken_connection(error: HeadraceError) -> bool:

@@ -64,8 +64,8 @@ class Attention:
         if self.tools:
             texts.append(f"The user asks for these tools: {', '.join(self.tools)}.")
         if self.skills:
-            told = ", ".join(f"{name} ({path})" for name, path in self.skills.items())
-            texts.append(f"The user asks for these skills; read their files before you use them: {told}.")
+            named = ", ".join(f"{name} ({path})" for name, path in self.skills.items())
+            texts.append(f"The user asks for these skills; read their files before you use them: {named}.")
         if self.agents:
             texts.append(f"The user asks for these agents: {', '.join(self.agents)}.")
         if self.files:

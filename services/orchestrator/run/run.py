@@ -122,7 +122,7 @@ class Run:
         self.control = StopControl(self.state, is_live=not past.recording.steps)
         self.log = past.log(query.chat_id, run_id, services.peers)
         self.waits = past.waits()
-        self.steering = SteerQueue(past.recording.told("request_steer"))
+        self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
 
     @property
@@ -174,7 +174,7 @@ class Run:
             self.feed.release(line.event.event.seq)
 
     def expire(self) -> None:
-        self.control.expire(self.spending.exceeded("timeoutMs"))
+        self.control.expire(self.spending.make_exceeded("timeoutMs"))
 
     @contextmanager
     def waiting(self) -> Generator[None]:
@@ -212,7 +212,7 @@ class Run:
             agent_key=self.agent.key,
             state=self.state.name,
             usage=self.usage,
-            budget_left=self.spending.left(),
+            budget_left=self.spending.measure_left(),
             created_at=self.state.created_at,
             updated_at=self.log.updated_at,
         )

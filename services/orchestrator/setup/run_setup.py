@@ -106,8 +106,8 @@ async def _resolve_mentions(
         else:
             unknown.append(name)
     if unknown:
-        told = ", ".join(f"@{name}" for name in unknown)
-        await run.main.notice("UNKNOWN_MENTION", f"no tool, skill or agent has the name {told}")
+        missing = ", ".join(f"@{name}" for name in unknown)
+        await run.main.notice("UNKNOWN_MENTION", f"no tool, skill or agent has the name {missing}")
     return found
 
 

@@ -109,9 +109,9 @@ class Compaction:
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
         await self._run.state.wait_for_start()
-        with tracing.compacted(request.trigger) as span:
+        with tracing.start_compaction_span(request.trigger) as span:
             kind = await self._record_deltas(request)
-            tracing.compaction_ended(span, kind)
+            tracing.mark_compaction_end(span, kind)
         metrics.COMPACTIONS.labels(request.trigger, kind).inc()
         return kind in ("complete", "fallback")
 

@@ -150,7 +150,7 @@ class Conversation:
         await executor.execute_all(self.scope, self.peers, granted, warning)
         await parent_context.restore(self.scope, answer)
         if len(granted) < len(runnable) or executor.was_refused_for_budget(self.scope, answer.calls):
-            raise self.run.spending.exceeded("maxToolCalls")
+            raise self.run.spending.make_exceeded("maxToolCalls")
 
     async def refuse_calls(self, answer: Answer, why: str) -> None:
         for call in answer.calls:
@@ -212,7 +212,7 @@ class Conversation:
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise
             if timeout_s < self.run.spending.model_timeout_s:
-                raise self.run.spending.exceeded("timeoutMs") from error
+                raise self.run.spending.make_exceeded("timeoutMs") from error
             raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
         if not answer.finish_reason:
             raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")

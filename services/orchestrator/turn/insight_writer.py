@@ -31,8 +31,8 @@ async def write_insights(scope: Scope, peers: Peers) -> None:
     results = scope.notes.take_results()
     if not results:
         return
-    told = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, _number_results(results))
-    found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(told)}
+    answer = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, _number_results(results))
+    found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
     lines = [
         insight_line(scope.context_id, message, found.get(number) or preview(message))
         for number, message in enumerate(results, start=1)

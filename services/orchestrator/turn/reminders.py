@@ -17,7 +17,7 @@ def make_reminders(scope: Scope) -> list[str]:
 
 
 def _describe_budget(scope: Scope) -> str:
-    left = scope.run.spending.left()
+    left = scope.run.spending.measure_left()
     parts = [
         f"{left.model_calls} model calls, this one included",
         f"{left.tool_calls} tool calls",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.run.answers.templates import Unresolvable, resolved
+from services.orchestrator.run.answers.templates import Unresolvable, fill_templates
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
@@ -46,7 +46,7 @@ FIND = RESULTS.get
     ],
 )
 def test_a_template_takes_the_field_with_its_type(value: str, becomes: str) -> None:
-    assert resolved(json.dumps({"a": {"b": [value]}}), FIND) == f'{{"a":{{"b":[{becomes}]}}}}'
+    assert fill_templates(json.dumps({"a": {"b": [value]}}), FIND) == f'{{"a":{{"b":[{becomes}]}}}}'
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_template_takes_the_field_with_its_type(value: str, becomes: str) -> N
 )
 def test_what_cannot_be_resolved_names_the_template(value: str, problem: str) -> None:
     with pytest.raises(Unresolvable) as caught:
-        resolved(json.dumps([value]), FIND)
+        fill_templates(json.dumps([value]), FIND)
     assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["see {{find.id}}", "{{find}}", "{{find.id}", "{{find.a.b}}", "{{date}}", "{{}}"])
 def test_what_is_no_whole_template_stays(text: str) -> None:
-    assert json.loads(resolved(json.dumps({"a": text}), FIND)) == {"a": text}
+    assert json.loads(fill_templates(json.dumps({"a": text}), FIND)) == {"a": text}
 
 
 JSON = st.recursive(
@@ -86,9 +86,9 @@ def test_everything_but_the_templates_stays_as_it_is(value: Any, template: str, 
     given_text = json.dumps({"keep": value, "take": [template]}, ensure_ascii=ascii_only)
     if not ascii_only:
         given_text = given_text.encode(errors="replace").decode()
-    found = json.loads(resolved(given_text, FIND))
+    found = json.loads(fill_templates(given_text, FIND))
     assert found["keep"] == json.loads(given_text)["keep"]
-    assert found["take"] == [json.loads(resolved(json.dumps(template), FIND))]
+    assert found["take"] == [json.loads(fill_templates(json.dumps(template), FIND))]
 
 
 LISTED = {"toolConfig": {"backends": ["look", "find"]}}

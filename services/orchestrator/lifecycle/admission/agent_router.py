@@ -63,8 +63,8 @@ async def _ask_router(
     message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
     """Return the model's answer, empty when the call fails; add the cost to `usage`."""
-    told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
-    system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": told})
+    listed = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
+    system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": listed})
     request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
     answer: list[str] = []
     try:

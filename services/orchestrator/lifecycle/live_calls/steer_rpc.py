@@ -33,10 +33,10 @@ async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) 
         taken.committed = live_input.publish(run, event, tasks, lambda: None)
     if taken.committed is not None:
         await asyncio.shield(taken.committed)
-    return accepted(run.id)
+    return make_accepted(run.id)
 
 
-def accepted(run_id: str) -> agent_pb2.SteerResponse:
+def make_accepted(run_id: str) -> agent_pb2.SteerResponse:
     return agent_pb2.SteerResponse(run_id=run_id, status="accepted")
 
 

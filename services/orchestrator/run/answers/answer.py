@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, recalled, start_event
+from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, restore_call, start_event
 from services.orchestrator.run.answers.templates import resolve
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events import delta_codec
@@ -229,7 +229,7 @@ class Answer:
 
     def _recall_call(self, piece: memory_pb2.LogMessage) -> Call:
         asked = piece.message.tool_calls[0]
-        call = recalled(asked, piece, self._tools.find(asked.name))
+        call = restore_call(asked, piece, self._tools.find(asked.name))
         self._names.tool_ids.add(call.call_id)
         if call.tool is not None and call.is_whole and not call.params:
             resolve(call, self._tools)

@@ -98,7 +98,7 @@ def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
     return Call(call_id, call_id, name, tool)
 
 
-def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_pb2.Tool | None) -> Call:
+def restore_call(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_pb2.Tool | None) -> Call:
     call = Call(asked.id, piece.action_id or piece.tool_id or asked.id, asked.name, tool)
     call.pieces = [] if asked.arguments == "{}" else [asked.arguments]
     call.params, call.started_at = piece.tool_params, piece.timing.started_at

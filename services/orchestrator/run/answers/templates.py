@@ -35,7 +35,7 @@ class Unresolvable(Exception):
 def resolve(call: Call, tools: Toolbox) -> None:
     arguments = call.arguments
     try:
-        params = resolved(arguments, tools.last_result)
+        params = fill_templates(arguments, tools.last_result)
     except Unresolvable as error:
         call.problem = str(error)
     else:
@@ -43,7 +43,7 @@ def resolve(call: Call, tools: Toolbox) -> None:
         call.params = params if "{{" in arguments else ""
 
 
-def resolved(arguments: str, last_result: LastResult) -> str:
+def fill_templates(arguments: str, last_result: LastResult) -> str:
     """Replace templates in JSON text.
 
     Raises:

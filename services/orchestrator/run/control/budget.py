@@ -76,11 +76,11 @@ class Spending:
             BudgetExceeded: A limit is reached.
         """
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
-            raise self.exceeded("maxModelCalls")
+            raise self.make_exceeded("maxModelCalls")
         if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
-            raise self.exceeded("maxTokens")
+            raise self.make_exceeded("maxTokens")
         if self._limits.max_cost_usd is not None and self.usage.cost_usd >= self._limits.max_cost_usd:
-            raise self.exceeded("maxCostUsd")
+            raise self.make_exceeded("maxCostUsd")
         self.usage.model_calls += 1
 
     def recall_model_call(self, usage: common_pb2.Usage) -> None:
@@ -120,7 +120,7 @@ class Spending:
         """Add tokens and cost; the call was counted when reserved."""
         add_cost(self.usage, usage)
 
-    def exceeded(self, limit: str) -> BudgetExceeded:
+    def make_exceeded(self, limit: str) -> BudgetExceeded:
         usage = self.usage
         return BudgetExceeded(
             f"the run's {limit} is used up",
@@ -132,7 +132,7 @@ class Spending:
             timeMs=round((self.timeout_s - self.time_left_s) * 1000),
         )
 
-    def left(self) -> agent_pb2.BudgetLeft:
+    def measure_left(self) -> agent_pb2.BudgetLeft:
         left = agent_pb2.BudgetLeft(
             model_calls=self.model_calls_left,
             tool_calls=max(0, self.tool_calls_max - self.usage.tool_calls),

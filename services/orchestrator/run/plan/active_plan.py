@@ -38,9 +38,9 @@ class ActivePlan:
         self.level: Level | None = None
         self.history: list[str] = []
         past = recording.take_plan()
-        self._is_told = past is not None
-        self._told: list[Task] = past or []
-        self._is_behind = self._is_told
+        self._is_published = past is not None
+        self._published: list[Task] = past or []
+        self._is_behind = self._is_published
         """Whether a replay is behind the last published plan, and must not publish older states."""
 
     async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
@@ -84,15 +84,15 @@ class ActivePlan:
         await self._record_plan()
 
     async def _record_plan(self) -> None:
-        if self.plan.tasks == self._told:
+        if self.plan.tasks == self._published:
             self._is_behind = False
             return
         if self._is_behind:
             return
-        event = agent_pb2.PlanUpdate if self._is_told else agent_pb2.PlanCreate
-        self._is_told = True
-        self._told = [copy(task) for task in self.plan.tasks]
-        await self._record(event(plan_id=self.plan.plan_id, chat_id=self._chat_id, plan=self._told))
+        event = agent_pb2.PlanUpdate if self._is_published else agent_pb2.PlanCreate
+        self._is_published = True
+        self._published = [copy(task) for task in self.plan.tasks]
+        await self._record(event(plan_id=self.plan.plan_id, chat_id=self._chat_id, plan=self._published))
 
     def values(self, task: Task | None = None) -> dict[str, str]:
         values = {"task_list": self.plan.as_text(), "task_history": "\n\n".join(self.history)}

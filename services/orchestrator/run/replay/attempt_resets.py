@@ -16,7 +16,7 @@ HANDED_OVER = "HANDED_OVER"
 
 
 def crashes(recording: Recording) -> int:
-    return sum(reset.reason == CRASHED for reset in recording.told("attempt_reset"))
+    return sum(reset.reason == CRASHED for reset in recording.find_payloads("attempt_reset"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class ScopeRecording:
         """Seq up to which readers have whole blocks."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
-        self._told: list[Delta] = []
+        self._events: list[Delta] = []
         self._insights: set[str] = set()
 
     @property
@@ -60,30 +60,30 @@ class ScopeRecording:
     @property
     def artifact_ids(self) -> list[str]:
         kind = "artifact_publish"
-        return [told.artifact_publish.artifact_id for told in self._told if told.WhichOneof("payload") == kind]
+        return [event.artifact_publish.artifact_id for event in self._events if event.WhichOneof("payload") == kind]
 
     @property
     def task_end(self) -> Delta | None:
         """None when the task has not ended or has more to replay."""
-        ends = (told for told in self._told if told.WhichOneof("payload") in TASK_ENDS)
+        ends = (event for event in self._events if event.WhichOneof("payload") in TASK_ENDS)
         return next(ends, None) if self.is_used_up else None
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
         """Take the newest plan; return None when readers know no plan."""
-        plans = [told for told in self._told if told.WhichOneof("payload") in PLANS]
-        for told in plans:
-            self._told.remove(told)
+        plans = [event for event in self._events if event.WhichOneof("payload") in PLANS]
+        for event in plans:
+            self._events.remove(event)
         if not plans:
             return None
-        last = max(plans, key=lambda told: told.seq)  # one that memory refused at first lies behind later ones
+        last = max(plans, key=lambda event: event.seq)  # one that memory refused at first lies behind later ones
         return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
     def event(self, payload: Message) -> Delta | None:
         """Take the recorded event of this payload, which is not published again."""
         kind = KINDS[type(payload)]
-        for event in self._told:
+        for event in self._events:
             if event.WhichOneof("payload") == kind and getattr(event, kind) == payload:
-                self._told.remove(event)
+                self._events.remove(event)
                 return event
         return None
 
@@ -91,7 +91,7 @@ class ScopeRecording:
         if line.HasField("step"):
             self._note_step(line.step)
         elif line.HasField("event"):
-            self._told.append(line.event.event)
+            self._events.append(line.event.event)
         elif line.HasField("insight"):
             self._insights.add(line.insight.tool_call_id)
 
@@ -130,15 +130,15 @@ class Recording:
         """Return the scope's recording, which is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
 
-    def told(self, kind: str) -> Iterator[Any]:
+    def find_payloads(self, kind: str) -> Iterator[Any]:
         return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)
 
     def has(self, kind: str, name: str, value: str) -> bool:
-        return any(getattr(event, name) == value for event in self.told(kind))
+        return any(getattr(event, name) == value for event in self.find_payloads(kind))
 
     def awaits(self, wait_id: str) -> bool:
         """Return whether the run waits for this submit, or will after its replay."""
-        if any(ask.approval_id == wait_id for ask in self.told("approval_ask")):
+        if any(ask.approval_id == wait_id for ask in self.find_payloads("approval_ask")):
             return not self.has("approval_answer", "approval_id", wait_id)
         pieces = [message for message in self.messages() if message.tool_id == wait_id]
         return bool(pieces) and all(piece.message.role != "tool" for piece in pieces)
@@ -159,7 +159,7 @@ class Recording:
 
     def subagents_of(self, agent_id: str) -> list[str]:
         found = [agent_id]
-        for start in self.told("subagent_start"):
+        for start in self.find_payloads("subagent_start"):
             if start.parent_id in found and start.subagent_id not in found:
                 found.append(start.subagent_id)
         return found

@@ -31,7 +31,7 @@ class ResumePoint:
 
     def waits(self) -> Waits:
         waits = Waits()
-        for submit in self.recording.told("request_submit"):
+        for submit in self.recording.find_payloads("request_submit"):
             waits.recall(submit.tool_id, submit.request_id, submit.payload)
         return waits
 
