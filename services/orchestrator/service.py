@@ -55,12 +55,25 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         )
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
-        return await self._relays.answer("Cancel", request, context, partial(self._cancel, request))
+        async def here(run: Run | None) -> agent_pb2.CancelResponse:
+            if run is None:
+                state = (await stored_runs.get_run(self._peers, request.run_id)).state
+                return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
+            run.control.cancel("after_step" if request.mode == "after_step" else "now")
+            return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
+
+        return await self._relays.answer("Cancel", request, context, here)
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         submit_rpc.check(request)
         request.request_id = request.request_id or ids.new_uuid()
-        return await self._relays.answer("Submit", request, context, partial(self._submit, request))
+
+        async def here(run: Run | None) -> agent_pb2.SubmitResponse:
+            if run is None:
+                return await submit_rpc.too_late(self._peers, request)
+            return await self._runs.submit(run, request)
+
+        return await self._relays.answer("Submit", request, context, here)
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or ids.new_uuid()
@@ -73,7 +86,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
         agents = [_make_agent(agent) for agent in self._registry.all()]
         wanted = request.tag.lower()
-        return agent_pb2.ListAgentsResponse(agents=[agent for agent in agents if _mentions(agent, wanted)])
+        matches = [
+            agent
+            for agent in agents
+            if any(wanted in text.lower() for text in (agent.key, agent.description, *agent.tools, *agent.skills))
+        ]
+        return agent_pb2.ListAgentsResponse(agents=matches)
 
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
@@ -97,18 +115,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
         return response or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
 
-    async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
-        if run is None:
-            state = (await stored_runs.get_run(self._peers, request.run_id)).state
-            return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
-        run.control.cancel("after_step" if request.mode == "after_step" else "now")
-        return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
-
-    async def _submit(self, request: agent_pb2.SubmitRequest, run: Run | None) -> agent_pb2.SubmitResponse:
-        if run is None:
-            return await submit_rpc.too_late(self._peers, request)
-        return await self._runs.submit(run, request)
-
 
 def _make_agent(definition: Definition) -> agent_pb2.Agent:
     return agent_pb2.Agent(
@@ -121,7 +127,3 @@ def _make_agent(definition: Definition) -> agent_pb2.Agent:
         tools=definition.tools,
         skills=definition.skills,
     )
-
-
-def _mentions(agent: agent_pb2.Agent, wanted: str) -> bool:
-    return any(wanted in text.lower() for text in (agent.key, agent.description, *agent.tools, *agent.skills))

@@ -42,7 +42,9 @@ class Registry:
                     raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
                 self._by_file[name] = agent
             except (DefinitionError, OSError) as error:
-                self._log_refusal(name, str(error))
+                self._refused[name] = str(error)
+                has_last_good = name in self._by_file
+                log.error("agent file refused", file=name, problem=str(error), last_good_version_stays=has_last_good)
             if name in self._by_file:
                 agents.setdefault(self._by_file[name].key, self._by_file[name])
         self._agents = agents
@@ -74,11 +76,6 @@ class Registry:
 
     def all(self) -> list[Definition]:
         return [self._agents[key] for key in sorted(self._agents)]
-
-    def _log_refusal(self, name: str, problem: str) -> None:
-        self._refused[name] = problem
-        kept = name in self._by_file
-        log.error("agent file refused", file=name, problem=problem, last_good_version_stays=kept)
 
 
 def _read_file(path: Path) -> Definition:

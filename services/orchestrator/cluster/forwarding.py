@@ -15,7 +15,7 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
-from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
+from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2
 from services.orchestrator.cluster.peer_channels import PeerChannels
@@ -92,7 +92,8 @@ class Forwarder:
                         raise Overloaded("the run is being moved; try again", retry_after_s=0)
                     return await there(home)
             except (Overloaded, ProviderUnavailable) as error:
-                if not _is_passing(error) or self._runs.is_draining or loop.time() >= until_s:
+                may_pass = isinstance(error, ProviderUnavailable) or error.retry_after_s == 0
+                if not may_pass or self._runs.is_draining or loop.time() >= until_s:
                     raise
                 await asyncio.sleep(LOOK_AGAIN_S)
                 continue
@@ -104,9 +105,8 @@ class Forwarder:
     async def _call_owner(self, rpc: str, request: Message, context: Context, address: str) -> Any:
         timeout_s = min(context.time_remaining() or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
-            call: Any = channel.unary_unary(
-                _rpc_path(rpc), type(request).SerializeToString, _response_type(rpc).FromString
-            )
+            response_type = getattr(agent_pb2, f"{rpc}Response")
+            call: Any = channel.unary_unary(_rpc_path(rpc), type(request).SerializeToString, response_type.FromString)
             with _owner_errors():
                 return await call(request, timeout=timeout_s, metadata=_make_metadata())
 
@@ -142,11 +142,6 @@ def _owner_errors() -> Generator[None]:
         raise ProviderUnavailable("the run's owner does not answer; attach again") from error
 
 
-def _is_passing(error: HeadraceError) -> bool:
-    """Return whether another owner may be found soon."""
-    return isinstance(error, ProviderUnavailable) or error.retry_after_s == 0
-
-
 def _is_relayed(context: Context) -> bool:
     return any(key == RELAYED for key, _ in context.invocation_metadata() or ())
 
@@ -157,7 +152,3 @@ def _make_metadata() -> tuple[tuple[str, str], ...]:
 
 def _rpc_path(rpc: str) -> str:
     return f"/headrace.v1.AgentService/{rpc}"
-
-
-def _response_type(rpc: str) -> Any:
-    return getattr(agent_pb2, f"{rpc}Response")

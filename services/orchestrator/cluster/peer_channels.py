@@ -52,20 +52,18 @@ class PeerChannels:
         if lane is None:
             if len(self._lanes) >= LANES_MAX:
                 raise Overloaded(f"{LANES_MAX} orchestrators are called already; try again later")
-            lane = self._lanes[address] = _PeerChannel(self._open_channel(address))
+            try:
+                channel = open_channel(address, self._badge)
+            except ValueError as error:
+                # A process that nobody was meant to reach has called itself so.
+                raise ProviderUnavailable("the run's owner has no address") from error
+            lane = self._lanes[address] = _PeerChannel(channel)
         lane.calls += 1
         try:
             yield lane.channel
         finally:
             lane.calls -= 1
             lane.used_s = asyncio.get_running_loop().time()
-
-    def _open_channel(self, address: str) -> grpc.aio.Channel:
-        try:
-            return open_channel(address, self._badge)
-        except ValueError as error:
-            # What a process that nobody was to reach has called itself.
-            raise ProviderUnavailable("the run's owner has no address") from error
 
     async def tidy(self) -> None:
         while True:

@@ -84,7 +84,9 @@ class Takeover:
             return
         with acting_as(None):
             found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
-        free = [*{run.chat_id: run for run in found if self._is_wanted(run)}.values()]
+        live, unstored = self._runs.live, self._runs.unstored
+        away = [run for run in found if not (live.has(run.run_id) or run.run_id in unstored)]
+        free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
             some = map(self._take_chat, free[first : first + CHATS_AT_ONCE])
             for problem in await asyncio.gather(*some, return_exceptions=True):
@@ -97,11 +99,6 @@ class Takeover:
                 # A chat's runs keep their order: none goes before one that is still another's.
                 if entry.run_id not in self._runs.unstored and not await self._try_take_over(entry):
                     break
-
-    def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        if self._runs.live.has(entry.run_id) or entry.run_id in self._runs.unstored:
-            return False
-        return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
         """Return the live run, the address of its owner, or None when it has ended or is not the caller's.
@@ -190,7 +187,8 @@ class Takeover:
         recording = Recording(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
         agent = self._find_agent(query, recording)
-        base_seq = _first_seq_base(generation, entry.last_seq)
+        seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
+        base_seq = seq_range * SEQ_PER_GENERATION
         failure = self._runs.unstored.get(entry.run_id)
         if failure is not None or agent is None or crashes(recording) >= CRASHES_MAX:
             with translating_peer_errors():
@@ -237,10 +235,3 @@ def _owner_identity(entry: memory_pb2.UnfinishedRun) -> Identity:
 
 def _make_moved_error() -> Overloaded:
     return Overloaded("another process has the run; try again", retry_after_s=0)
-
-
-def _first_seq_base(generation: int, last_seq: int) -> int:
-    """Events are numbered from the seq after this."""
-    if generation > GENERATION_MAX:
-        generation = last_seq // SEQ_PER_GENERATION + 1
-    return generation * SEQ_PER_GENERATION

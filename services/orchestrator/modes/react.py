@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from services.orchestrator.modes.oneshot import ask_for_final_answer, ask_for_tool_call, finish_answer, requires_tool
-from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPEATS_WARNED = 3
@@ -21,7 +20,10 @@ async def run_react(talk: Conversation) -> str:
     for _ in range(settings.steps_max):
         if spending.is_out_of_calls:
             return await ask_for_final_answer(talk)
-        answer = await ask_for_tool_call(talk, parallel=parallel) if required else await _ask_freely(talk, parallel)
+        choice = "auto" if talk.has_tools else "none"
+        answer = await (
+            ask_for_tool_call(talk, parallel=parallel) if required else talk.ask_model(choice, parallel=parallel)
+        )
         required = False
         if not answer.calls:
             if answer.text.strip() or answer.finish_reason == "content_filter":
@@ -35,7 +37,3 @@ async def run_react(talk: Conversation) -> str:
             break
         await talk.execute_calls(answer, parallel=parallel, warning=WARNING if repeats == REPEATS_WARNED else "")
     return await ask_for_final_answer(talk, "steps")
-
-
-async def _ask_freely(talk: Conversation, parallel: bool) -> Answer:
-    return await talk.ask_model("auto" if talk.has_tools else "none", parallel=parallel)

@@ -67,7 +67,9 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
             # Its siblings end their steps too; the run stops when the parent goes on.
             end = _SubagentResult(is_cancelled=True)
         except HeadraceError as error:
-            if _ends_run(error):
+            # A spent limit of model calls does not end the run, as it may still answer.
+            is_call_limit = error.metadata.get("limit") == "maxModelCalls"
+            if isinstance(error, StaleLease) or (isinstance(error, BudgetExceeded) and not is_call_limit):
                 raise
             log.warning("sub-agent failed", run_id=scope.run.id, subagent_id=scope.subagent_id, reason=error.reason)
             end = _SubagentResult(error=error)
@@ -156,10 +158,3 @@ def _limit_steps(agent: Definition, steps_max: int) -> Definition:
         steps = min(steps_max, agent.stage_settings("execute").steps_max)
         sections["plan_execute"] = agent.plan_execute.model_copy(update={"max_steps": steps})
     return agent.model_copy(update=sections)
-
-
-def _ends_run(error: HeadraceError) -> bool:
-    """A spent limit of model calls does not end the run, as it may still answer."""
-    if isinstance(error, BudgetExceeded):
-        return error.metadata.get("limit") != "maxModelCalls"
-    return isinstance(error, StaleLease)

@@ -123,7 +123,8 @@ class Compaction:
                     spending.settle(delta.usage)
                     was_billed = True
                 else:
-                    kind = await self._record_delta(delta)
+                    kind = delta.WhichOneof("delta") or ""
+                    await self._scope.record(getattr(delta, kind))
                     if delta.fail.reason in REFUSALS and not was_billed:
                         spending.give_back_model_call()
         return kind
@@ -144,8 +145,3 @@ class Compaction:
                 raise
             log.warning("context not compacted", run_id=self._run.id, reason=error.reason)
             yield memory_pb2.CompactDelta(fail=agent_pb2.CompactionFail(chat_id=request.chat_id, reason=error.reason))
-
-    async def _record_delta(self, delta: memory_pb2.CompactDelta) -> str:
-        kind = delta.WhichOneof("delta") or ""
-        await self._scope.record(getattr(delta, kind))
-        return kind

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2
 from services.orchestrator.run.insights import insight_line, preview, text_of
 from services.orchestrator.turn import side_question
 
@@ -31,17 +29,14 @@ async def write_insights(scope: Scope, peers: Peers) -> None:
     results = scope.notes.take_results()
     if not results:
         return
-    answer = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, _number_results(results))
+    text = "\n\n".join(
+        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
+        for number, message in enumerate(results, start=1)
+    )
+    answer = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, text)
     found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(answer)}
     lines = [
         insight_line(scope.context_id, message, found.get(number) or preview(message))
         for number, message in enumerate(results, start=1)
     ]
     await scope.run.log.append(lines)
-
-
-def _number_results(results: Sequence[memory_pb2.LogMessage]) -> str:
-    return "\n\n".join(
-        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
-        for number, message in enumerate(results, start=1)
-    )

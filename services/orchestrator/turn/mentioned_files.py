@@ -33,7 +33,9 @@ async def collect_files(
     for path in await asyncio.to_thread(_rank_paths, messages, paths) if paths else ():
         data = await _read_file(peers, chat_id, path)
         if data is not None and b"\0" not in data:
-            found.append(_make_file(path, data))
+            lines = data.decode(errors="replace").splitlines()
+            omitted = max(0, len(lines) - LINES_MAX)
+            found.append(memory_pb2.ContextFile(path=path, text="\n".join(lines[:LINES_MAX]), lines_omitted=omitted))
         if len(found) == FILES_MAX:
             break
     return found
@@ -74,12 +76,6 @@ async def _read_file(peers: Peers, chat_id: str, path: str) -> bytes | None:
         _log_failure("file not read for a compaction", error)
         return None
     return bytes(data)
-
-
-def _make_file(path: str, data: bytes) -> memory_pb2.ContextFile:
-    lines = data.decode(errors="replace").splitlines()
-    text = "\n".join(lines[:LINES_MAX])
-    return memory_pb2.ContextFile(path=path, text=text, lines_omitted=max(0, len(lines) - LINES_MAX))
 
 
 def _log_failure(event: str, error: HeadraceError | grpc.aio.AioRpcError) -> None:

@@ -47,7 +47,10 @@ class PathMentions:
 
     def read_text(self, text: str) -> None:
         for path in self._find_paths(text):
-            self._count_path(path)
+            found = self._found.setdefault(path, _PathCount())
+            self._count += 1
+            found.count += 1
+            found.last = self._count
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
         """Read a call's arguments without the content that a file tool writes."""
@@ -64,16 +67,9 @@ class PathMentions:
 
     def rank_paths(self) -> list[str]:
         """Put written paths first, then sort by count and last mention."""
-        return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
-
-    def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
-        return found.is_written, found.count, found.last
-
-    def _count_path(self, path: str) -> None:
-        found = self._found.setdefault(path, _PathCount())
-        self._count += 1
-        found.count += 1
-        found.last = self._count
+        found = self._found.items()
+        ranked = sorted(found, key=lambda item: (item[1].is_written, item[1].count, item[1].last), reverse=True)
+        return [path for path, _ in ranked]
 
     def _find_paths(self, text: str) -> Iterator[str]:
         for match in _WORD.finditer(text):

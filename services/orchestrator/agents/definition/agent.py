@@ -180,19 +180,25 @@ class Definition(Part):
         section = self._find_section(stage)
         assert section is not None, "checked when the file was read"
         policy = section.tool_policy or self.tool_policy
-        config = section.tool_config if self._has_own_tools(section) else self.tool_config
+        # An empty toolConfig overrides nothing, an explicit null empties the list.
+        has_own_tools = section.empties_tools or bool(section.tool_config and section.tool_config.model_fields_set)
+        config = section.tool_config if has_own_tools else self.tool_config
         base = self.model_config_ or ModelConfig()
+        prompt = section.system_prompt
+        if stage == "summary" and not prompt and self.plan_execute is not None:
+            prompt = self.plan_execute.execute.system_prompt
         react = self.react if stage == "react" else None
+        own = {"react": self.react, "execute": self.plan_execute}.get(stage)
         return StageSettings(
             stage=stage,
-            system_prompt=self._find_prompt(stage, section),
+            system_prompt=prompt,
             model=section.model_config_.merge_over(base) if section.model_config_ else base,
             tools=config.names if config and policy != "DISALLOW" else (),
             may_use_tools=policy != "DISALLOW" and not section.empties_tools,
             policy=policy,
             output=section.output or self.output,
             verify=(section.verify or self.verify) if STAGES[stage].gives_answer else "NONE",
-            steps_max=self._steps_max(stage),
+            steps_max=(own and own.max_steps) or self.limits.max_steps or STAGES[stage].steps_max,
             parallel_tool_calls=react is not None and react.parallel_tool_calls,
         )
 
@@ -221,20 +227,6 @@ class Definition(Part):
             return None
         own: Section | None = getattr(self.plan_execute, stage)
         return own or self.plan_execute.execute
-
-    def _find_prompt(self, stage: str, section: Section) -> str:
-        """A summary without a prompt of its own is written under that of the tasks."""
-        if stage == "summary" and not section.system_prompt and self.plan_execute is not None:
-            return self.plan_execute.execute.system_prompt
-        return section.system_prompt
-
-    def _has_own_tools(self, section: Section) -> bool:
-        """An empty object overrides nothing, an explicit null empties the list."""
-        return section.empties_tools or bool(section.tool_config and section.tool_config.model_fields_set)
-
-    def _steps_max(self, stage: str) -> int:
-        own = {"react": self.react, "execute": self.plan_execute}.get(stage)
-        return (own and own.max_steps) or self.limits.max_steps or STAGES[stage].steps_max
 
 
 def _with_model(section: Section | None, model: ModelConfig) -> Section | None:

@@ -25,22 +25,17 @@ async def choose(
         NotFound, InvalidRequest: There is no such agent.
     """
     if request.agent_key == agent_router.KEY:
-        routed = await _pick_or_repeat(request, beside, registry, peers)
+        # A repeated query is not routed again.
+        same = [run for run in beside if request.request_id and run.query.request_id == request.request_id]
+        if same:
+            routed = AgentChoice(same[0].agent)
+        else:
+            routed = await agent_router.route(request.message, registry.default(), registry.all(), peers)
     else:
         routed = AgentChoice(await _find_named(request, registry, peers))
     if not request.HasField("deep_think"):
         return routed
     return replace(routed, agent=routed.agent.with_deep_think(request.deep_think))
-
-
-async def _pick_or_repeat(
-    request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
-) -> AgentChoice:
-    """A repeated query is not routed again."""
-    for run in beside if request.request_id else ():
-        if run.query.request_id == request.request_id:
-            return AgentChoice(run.agent)
-    return await agent_router.route(request.message, registry.default(), registry.all(), peers)
 
 
 async def _find_named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:

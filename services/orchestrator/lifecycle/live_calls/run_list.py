@@ -19,7 +19,10 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
     """
     if not 0 <= request.page_size <= PAGE_SIZE_MAX:
         raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}, or 0")
-    first = _index_behind(runs, request.page_token) if request.page_token else 0
+    run_ids = [run.run_id for run in runs]
+    if request.page_token and request.page_token not in run_ids:
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
+    first = run_ids.index(request.page_token) + 1 if request.page_token else 0
     end = first + (request.page_size or PAGE_SIZE)
     return agent_pb2.ListRunsResponse(
         runs=runs[first:end],
@@ -37,10 +40,3 @@ def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
         found.model_calls += usage.model_calls
         found.tool_calls += usage.tool_calls
     return found
-
-
-def _index_behind(runs: Sequence[agent_pb2.Run], run_id: str) -> int:
-    for index, run in enumerate(runs):
-        if run.run_id == run_id:
-            return index + 1
-    raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")

@@ -34,12 +34,7 @@ async def run_plan_execute(talk: Conversation) -> str:
     except OutOfModelCalls:
         pass  # the answer is granted one call more
     await planned.drop(planned.plan.open())
-    return await _summarize(planning, planned)
-
-
-async def _summarize(talk: Conversation, planned: ActivePlan) -> str:
-    scope = talk.scope
     scope.log_steps_as("execute")
     await scope.add_user_message(prompts.load_text("summary"))
     scope.enter(scope.agent.stage_settings("summary"), **planned.values())
-    return await ask_for_final_answer(talk)
+    return await ask_for_final_answer(planning)

@@ -50,7 +50,8 @@ class Waits:
             return "repeated" if request_id and request_id == wait.request_id else "duplicate"
         if wait.has_expired or self._is_over:
             return "expired"
-        if not wait.has_begun and self._kept >= KEPT_MAX:
+        kept = sum(other.is_claimed and not other.has_begun for other in self._waits.values())
+        if not wait.has_begun and kept >= KEPT_MAX:
             raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
         self._waits[wait_id] = wait
         wait.is_claimed, wait.request_id = True, request_id
@@ -86,7 +87,3 @@ class Waits:
                 return None
         # It came in time and is on its way to the disk; whoever commits it ends the run when that fails.
         return await wait.payload
-
-    @property
-    def _kept(self) -> int:
-        return sum(wait.is_claimed and not wait.has_begun for wait in self._waits.values())

@@ -86,7 +86,11 @@ class ToolBlock:
         if self.last.seq <= last_seq:
             return
         if self.is_recalled:
-            yield from self._recalled_events_since(last_seq)
+            if self.start.seq > last_seq:
+                yield self.start
+            yield from self._output_so_far(self.start.tool_snapshot.tool_id, last_seq)
+            if self.result is not None:
+                yield self.result
             return
         tool_id = self.start.tool_start.tool_id
         args = self.args.getvalue()
@@ -103,13 +107,6 @@ class ToolBlock:
         if self.end is not None:
             yield _move_seq(self.end, last_seq)
         yield from self._output_so_far(tool_id, last_seq)
-
-    def _recalled_events_since(self, last_seq: int) -> Iterator[Delta]:
-        if self.start.seq > last_seq:
-            yield self.start
-        yield from self._output_so_far(self.start.tool_snapshot.tool_id, last_seq)
-        if self.result is not None:
-            yield self.result
 
     def _output_so_far(self, tool_id: str, last_seq: int) -> Iterator[Delta]:
         for stream, text, last in self.outputs:
