@@ -48,7 +48,6 @@ def parse_answer(payload: str) -> ApprovalAnswer:
 
 
 async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
-    """Wait for a person's decision on the call; question and answer are logged."""
     run = scope.run
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.

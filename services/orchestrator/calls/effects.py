@@ -31,8 +31,6 @@ log = structlog.get_logger()
 
 
 class RetryWindow:
-    """The time that all attempts of one call share."""
-
     def __init__(self, timeout_s: float) -> None:
         self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)
         self._delay_s = DELAY_S

@@ -21,7 +21,6 @@ class GateResult:
 
 
 async def check_gate(scope: Scope, call: Call) -> GateResult:
-    """Return a result for a call that does not run; a person may change its arguments."""
     if call.kind == "own":
         return GateResult()
     found = await verdict(scope.run.rules, call)

@@ -49,7 +49,6 @@ class _SubagentResult(msgspec.Struct):
 
 
 def is_offered(scope: Scope) -> bool:
-    """Return whether the scope has agents to call and a level left."""
     listed = NAME in (name.casefold() for name in scope.agent.working.tools)
     return scope.depth < scope.run.agent.depth_max and (listed or bool(_list_callable(scope)))
 

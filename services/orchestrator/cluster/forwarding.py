@@ -1,6 +1,6 @@
 """Forwards calls to the orchestrator that owns a run, at most once, and streams its answers back.
 
-While the owner does not answer, memory is asked for it again. A broken stream ends; readers attach again.
+While the owner does not answer, memory is asked for it again; readers of a broken stream attach again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class Forwarder:
         self._takeover = takeover
         self._lanes = lanes
         self._patience_s = lease_s + SPARE_S
-        """Longest time until the lease of a dead owner ends."""
 
     async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
         return await self._answer_or_forward(
@@ -62,7 +61,7 @@ class Forwarder:
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
     ) -> Reply | int:
-        """Return the number of messages forwarded, or the local answer; a request without a run begins one."""
+        """Return the number of messages forwarded, or the local answer."""
         run_id: str = getattr(request, "run_id", "")
         return await self._answer_or_forward(
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)

@@ -62,7 +62,6 @@ class Takeover:
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def at_start(self) -> None:
-        """Take over unowned runs, waiting for memory as long as it takes."""
         await patiently(self._take_unowned)
 
     async def watch(self) -> None:

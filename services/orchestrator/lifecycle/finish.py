@@ -27,7 +27,6 @@ HAND_OVER_S = 3.0
 """This fits within the time in which the process stops."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
-"""Asks a message that a run did not hear."""
 
 log = structlog.get_logger()
 

@@ -49,7 +49,7 @@ class LiveRuns:
             self._fair_use.give_back(run.identity.tenant)
 
     def rest(self, tenant: str, is_resting: bool) -> None:
-        """Free the place of a run that waits for people (True), or take it again."""
+        """Free the place of a run that waits for people, or take it again."""
         (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
 
     def find(self, run_id: str) -> Run | None:

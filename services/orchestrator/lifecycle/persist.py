@@ -42,7 +42,6 @@ class QueryLog:
             return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
-        """Return None when there is no run to execute."""
         try:
             reply = await self.append(run, traceparent)
         except ChatBusy as error:

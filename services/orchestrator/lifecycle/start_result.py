@@ -28,5 +28,5 @@ StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:
-    """Make the error on which the caller tries another replica at once."""
+    """Another replica takes the request at once."""
     return Overloaded("the service is being stopped; try again", retry_after_s=0)

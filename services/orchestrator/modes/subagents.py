@@ -53,7 +53,7 @@ class _SubagentResult:
 
 
 async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
-    """Run `task` and return the call's result.
+    """Return the call's result.
 
     Raises:
         BudgetExceeded: A budget other than that of model calls is spent.

@@ -44,7 +44,7 @@ async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.Mod
 
 
 def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
-    """`max_tokens` 0 means the model's own largest answer."""
+    """Limit the answer to `max_tokens`, or to the model's own maximum where it is 0."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,
         model=info.model,

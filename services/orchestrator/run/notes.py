@@ -24,7 +24,7 @@ class ScopeNotes:
         self._returns: dict[str, SubagentReturn] = {}
 
     def keep_results(self, results: Iterable[memory_pb2.LogMessage]) -> None:
-        """Keep results about which a model is to write insights before the next turn."""
+        """Keep results for a model that writes insights before the next turn."""
         self._results_without_insight += results
 
     def take_results(self) -> list[memory_pb2.LogMessage]:

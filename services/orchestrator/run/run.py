@@ -62,7 +62,6 @@ class ScopeTree:
         self._open.remove(scope)
 
     def close_family(self, scope: Scope, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close a sub-agent's scopes, innermost first."""
         family = [other for other in reversed(self._open) if other.lineage[: scope.depth] == scope.lineage]
         self._open = [other for other in self._open if other not in family]
         return [step for other in family for step in (*other.close(open_result), *other.end(line))]
@@ -105,7 +104,6 @@ class Run:
     ) -> None:
         self.id = run_id
         self.identity = identity.require_identity()
-        """Caller who began the run; nobody else finds it."""
         self.query = query
         self.services = services
         self.past = past

@@ -106,12 +106,10 @@ class Scope:
         return len(self.ids.lineage)
 
     def open_subagent(self, agent: Definition, subagent_id: str) -> Scope:
-        """Open a scope, which stays open until `close_family`."""
         scope_ids = ScopeIds(subagent_id, subagent_id, None, (*self.ids.lineage, subagent_id))
         return self.run.scopes.add(Scope(self.run, agent, agent.primary, scope_ids))
 
     def open_task(self, task_id: str) -> Scope:
-        """Open a scope that begins with what this one knows."""
         context_id = f"task-{task_id}"
         if self.ids.context_id:
             context_id = f"{self.ids.context_id}.{context_id}"
@@ -135,7 +133,6 @@ class Scope:
         self.stage.enter(settings, values, self.recording)
 
     def log_steps_as(self, stage: str) -> None:
-        """Name the stage of later steps; the settings in force stay."""
         self.stage.name = stage
 
     def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
@@ -163,7 +160,7 @@ class Scope:
         await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))
 
     def begin_answer(self, hidden: Collection[str] = ()) -> Answer:
-        """Begin an answer; readers get nothing of the `hidden` kinds, content or reasoning."""
+        """Begin an answer; `hidden` kinds, content or reasoning, do not reach readers."""
         self._answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools, hidden)
         return self._answer
 
@@ -239,7 +236,6 @@ class Scope:
             self.run.waits.end(call.tool_id)
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
-        """Return when the step is on disk."""
         await self.run.state.wait_for_start()
         await self.run.log.append([self._step_line(messages), *self._insight_lines(messages)])
 
@@ -254,7 +250,6 @@ class Scope:
         return [insights.insight_line(self.context_id, message, insights.preview(message)) for message in results]
 
     def recall_result(self, message: memory_pb2.LogMessage) -> None:
-        """Make up for an insight that an earlier owner did not write."""
         recap, call_id = self.agent.memory.recap, message.message.tool_call_id
         if recap.enabled and recap.insights == "llm" and message.ok and not self.recording.has_insight(call_id):
             self.notes.keep_results([message])

@@ -22,7 +22,6 @@ log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
-    """Return no skills where the tools service has none."""
     try:
         there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
@@ -54,7 +53,6 @@ def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) 
 
 
 async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
-    """Return None and notify the user when linking fails."""
     why = skill.unavailable
     if not why:
         await run.state.wait_for_start()

@@ -35,8 +35,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """The parts of a request that stay the same in a stage."""
-
     tools: Sequence[llm_pb2.ToolSchema]
     limits: memory_pb2.ModelLimits
     summary_model: str
@@ -51,7 +49,6 @@ class Compaction:
         self._failed_at_tokens = 0
 
     def is_worth_trying(self, tokens: int) -> bool:
-        """Return whether the context has grown enough since the last failure."""
         return tokens >= GROWTH_RATIO * self._failed_at_tokens
 
     async def compact_before_turn(

@@ -62,7 +62,6 @@ def _rank_paths(messages: Sequence[llm_pb2.Message], paths: Collection[str]) -> 
 
 
 async def _read_file(peers: Peers, chat_id: str, path: str) -> bytes | None:
-    """Return None when the file cannot be read."""
     request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=READ_BYTES_MAX)
     data = bytearray()
     try:

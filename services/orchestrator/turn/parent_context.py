@@ -17,8 +17,6 @@ RESULT_CHARS_MAX = 500
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
-    """Kept in the sub-agent's session state."""
-
     parent_id: str
     checkpoint: int
     sub_goal: str

@@ -14,8 +14,6 @@ ModeName: TypeAlias = Literal["ONESHOT", "REACT", "PLAN_EXECUTE"]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of a mode with settings of its own."""
-
     name: str
 
     section: str

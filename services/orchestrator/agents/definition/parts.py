@@ -38,10 +38,10 @@ class ModelConfig(Part):
     """Which model is asked, and how. A stage's own overrides the agent's field by field."""
 
     provider_key: str | None = None
-    """Key of a provider in providers.json. Each stage must get one, from here or from its section."""
+    """Key of a provider in providers.json; each stage needs one, from here or from its section."""
 
     model: str | None = None
-    """Name of a model of that provider. Each stage must get one, from here or from its section."""
+    """Name of one of that provider's models; each stage needs one, too."""
 
     reasoning: ReasoningConfig | None = None
     """Overridden field by field, too."""

@@ -10,7 +10,6 @@ from services.orchestrator.agents.definition.parts import ModelConfig
 @dataclass(frozen=True, slots=True)
 class StageSettings:
     stage: str
-    """The stage's name: oneshot, react, plan, execute or summary."""
 
     system_prompt: str
     model: ModelConfig

@@ -24,7 +24,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 KEY = "auto"
 
 HIDDEN = "hidden"
-"""The router leaves out agents with this tag."""
 
 MESSAGE_CHARS_MAX = 4000
 DESCRIPTION_CHARS_MAX = 400

@@ -23,8 +23,6 @@ WAIT_S = 30.0
 
 
 class FairUse:
-    """Tenants' places and queues, used on the event loop only."""
-
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
         """Limit, for each tenant, the chats with a live run and the queries that wait."""
         self._places_max = places_max
@@ -37,7 +35,7 @@ class FairUse:
         """Waiting queries by tenant; the tenant whose turn is next comes first."""
 
     def take(self, tenant: str) -> None:
-        """Take a place even if none is free: an accepted run is not refused."""
+        """Take a place even if none is free, because the run is accepted."""
         self._taken[tenant] += 1
 
     def give_back(self, tenant: str) -> None:

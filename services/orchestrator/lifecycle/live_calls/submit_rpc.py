@@ -59,7 +59,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-    """Answer for a run that is not live. Raises NotFound."""
+    """Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))

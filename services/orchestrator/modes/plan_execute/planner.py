@@ -18,8 +18,6 @@ THOUGHT_CHARS_MAX = 2000
 
 
 class Planner:
-    """Used between tasks, never while one runs."""
-
     def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
         self._talk = talk
         self._planned = planned
@@ -55,7 +53,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Have the planner restate the rest; without an answer it stays as it is."""
+        """Without an answer the level stays as it is."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",

@@ -100,7 +100,6 @@ class Answer:
             self.provider_state = ""
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
-        """Restore a logged answer without sending anything."""
         self.messages = pieces
         self.calls = [self._recall_call(piece) for piece in pieces if piece.message.tool_calls]
         last = pieces[-1]
@@ -135,7 +134,6 @@ class Answer:
 
     @property
     def has_begun(self) -> bool:
-        """Whether any delta has come, sent or hidden."""
         return not self.is_empty or bool(self._draft or self._thought) or self.usage is not None
 
     @property

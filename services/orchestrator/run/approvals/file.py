@@ -22,7 +22,7 @@ class RulesFile:
     def reload(self) -> None:
         """Read the file; log problems, and never raise.
 
-        Until the file was good once, the built-in risks are in force: its author wants to be asked.
+        Until it was good once, the built-in risks are in force: its author wants to be asked.
         """
         try:
             if self.path is None or not self.path.exists():

@@ -99,8 +99,7 @@ class _File(_Part):
     built-in ones of the level."""
 
     actions: dict[Risk, Then] = {}
-    """Action by risk level. Levels that are left out keep their default: critical deny, high ask, medium ask, low
-    allow."""
+    """Action by risk level, by default critical deny, high ask, medium ask, low allow."""
 
     builtin_risks: bool = True
     """Whether the built-in patterns are in force."""

@@ -117,7 +117,6 @@ class Spending:
         self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
 
     def settle(self, usage: common_pb2.Usage) -> None:
-        """Add tokens and cost; the call was counted when reserved."""
         add_cost(self.usage, usage)
 
     def make_exceeded(self, limit: str) -> BudgetExceeded:

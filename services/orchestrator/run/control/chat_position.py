@@ -34,7 +34,7 @@ class ChatPosition:
         return self.checkpoint_id
 
     def list_hidden(self) -> Iterator[ChatPosition]:
-        """Iterate the runs taken back, with those that they should have taken back themselves."""
+        """Iterate the runs taken back, with those that they should have taken back."""
         for position in self._cancelled:
             yield position
             yield from position.list_hidden()

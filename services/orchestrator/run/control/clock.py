@@ -41,7 +41,6 @@ class Clock:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Count one worker less, which waits for others that count themselves."""
         self._working -= 1
         try:
             yield

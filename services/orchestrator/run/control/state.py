@@ -49,7 +49,6 @@ class RunState:
         self.name = "waiting"
 
     def resume(self) -> None:
-        """Note that no part waits for a person any more."""
         self.name = "running"
         self._on_rest(False)
 

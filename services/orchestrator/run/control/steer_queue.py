@@ -34,7 +34,6 @@ class Steer:
 
 class SteerQueue:
     def __init__(self, recorded: Iterable[agent_pb2.RequestSteer] = ()) -> None:
-        """Begin with messages that an earlier owner committed."""
         self._unheard = [Steer(steer.request_id, steer.message) for steer in recorded]
         self._known = {steer.request_id: steer for steer in self._unheard}
         self.is_over = False

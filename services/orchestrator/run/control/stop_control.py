@@ -24,7 +24,6 @@ class StopControl:
         self.mode: Literal["", "now", "after_step"] = ""
         self.error: HeadraceError | None = None
         self.is_given_up = False
-        """Whether the run is left to its next owner."""
         self.is_live = is_live
         """Whether the run is past what earlier owners did."""
         self.work: asyncio.Task[str] | None = None
@@ -54,7 +53,6 @@ class StopControl:
         self._end_work()
 
     def expire(self, error: HeadraceError) -> None:
-        """End the work for lack of time; an earlier interruption stays the reason."""
         self.error = self.error or error
         self._end_work()
 

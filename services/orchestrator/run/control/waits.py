@@ -62,7 +62,6 @@ class Waits:
         self.fulfil(wait_id, payload)
 
     def end(self, wait_id: str) -> None:
-        """Refuse later submits, because the call has a result."""
         self._waits.setdefault(wait_id, _Wait()).has_expired = True
 
     def close(self) -> None:

@@ -130,7 +130,7 @@ class Feed:
         self._wake_readers()
 
     async def follow(self, last_seq: int, outlet: MessageSink) -> int:
-        """Send everything after `last_seq` until the end or a cut; return the number of events.
+        """Send everything after `last_seq` until the end or a cut.
 
         Raises:
             OutOfRange: `last_seq` is beyond what was sent.

@@ -116,7 +116,6 @@ class Plan:
 
 
 def groups(tasks: Iterable[Task]) -> list[list[Task]]:
-    """Group neighbours; a task without a group stands alone."""
     found: list[list[Task]] = []
     for task in tasks:
         if found and task.group and found[-1][-1].group == task.group:
