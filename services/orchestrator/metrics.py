@@ -24,8 +24,6 @@ QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a pl
 
 @contextmanager
 def exposing_runs(live: Callable[[], Iterable[Run]]) -> Generator[None]:
-    """Expose the runs that `live` gives, inside the block."""
-
     def count(state: str) -> int:
         return sum(run.state.name == state for run in live())
 

@@ -34,7 +34,6 @@ def start_resumed_span(run: Run) -> AbstractContextManager[Span]:
 
 
 def mark_run_end(line: memory_pb2.RunLine) -> None:
-    """Set the result on the current span, which is the run's."""
     span = trace.get_current_span()
     if not span.is_recording():
         return

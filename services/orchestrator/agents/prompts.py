@@ -24,7 +24,6 @@ NAMES = frozenset(
 
 
 def check_placeholders(prompt: str) -> None:
-    """Raise UnknownPlaceholder for a name that does not exist."""
     for match in _PLACEHOLDER.finditer(prompt):
         if _resolve_name(match) not in NAMES:
             known = ", ".join(sorted(NAMES))

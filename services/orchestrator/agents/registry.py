@@ -59,7 +59,6 @@ class Registry:
         return agent
 
     def default(self) -> Definition:
-        """Return the configured default agent, else the one with the first key."""
         if self._default_key:
             return self.get(self._default_key)
         if not self._agents:

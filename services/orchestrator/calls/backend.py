@@ -20,7 +20,6 @@ RPC_SLACK_S = 5.0
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Run the call; after a broken stream, do what its effect allows."""
     key = make_effect_key(scope.run.id, call)
     patience = RetryWindow(_timeout_s(scope))
     is_open = call.is_resumed

@@ -17,7 +17,6 @@ class GateResult:
     """None when the call runs."""
 
     note: str = ""
-    """Note for the model, appended to the result."""
 
 
 async def check_gate(scope: Scope, call: Call) -> GateResult:

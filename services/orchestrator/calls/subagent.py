@@ -90,10 +90,10 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 def keep_result(scope: Scope, call: Call, result: str) -> None:
     """Keep the result for the parent's context, shown when all calls of the answer have ended."""
     # Behind it the log may have notes for the model, on lines of their own.
-    said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
-    if said.contextId and scope.agent.memory.recap.enabled:
+    answer = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
+    if answer.contextId and scope.agent.memory.recap.enabled:
         task = msgspec.json.decode(call.effective, type=_SubagentArguments).task
-        scope.notes.keep_return(call.tool_id, SubagentReturn(task, said.result or said.error))
+        scope.notes.keep_return(call.tool_id, SubagentReturn(task, answer.result or answer.error))
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:

@@ -70,12 +70,12 @@ class Takeover:
             looks += 1
             await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * random.uniform(*JITTER))
             try:
-                # What this process has lost without knowing it still has a lease of ours: that is looked for, too.
+                # Some looks include owned runs: one that this process lost without knowing still has our lease.
                 await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
-                # The supervisor: what one look stumbles over must not end all that follow.
+                # The supervisor: an error in one look must not end all that follow.
                 log.exception("runs not looked for")
 
     async def _take_unowned(self, *, without_owner: bool = False) -> None:
@@ -117,7 +117,7 @@ class Takeover:
 
     async def _take_run(self, run_id: str) -> Run | str | None:
         """Take over the chat's runs up to this one; return as `find`."""
-        # Read once more: while others took over, what is left has been taken, or has ended.
+        # Read once more: meanwhile the runs may have been taken over, or have ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_owned_elsewhere(entry):
                 return entry.owner
@@ -136,7 +136,6 @@ class Takeover:
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
-        """Return another owner's address, without taking anything over."""
         beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next(
             (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None

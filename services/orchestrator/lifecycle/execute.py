@@ -81,7 +81,7 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         if control.is_given_up or run.log.is_lost:
             return None
         if control.mode == "now":
-            # What a peer says of a call that a cancel has just broken off is not why the run ended.
+            # A peer's error about a call that a cancel has just broken off is not why the run ended.
             return memory_pb2.RunLine(state="cancelled")
         return memory_pb2.RunLine(state="failed", error=to_failure(error))
     except Exception:

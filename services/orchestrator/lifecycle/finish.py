@@ -42,7 +42,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         run.feed.cut()  # the process ends and memory does not answer
         raise
     if failure is not None and (failure.retriable or run.log.is_lost):
-        # What the log does not have did not happen: whoever takes the run over comes to its end again.
+        # The log has no end, so there is none: whoever takes the run over comes to its end again.
         run.feed.cut()
         return None
     if failure is not None:
@@ -53,7 +53,6 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
 
 
 async def hand_over(run: Run, peers: Peers) -> None:
-    """Leave the run to its next owner; readers attach again."""
     try:
         if not run.log.is_lost:
             async with asyncio.timeout(HAND_OVER_S):

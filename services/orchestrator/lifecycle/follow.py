@@ -35,7 +35,6 @@ async def _follow_started(started: StartResult, out: MessageSink) -> int | Repea
 
 
 async def follow_run(peers: Peers, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
-    """Send the events after `last_seq`; `run` is None when it has ended."""
     if run is not None:
         return await run.feed.follow(request.last_seq, out)
     events = await stored_runs.get_events(peers, request.run_id, request.last_seq)

@@ -142,7 +142,6 @@ class Runs:
             begun.control.give_up()
 
     def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint) -> Run:
-        """Continue a run that was taken over, after its chat's earlier ones."""
         run = self._make_run(run_id, agent, query, past)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)

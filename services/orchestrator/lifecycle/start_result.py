@@ -11,8 +11,6 @@ from services.orchestrator.run.run import Run
 
 @dataclass(frozen=True, slots=True)
 class RepeatedQuery:
-    """The chat already has a run of this query."""
-
     run_id: str
 
 
@@ -21,7 +19,6 @@ class OwnedElsewhere:
     """Another process owns the chat's runs; nothing was begun."""
 
     run_id: str
-    """One of the chat's runs."""
 
 
 StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere

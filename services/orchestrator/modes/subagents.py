@@ -32,7 +32,6 @@ from services.orchestrator.turn.conversation import Conversation
 SUMMARY_CHARS_MAX = 500
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
-"""Result of calls that were open at the failure."""
 
 SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
 

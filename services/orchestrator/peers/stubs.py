@@ -60,8 +60,6 @@ def translating_peer_errors() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Stubs and caches that all runs share."""
-
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
     """Sends and receives serialized messages."""
@@ -77,7 +75,6 @@ class Peers:
     def from_channels(
         cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel
     ) -> Peers:
-        """The channels stay the caller's."""
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, repeat_until_answered(getattr(remembering, name)))

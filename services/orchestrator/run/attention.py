@@ -54,7 +54,6 @@ class Attention:
     files: list[str] = field(default_factory=list[str])
     uploads: list[Upload] = field(default_factory=list[Upload])
     draft: str = ""
-    """The answer to be verified now."""
 
     def without_todos(self) -> Attention:
         return replace(self, todos=[])

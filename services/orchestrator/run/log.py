@@ -28,9 +28,7 @@ class RunLog:
     ) -> None:
         """Continue after `step` and `covered_seq`, at which the previous owner ended."""
         self.generation = generation
-        """Memory refuses owners with an earlier generation."""
         self.is_lost = False
-        """Whether another owner has the run, or has ended it."""
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers

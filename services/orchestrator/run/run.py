@@ -149,7 +149,6 @@ class Run:
 
     @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
-        """The query until the log has it, then None."""
         return None if self.state.is_stored else self.query
 
     @property
@@ -158,7 +157,6 @@ class Run:
         return self.state.name != "queued" and not self.steering.is_over
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
-        """Publish a new owner's first events, held until `release_resets`."""
         known = [event.seq for event in self.past.history if event.HasField("run_start")]
         lines: list[memory_pb2.LogLine] = []
         for reset in find_resets(self.id, self.recording, self.past.reason, max(known, default=0)):

@@ -23,13 +23,10 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Fields as JSON text, and their version."""
-
     version: int
     values: dict[str, bytes]
 
     def read(self, name: str, kind: type[T], otherwise: T) -> T:
-        """Return `otherwise` where the field is absent or malformed."""
         try:
             return msgspec.json.decode(self.values[name], type=kind) if name in self.values else otherwise
         except msgspec.DecodeError:

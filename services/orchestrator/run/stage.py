@@ -21,7 +21,6 @@ class ActiveStage:
         self.name = settings.stage
         self.system = ""
         self.prompt_context: PromptContext | None = None
-        """None until the scope's first stage."""
         self._logged_system = logged_system
 
     def enter(self, settings: StageSettings, values: Mapping[str, str], recording: ScopeRecording) -> None:

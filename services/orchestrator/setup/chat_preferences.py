@@ -20,7 +20,6 @@ class _ChatPreferences(msgspec.Struct, rename="camel"):
 
 
 def read_preferences(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
-    """Return fields of the session state as JSON text."""
     try:
         wishes = msgspec.json.decode(query.params or "{}", type=_ChatPreferences)
     except msgspec.DecodeError:

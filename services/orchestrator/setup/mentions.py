@@ -16,7 +16,6 @@ _FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{
 
 
 def find_names(message: str) -> list[str]:
-    """Return each name once, without regard to case."""
     found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
     return [*found.values()][:MENTIONS_MAX]
 

@@ -23,7 +23,6 @@ class RunSetup:
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    """Return tools and skills; reminders for the model go to the main scope."""
     state, there_are, offered = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
@@ -90,7 +89,6 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
 async def _resolve_mentions(
     run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
 ) -> list[tools_pb2.Skill]:
-    """Return the mentioned skills; unknown names become a notice."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
     for name in mentions.find_names(run.query.message):

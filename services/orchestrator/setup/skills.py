@@ -47,7 +47,6 @@ def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
 
 
 def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
-    """Return skills that claim an upload by its kind or the end of its name."""
     types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
     return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
 
@@ -76,7 +75,6 @@ def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
 
 
 def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
-    """Describe the skills for the system message; `linked` has paths by skill id."""
     lines: list[str] = []
     for skill in skills:
         if not skill.HasField("unavailable"):

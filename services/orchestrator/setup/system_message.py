@@ -30,7 +30,6 @@ async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> Prompt
 
 
 def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
-    """Make the values of a sub-agent, which knows only its task."""
     now = datetime.now(UTC)
     hints = _list_hints(tools)
     return PromptContext(

@@ -31,7 +31,6 @@ class ToolCatalogue:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are tools besides the orchestrator's own."""
         return len(self._tools) > len(OWN)
 
     def find_tool(self, name: str) -> tools_pb2.Tool | None:

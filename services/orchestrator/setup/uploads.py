@@ -52,7 +52,6 @@ def parse_path(reference: common_pb2.Reference) -> str:
 
 
 def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
-    """Merge by path; the later form wins."""
     return [*({upload.path: upload for upload in (*before, *now)}).values()][-UPLOADS_MAX:]
 
 

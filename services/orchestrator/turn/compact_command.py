@@ -20,7 +20,6 @@ def is_compact_command(message: str) -> bool:
 
 
 async def run_compaction(talk: Conversation) -> str:
-    """Compact, and return the finish reason whatever the result."""
     if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
         return "stop"  # an earlier owner has done it
     _, _, hint = talk.run.query.message.strip().partition(COMMAND)

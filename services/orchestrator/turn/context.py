@@ -45,7 +45,6 @@ class Context:
         self._turn += 1
 
     async def load_shortened(self) -> Sequence[llm_pb2.Message] | None:
-        """Compact and load again; return None when the context cannot be shortened."""
         loaded = await self._compact_and_load(await self._load(), calls_kept=0)
         return None if loaded is None else loaded.messages
 

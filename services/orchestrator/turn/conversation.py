@@ -35,7 +35,6 @@ class _Turn:
     """Serialized; replaced when refused as too long."""
 
     hidden: Collection[str]
-    """Kinds of deltas that readers do not get."""
 
 
 class Conversation:

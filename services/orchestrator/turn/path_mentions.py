@@ -66,7 +66,6 @@ class PathMentions:
                 self._found.setdefault(path, _PathCount()).is_written = True
 
     def rank_paths(self) -> list[str]:
-        """Put written paths first, then sort by count and last mention."""
         found = self._found.items()
         ranked = sorted(found, key=lambda item: (item[1].is_written, item[1].count, item[1].last), reverse=True)
         return [path for path, _ in ranked]

@@ -50,7 +50,6 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
-    """Make a request that is answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:
         request.reasoning.enabled = False

@@ -31,7 +31,6 @@ DESCRIPTION_CHARS_MAX = 400
 STAGE = "router"
 
 QUOTES = "`'\"*.:,- \n"
-"""Characters that models put around a word."""
 
 log = structlog.get_logger()
 
@@ -40,10 +39,8 @@ log = structlog.get_logger()
 class AgentChoice:
     agent: Definition
     usage: common_pb2.Usage | None = None
-    """None when no model was asked."""
 
     problem: str = ""
-    """Why no choice could be made; otherwise empty."""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:

@@ -24,7 +24,6 @@ WAIT_S = 30.0
 
 class FairUse:
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
-        """Limit, for each tenant, the chats with a live run and the queries that wait."""
         self._places_max = places_max
         self._waiting_max = waiting_max
         self._wait_s = wait_s

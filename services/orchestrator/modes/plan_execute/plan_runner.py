@@ -19,7 +19,6 @@ from services.orchestrator.turn.conversation import Conversation
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
     report: TaskReport | None = None
-    """None when the task has not ended."""
 
     error: HeadraceError | None = None
 

@@ -56,7 +56,6 @@ class TaskReport:
 
 @contextmanager
 def translating_call_limit(talk: Conversation) -> Generator[None]:
-    """Raise OutOfModelCalls when the limit of model calls is exceeded."""
     try:
         yield
     except BudgetExceeded as error:
@@ -138,7 +137,6 @@ class TaskExecutor:
         return await self.end()
 
     def _check_recorded_end(self) -> None:
-        """Raise if the task ended for a reason that its own steps do not show."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)

@@ -129,7 +129,6 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether readers have nothing of it."""
         return not (self._block or self.messages or self.calls)
 
     @property

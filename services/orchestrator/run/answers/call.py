@@ -19,7 +19,6 @@ FRONTEND_WAIT_MS = 300_000
 @dataclass(slots=True)
 class Call:
     call_id: str
-    """Pairs the call with its result in requests."""
 
     tool_id: str
     """Id in events: call_id for a backend tool, one of our own for frontend tools and actions."""
@@ -47,7 +46,6 @@ class Call:
     asked: int = 0
 
     problem: str = ""
-    """Why the call cannot run; empty when it can."""
 
     @property
     def kind(self) -> str:

@@ -39,7 +39,7 @@ def resolve(call: Call, tools: Toolbox) -> None:
     except Unresolvable as error:
         call.problem = str(error)
     else:
-        # Said even where nothing changed: in the log, arguments with braces and without this did not run.
+        # Set even where nothing changed: in the log, braces in arguments without params mean that the call did not run.
         call.params = params if "{{" in arguments else ""
 
 
@@ -90,7 +90,6 @@ def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
 
 
 def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:
-    """Move the date by `days`; the text after it stays."""
     try:
         text = _TEXT.decode(value)
         if not _DATE.fullmatch(text):

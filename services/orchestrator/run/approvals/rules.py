@@ -34,7 +34,6 @@ class Pattern:
     label: str
 
     search: Any
-    """Compiled by RE2, which has no types."""
 
     def matches(self, text: str) -> bool:
         return self.search.search(text) is not None
@@ -118,11 +117,6 @@ class _File(_Part):
 
 
 def parse(source: bytes) -> Rules:
-    """Parse approvals.yaml.
-
-    Raises:
-        RulesError: The file is invalid.
-    """
     try:
         given = yaml.safe_load(source) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -88,7 +88,6 @@ class Spending:
         self.settle(usage)
 
     def give_back_model_call(self) -> None:
-        """Undo a reservation when no model was asked."""
         self.usage.model_calls -= 1
         self._give_back()
 

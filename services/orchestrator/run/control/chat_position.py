@@ -24,7 +24,6 @@ class ChatPosition:
         self._cancelled = cancelled
 
     def revert(self) -> int | None:
-        """Return None when there is nothing to take back."""
         checkpoints = [position.checkpoint_id for position in self.list_hidden() if position.checkpoint_id is not None]
         if not checkpoints:
             return None

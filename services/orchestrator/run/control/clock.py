@@ -16,7 +16,6 @@ class Clock:
         """Number of workers, without those that stand aside."""
         self._spent_s = 0.0
         self._since: float | None = time.monotonic()
-        """None while the clock stands."""
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 

@@ -43,7 +43,6 @@ class RunState:
         await self._begun.wait()
 
     def wait(self) -> None:
-        """Note that one more part waits for a person."""
         if self.name != "waiting":
             self._on_rest(True)
         self.name = "waiting"

@@ -62,12 +62,10 @@ class StopControl:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing more may begin."""
         return bool(self.mode) and self.is_live
 
     @property
     def must_end(self) -> bool:
-        """Whether the work must be cancelled at once."""
         return (self.mode == "now" and self.is_live) or self.error is not None or self.is_given_up
 
     def check(self) -> None:

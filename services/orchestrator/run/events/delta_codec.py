@@ -68,7 +68,6 @@ class TextFrame:
     __slots__ = ("_ids", "_key", "_payload")
 
     def __init__(self, kind: str, block_id: str, start: Delta) -> None:
-        """Take the ids of the scope from `start`, which opens the block."""
         scope = Delta()
         if start.HasField("subagent_id"):
             scope.subagent_id = start.subagent_id

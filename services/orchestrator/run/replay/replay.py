@@ -166,7 +166,6 @@ class Recording:
 
     @property
     def stages(self) -> set[str]:
-        """Stages in the log, without those of sub-agents."""
         return {
             line.step.stage
             for line in self.lines
