@@ -63,7 +63,6 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
 
 
 def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
-    """Return whether the log refused a call for the budget, which was to end the run."""
     refusal = outcomes.make_refusal(OVER_BUDGET).result
     results = filter(None, (scope.recording.result(call.call_id) for call in calls))
     return any(part.text == refusal for result in results for part in result.message.content)

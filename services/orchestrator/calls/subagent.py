@@ -88,7 +88,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
-    """Keep the result for the parent's context, shown when all calls of the answer have ended."""
+    """The parent's context shows the result when all calls of the answer have ended."""
     # Behind it the log may have notes for the model, on lines of their own.
     answer = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if answer.contextId and scope.agent.memory.recap.enabled:

@@ -1,6 +1,6 @@
 """Repeats idempotent calls whose connection broke: until their deadline at a peer that may restart, else once.
 
-Answers of the service are never repeated, errors included.
+Answers, errors included, are never repeated.
 """
 
 from __future__ import annotations

@@ -62,7 +62,6 @@ def translating_peer_errors() -> Generator[None]:
 class Peers:
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    """Sends and receives serialized messages."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()

@@ -70,7 +70,7 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
 
 
 async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
-    """Keep the query's files for the chat, show them to the model and return them.
+    """Keep the query's files for the chat, and show them to the model.
 
     Raises:
         InvalidRequest: No model of the agent sees images.

@@ -86,7 +86,7 @@ async def _make_parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> 
 
 
 async def _read_content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
-    """Return None when the file cannot be read or has grown; the model then sees its path only."""
+    """Return None when the file cannot be read or has grown."""
     request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
     data = bytearray()
     try:

@@ -25,7 +25,7 @@ COMPACT_TIMEOUT_S = 60.0
 """Twice the time that memory waits for a summary, as it also counts and commits."""
 
 GROWTH_RATIO = 1.1
-"""A failed compaction is tried again at most three times between 0.8 of the limit, where it is due, and the limit."""
+"""From 0.8 of the limit, where it is due, a failed compaction is tried again at most three times."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
 """Reasons for which memory refuses without asking a model."""

@@ -183,7 +183,7 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
-        """Compact and try once more when the turn is refused as too long, as the same call of the budget."""
+        """Compact and try again, as the same call of the budget, when the turn is too long."""
         try:
             await self._stream(turn.request, answer)
         except ContextLengthExceeded:

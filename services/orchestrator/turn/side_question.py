@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
-    """Return an empty text when the call fails, or when the next turn needs the one call left."""
+    """Return an empty text when the call fails, or the next turn needs the last call."""
     if run.spending.model_calls_left <= 1:
         return ""
     answer: list[str] = []

@@ -65,7 +65,7 @@ class PlanRunner:
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
-        """Run tasks together and report them in order when all have ended.
+        """Run tasks together and report them in order.
 
         Raises:
             HeadraceError: The first task's error, when no task's model could be asked.

@@ -42,7 +42,6 @@ class TaskReport:
     text: str
 
     results: Mapping[str, str]
-    """Tool results, from which argument templates are filled."""
 
     @property
     def values(self) -> dict[str, str]:

@@ -57,7 +57,6 @@ class Answer:
     ) -> None:
         self._feed = feed
         self.from_seq = feed.seq
-        """Seq before the answer's first event."""
         self._publish = publish
         self._names = names
         self._tools = tools

@@ -1,4 +1,4 @@
-"""Blocks of events: a closed one is sent as its snapshot, an open one as its start and its text so far."""
+"""Blocks of events: a closed one is sent as its snapshot, an open one as start and text so far."""
 
 from __future__ import annotations
 

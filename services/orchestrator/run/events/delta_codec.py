@@ -41,7 +41,7 @@ _recent = lru_cache(maxsize=1)(varint)
 """Many deltas of a fast model share a millisecond."""
 
 _LONGER_HEADS = (3, 4, 5)
-"""Sizes of the head for texts of more than 127 bytes; no message needs a longer one."""
+"""Head sizes for texts of more than 127 bytes; no message needs a longer head."""
 
 
 def text_at(raw: bytes) -> int:

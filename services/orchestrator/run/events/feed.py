@@ -125,7 +125,6 @@ class Feed:
         self._catch_up_all()
 
     def cut(self) -> None:
-        """End the readers' streams without a terminal event."""
         self.is_cut = True
         self._wake_readers()
 

@@ -1,4 +1,4 @@
-"""A run that is taken over executes its mode again; each scope replays its recorded answers and results first."""
+"""Replays a run that is taken over: its mode executes again, and scopes get their recorded answers first."""
 
 from __future__ import annotations
 
@@ -178,7 +178,6 @@ class Recording:
 
     @property
     def has_goal(self) -> bool:
-        """Whether its goal was logged, or judged to be the same."""
         return any(not line.HasField("query") for line in self.lines)
 
     @property
