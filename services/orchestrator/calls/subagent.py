@@ -89,7 +89,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
     """The parent's context shows the result when all calls of the answer have ended."""
-    # Behind it the log may have notes for the model, on lines of their own.
+    # In the log, notes for the model may follow on further lines.
     answer = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if answer.contextId and scope.agent.memory.recap.enabled:
         task = msgspec.json.decode(call.effective, type=_SubagentArguments).task

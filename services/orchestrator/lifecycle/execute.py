@@ -31,7 +31,6 @@ class Opening:
     resets: memory_pb2.AppendRequest | None = None
 
     notices: Sequence[tuple[str, str]] = ()
-    """Pairs of code and text."""
 
 
 NOTHING = Opening()

@@ -31,7 +31,7 @@ class QueryLog:
         request = memory_pb2.AppendRequest(
             chat_id=run.chat_id,
             run_id=run.id,
-            # Its id again: repeated, the append is answered as it was at first.
+            # The run's id, so that a repeated append is answered as it was at first.
             request_id=run.id,
             lines=[memory_pb2.LogLine(query=line)],
             owner=self._owner.address,
@@ -48,7 +48,7 @@ class QueryLog:
             if not caller.done():
                 caller.set_result(OwnedElsewhere(error.metadata["runId"]))
             return None
-        except Exception as error:  # every one is the caller's
+        except Exception as error:  # every error goes to the caller
             if not caller.done():
                 caller.set_exception(error)
             return None

@@ -24,7 +24,6 @@ class ActiveStage:
         self._logged_system = logged_system
 
     def enter(self, settings: StageSettings, values: Mapping[str, str], recording: ScopeRecording) -> None:
-        """Enter a stage; a recorded system message is used again."""
         assert self.prompt_context is not None, "a scope has its prompt context before its first stage"
         self.settings, self.name = settings, settings.stage
         recorded = "" if recording.is_used_up else recording.systems.get(self.name, "")

@@ -23,7 +23,7 @@ def read_preferences(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
     try:
         wishes = msgspec.json.decode(query.params or "{}", type=_ChatPreferences)
     except msgspec.DecodeError:
-        return {}  # of another form: not meant for us
+        return {}  # params of another form are the caller's own
     fields: dict[str, bytes] = {}
     if wishes.persistent_tools is not None:
         fields["persistent_tools"] = msgspec.json.encode(wishes.persistent_tools[:PERSISTENT_TOOLS_MAX])

@@ -81,7 +81,7 @@ class Compaction:
         try:
             spending.reserve_model_call()
         except BudgetExceeded:
-            return False  # of tokens or money: the turn itself will say so
+            return False  # tokens or money are spent: the turn itself will report it
         return True
 
     async def _make_request(

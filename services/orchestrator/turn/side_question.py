@@ -41,7 +41,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
                 if delta.HasField("usage"):
                     run.spending.settle(delta.usage)
     except BudgetExceeded:
-        return ""  # of tokens or money: the turn itself will say so
+        return ""  # tokens or money are spent: the turn itself will report it
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
         reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
         log.warning("question beside the turns not answered", run_id=run.id, stage=stage, reason=reason)

@@ -35,7 +35,7 @@ async def _commit_input(
 ) -> None:
     try:
         await _send_until_answered(run, line)
-    except Exception as error:  # every one is the caller's, who waits for `committed`, and ends the run
+    except Exception as error:  # every error goes to the caller, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
         _set_failure(committed, error)

@@ -33,7 +33,6 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
 
 
 def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
-    """Add usages up; a field that none of them has stays unset."""
     found = common_pb2.Usage()
     for usage in usages:
         add_cost(found, usage)

@@ -30,7 +30,6 @@ class PlanRunner:
         self.planned = planned
         self.planner = planner
         self.is_cut = False
-        """Whether the model calls are spent, so that no further task begins."""
         self.thought = ""
         self._talk = talk
 

@@ -21,7 +21,6 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-"""Reason of a failed task that has no error."""
 
 
 class OutOfModelCalls(Exception):
@@ -65,7 +64,7 @@ def translating_call_limit(talk: Conversation) -> Generator[None]:
 
 class TaskExecutor:
     def __init__(self, talk: Conversation, planned: ActivePlan, task: Task) -> None:
-        """`talk` belongs to the plan's scope and has the tools that tasks may use."""
+        """`talk` belongs to the plan's scope."""
         self.scope = talk.scope.open_task(task.task_id)
         self._talk = talk
         self._planned = planned

@@ -95,7 +95,7 @@ class Answer:
         elif kind == "provider_state":
             self.provider_state = delta.provider_state
         elif kind == "started":
-            # A further attempt: what the one before wanted back is of another answer.
+            # A further attempt: the earlier one's provider state belongs to another answer.
             self.provider_state = ""
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:

@@ -33,7 +33,6 @@ def violation(call: Call) -> str:
 
 
 def problem_of(schema: str) -> str:
-    """Return why `schema` is no JSON Schema; empty when it is one."""
     try:
         _compile_schema(schema)
     except ValidationError as error:

@@ -54,7 +54,7 @@ def fill_templates(arguments: str, last_result: LastResult) -> str:
     try:
         return _fill_value(arguments.encode(), last_result, 0).decode()
     except msgspec.DecodeError:
-        return arguments  # what is no JSON is refused where arguments are checked
+        return arguments  # invalid JSON is refused where arguments are checked
 
 
 def _fill_value(raw: bytes, last_result: LastResult, depth: int) -> bytes:

@@ -58,7 +58,6 @@ def _does_apply(rule: ToolRule, arguments: Any) -> bool:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Yield the strings of a JSON value, keys excluded."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
