@@ -1,4 +1,4 @@
-"""A gateway that plays a script, on a real server: `async with scripted(["Hel", Overloaded("…")]) as suite`."""
+"""A gateway that plays a script, on a real server: `async with serving_script(["Hel", Overloaded("…")]) as suite`."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ class Suite:
             await self.llm.closed.wait()
 
 
-def served(llm: ScriptedLlm) -> GrpcService:
+def build_service(llm: ScriptedLlm) -> GrpcService:
     return GrpcService(NAME, llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
 
 
 @asynccontextmanager
-async def scripted(
+async def serving_script(
     steps: Iterable[Step] = (), *, listen: str = "127.0.0.1:0", drain_s: float = 0.0, streams_max: int = 100
 ) -> AsyncGenerator[Suite]:
     """Serve a script inside the block."""
@@ -115,7 +115,7 @@ async def scripted(
     settings = ServerSettings(listen=listen, drain_s=drain_s, streams_max=streams_max)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving_grpc(settings, [served(llm)]) as running,
+        serving_grpc(settings, [build_service(llm)]) as running,
         open_channel(running.addresses[0]) as channel,
     ):
         yield Suite(llm, llm_pb2_grpc.LlmServiceStub(channel), running)

@@ -13,13 +13,13 @@ from headrace.errors import BadFrame, Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, Suite, read, scripted
+from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, Suite, read, serving_script
 
 
 async def test_gives_every_delta_as_it_was_sent_to_the_end() -> None:
     texts = ["\n\n", " ", "", "水", "half a wo", "rd\x00"]
     seen: list[str] = []
-    async with scripted(texts) as suite:
+    async with serving_script(texts) as suite:
         await read(suite.stub.StreamChat(REQUEST), seen)
         assert suite.llm.ended_by is None
     assert seen == texts
@@ -27,7 +27,7 @@ async def test_gives_every_delta_as_it_was_sent_to_the_end() -> None:
 
 async def test_an_error_before_the_first_delta_keeps_class_message_and_metadata() -> None:
     seen: list[str] = []
-    async with scripted([Overloaded("no room", retry_after_s=1.5, provider="p")]) as suite:
+    async with serving_script([Overloaded("no room", retry_after_s=1.5, provider="p")]) as suite:
         with pytest.raises(Overloaded, match=r"^no room$") as caught:
             await read(suite.stub.StreamChat(REQUEST), seen)
     assert seen == []
@@ -37,14 +37,14 @@ async def test_an_error_before_the_first_delta_keeps_class_message_and_metadata(
 
 async def test_an_error_after_the_first_delta_comes_after_what_was_sent() -> None:
     seen: list[str] = []
-    async with scripted(["Hel", "lo", BadFrame("not JSON")]) as suite:
+    async with serving_script(["Hel", "lo", BadFrame("not JSON")]) as suite:
         with pytest.raises(BadFrame, match=r"^not JSON$"):
             await read(suite.stub.StreamChat(REQUEST), seen)
     assert seen == ["Hel", "lo"]
 
 
 async def test_leaving_while_the_service_is_silent_cancels_its_work() -> None:
-    async with scripted(["first", SILENCE_S]) as suite:
+    async with serving_script(["first", SILENCE_S]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             async for _ in deltas:
                 break
@@ -54,7 +54,7 @@ async def test_leaving_while_the_service_is_silent_cancels_its_work() -> None:
 
 
 async def test_leaving_while_the_service_cannot_write_closes_its_generator_in_its_own_task() -> None:
-    async with scripted(itertools.repeat("x" * 100_000)) as suite:
+    async with serving_script(itertools.repeat("x" * 100_000)) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             async for _ in deltas:
                 break
@@ -79,14 +79,14 @@ async def fail_while_reading(suite: Suite) -> None:
 
 
 async def test_an_error_in_the_readers_own_block_cancels_the_work() -> None:
-    async with scripted(["first", SILENCE_S]) as suite:
+    async with serving_script(["first", SILENCE_S]) as suite:
         with pytest.raises(ZeroDivisionError):
             await fail_while_reading(suite)
         await suite.wait_closed()
 
 
 async def test_cancelling_the_reader_cancels_the_work() -> None:
-    async with scripted([SILENCE_S]) as suite:
+    async with serving_script([SILENCE_S]) as suite:
         reader = asyncio.create_task(read(suite.stub.StreamChat(REQUEST), []))
         await suite.llm.opened.wait()
         reader.cancel()
@@ -96,7 +96,7 @@ async def test_cancelling_the_reader_cancels_the_work() -> None:
 
 
 async def test_a_status_that_is_not_ours_stays_what_it_is() -> None:
-    async with scripted([SILENCE_S]) as suite:
+    async with serving_script([SILENCE_S]) as suite:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(suite.stub.StreamChat(REQUEST, timeout=0.1), [])
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -114,6 +114,6 @@ async def test_a_peer_that_cannot_be_reached_is_an_unavailable_provider() -> Non
 
 
 async def test_a_unary_call_raises_what_the_service_raised() -> None:
-    async with scripted([Overloaded("no room")]) as suite:
+    async with serving_script([Overloaded("no room")]) as suite:
         with pytest.raises(Overloaded, match="no room"), rpc_errors():
             await suite.stub.CountTokens(COUNT)

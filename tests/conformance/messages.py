@@ -26,7 +26,7 @@ NUMBERS: dict[int, Any] = {
 }
 
 
-def filled(descriptor: Descriptor, text: str = TEXT, json: str = JSON) -> Any:
+def fill_message(descriptor: Descriptor, text: str = TEXT, json: str = JSON) -> Any:
     """A message with every field set; of alternatives the last one."""
     message = GetMessageClass(descriptor)()
     for field in descriptor.fields:
@@ -43,7 +43,7 @@ def filled(descriptor: Descriptor, text: str = TEXT, json: str = JSON) -> Any:
 def _value(field: FieldDescriptor, text: str, json: str) -> Any:
     rules = rules_of(field)
     if field.message_type is not None:
-        return filled(field.message_type, text, json)
+        return fill_message(field.message_type, text, json)
     if rules.json:
         return json
     if rules.uuid:

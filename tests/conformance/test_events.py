@@ -13,7 +13,7 @@ from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.json_form import event
 from tests.conformance.both import Both, both
-from tests.conformance.messages import filled
+from tests.conformance.messages import fill_message
 from tests.conformance.peers import Peer
 
 PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields)
@@ -28,7 +28,7 @@ def deltas(*, full: bool, last: str) -> list[agent_pb2.AgentDelta]:
     for seq, field in enumerate(kinds, 1):
         assert field.message_type is not None
         delta = agent_pb2.AgentDelta(seq=seq, timestamp=1_700_000_000_000 + seq)
-        payload: Any = filled(field.message_type) if full else GetMessageClass(field.message_type)()
+        payload: Any = fill_message(field.message_type) if full else GetMessageClass(field.message_type)()
         getattr(delta, field.name).CopyFrom(payload)
         if full:
             delta.subagent_id, delta.task_id = "subagent-1", 'task "1"'

@@ -11,7 +11,7 @@ from headrace.v1 import tools_pb2
 from services.facade.routes import Route, load_routes
 from services.runtime.json_form import encode
 from tests.conformance.both import Both, both
-from tests.conformance.messages import filled, parameters
+from tests.conformance.messages import fill_message, parameters
 from tests.conformance.peers import Peer
 
 UNARY = [route for route in load_routes() if route.is_unary]
@@ -26,8 +26,8 @@ async def _ask(facades: Both, route: Route, request: Any) -> Any:
 async def test_a_full_request_arrives_whole_and_both_give_the_same_answer(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         for route in UNARY:
-            asked = filled(route.rpc.input_type, "a b水&=+%/", json="[1e2]")
-            for reply in (filled(route.rpc.output_type), GetMessageClass(route.rpc.output_type)()):
+            asked = fill_message(route.rpc.input_type, "a b水&=+%/", json="[1e2]")
+            for reply in (fill_message(route.rpc.output_type), GetMessageClass(route.rpc.output_type)()):
                 facades.peer.replies = [reply]
                 answer = await _ask(facades, route, asked)
                 assert answer.status == 200, (route.path, answer.body)

@@ -30,7 +30,7 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
 
 
 @cache
-def built(variant: str) -> list[Manifest]:
+def build_manifests(variant: str) -> list[Manifest]:
     """Every object of the variant."""
     if variant != "own":
         return _built(KUBERNETES / "overlays" / variant)
@@ -56,7 +56,7 @@ def _built(path: Path) -> list[Manifest]:
 
 def of_kind(variant: str, *kinds: str) -> dict[str, Manifest]:
     """The objects of these kinds by name."""
-    return {item["metadata"]["name"]: item for item in built(variant) if item["kind"] in kinds}
+    return {item["metadata"]["name"]: item for item in build_manifests(variant) if item["kind"] in kinds}
 
 
 def workloads(variant: str) -> dict[str, Manifest]:

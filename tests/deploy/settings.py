@@ -31,12 +31,12 @@ def prefix(service: str) -> str:
     return service.replace("-", "_").upper()
 
 
-def known(service: str) -> dict[str, Any]:
+def list_settings(service: str) -> dict[str, Any]:
     """Its variables with their defaults."""
     return list_variables(CONFIGS[service], prefix(service))
 
 
-def known_to_the_gateway() -> dict[str, str]:
+def list_gateway_settings() -> dict[str, str]:
     """The variables of deploy/gateway with their defaults."""
     source = (DEPLOY / "gateway" / "settings.go").read_text()
     given = source.split("given := map[string]string{")[1].split("}")[0]
@@ -48,6 +48,6 @@ def arrows() -> set[tuple[str, str]]:
     found = {("orchestrator", "orchestrator")}
     for caller in CONFIGS:
         for callee in CONFIGS:
-            if f"HEADRACE_{prefix(caller)}_{prefix(callee)}_ADDRESS" in known(caller):
+            if f"HEADRACE_{prefix(caller)}_{prefix(callee)}_ADDRESS" in list_settings(caller):
                 found.add((caller, callee))
     return found

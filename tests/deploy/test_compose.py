@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from services.runtime.process.config import load_settings
-from tests.deploy.settings import CONFIGS, DEPLOY, known, known_to_the_gateway, prefix
+from tests.deploy.settings import CONFIGS, DEPLOY, list_gateway_settings, list_settings, prefix
 
 SOURCE = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", (DEPLOY / "compose.yaml").read_text())
 """With the caller's environment empty."""
@@ -34,9 +34,9 @@ def stated_defaults(service: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("service", CONFIGS)
 def test_every_setting_stands_in_compose_with_its_default(service: str) -> None:
-    assert environment(service).keys() == known(service).keys()
-    assert MISSING not in known(service).values()
-    defaults = {name: "" if value is None else str(value) for name, value in known(service).items()}
+    assert environment(service).keys() == list_settings(service).keys()
+    assert MISSING not in list_settings(service).values()
+    defaults = {name: "" if value is None else str(value) for name, value in list_settings(service).items()}
     stated = stated_defaults(service)
     assert {name: value.lower() for name, value in stated.items()} == {
         name: value.lower() for name, value in defaults.items()
@@ -49,8 +49,8 @@ def test_a_service_takes_its_environment_from_compose(service: str) -> None:
 
 
 def test_the_gateways_settings_stand_in_compose_with_their_defaults() -> None:
-    assert stated_defaults("gateway") == known_to_the_gateway()
-    assert environment("gateway").keys() == known_to_the_gateway().keys()
+    assert stated_defaults("gateway") == list_gateway_settings()
+    assert environment("gateway").keys() == list_gateway_settings().keys()
 
 
 @pytest.mark.parametrize("service", [*CONFIGS, "simulator"])

@@ -13,7 +13,7 @@ from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load_settings
 from services.tools.catalogue.catalogue import Catalogue
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
-from tests.deploy.settings import CONFIGS, PORTS, known, known_to_the_gateway, prefix
+from tests.deploy.settings import CONFIGS, PORTS, list_gateway_settings, list_settings, prefix
 
 pytestmark = needs_go
 
@@ -30,11 +30,11 @@ def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
         if container["name"] == "simulator":
             assert ours(container) == {}
         elif container["command"] == ["headrace-gateway"]:
-            assert ours(container).keys() <= known_to_the_gateway().keys()
+            assert ours(container).keys() <= list_gateway_settings().keys()
         else:
             service = container["name"]
             assert container["command"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
-            assert ours(container).keys() <= known(service).keys(), service
+            assert ours(container).keys() <= list_settings(service).keys(), service
             load_settings(CONFIGS[service], prefix(service), ours(container))
 
 
@@ -48,7 +48,11 @@ def test_no_variable_is_given_twice(variant: str) -> None:
 def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) -> None:
     services = of_kind(variant, "Service")
     for container in containers(variant):
-        settings = known_to_the_gateway() if container["command"] == ["headrace-gateway"] else known(container["name"])
+        settings = (
+            list_gateway_settings()
+            if container["command"] == ["headrace-gateway"]
+            else list_settings(container["name"])
+        )
         expected = {name for name in settings if re.fullmatch(r"HEADRACE_\w+_ADDRESS", name)}
         given = {name: value for name, value in ours(container).items() if name.endswith("_ADDRESS")}
         assert given.keys() == expected, container["name"]

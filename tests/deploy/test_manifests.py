@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from tests.deploy.manifests import VARIANTS, Manifest, built, needs_go, pods, workloads
+from tests.deploy.manifests import VARIANTS, Manifest, build_manifests, needs_go, pods, workloads
 from tests.deploy.schemas import validator
 
 pytestmark = needs_go
@@ -19,7 +19,7 @@ def problems(item: Manifest) -> list[str]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_object_has_the_published_form(variant: str) -> None:
-    assert [problem for item in built(variant) for problem in problems(item)] == []
+    assert [problem for item in build_manifests(variant) for problem in problems(item)] == []
 
 
 def test_a_field_that_there_is_not_is_found() -> None:
@@ -39,9 +39,11 @@ def test_dev_is_one_pod_and_prod_one_workload_for_each_service() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_everything_is_in_the_namespace(variant: str) -> None:
-    assert {item["metadata"].get("namespace") for item in built(variant) if item["kind"] != "Namespace"} == {"headrace"}
+    assert {item["metadata"].get("namespace") for item in build_manifests(variant) if item["kind"] != "Namespace"} == {
+        "headrace"
+    }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_secrets_are_named_and_not_contained(variant: str) -> None:
-    assert [item["metadata"]["name"] for item in built(variant) if item["kind"] == "Secret"] == []
+    assert [item["metadata"]["name"] for item in build_manifests(variant) if item["kind"] == "Secret"] == []

@@ -17,7 +17,7 @@ from services.memory.log import lines
 from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables
 from services.simulator.scripts import steps
-from tests.deploy.settings import CONFIGS, known_to_the_gateway, prefix
+from tests.deploy.settings import CONFIGS, list_gateway_settings, prefix
 from tests.docs.pages import ROOT, read_page, read_section
 
 MODEL_PAGES = {
@@ -68,7 +68,7 @@ def test_every_setting_of_a_service_stands_in_settings(service: str) -> None:
 def test_every_other_setting_stands_in_settings() -> None:
     page = read_page("settings.md")
     assert [name for name in SHARED if f"`{name}`" not in page] == []
-    for name, default in known_to_the_gateway().items():
+    for name, default in list_gateway_settings().items():
         shown = f"`{default}`" if default else ""
         own = f"| `{name}` |" in page and f"| {shown} |" in page.split(f"| `{name}` |")[1].partition("\n")[0]
         assert own or f"`{name}`" in page.split("## Production gateway")[1], name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings, setting
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import ScriptedLlm, served
+from tests.scripted_llm import ScriptedLlm, build_service
 
 TICKS = ["tick", 0.1] * 5
 
@@ -24,7 +24,8 @@ class Config:
 async def main(config: Config) -> None:
     llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
     await asyncio.sleep(config.start_s)
-    async with asyncio.TaskGroup(), serving_grpc(config.server, [served(llm)]):  # a group wraps the errors inside it
+    # A group wraps the errors inside it.
+    async with asyncio.TaskGroup(), serving_grpc(config.server, [build_service(llm)]):
         await program.wait_for_stop()
 
 

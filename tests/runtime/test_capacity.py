@@ -18,7 +18,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.runtime.auth.issuing import INTERNAL
-from tests.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, read, served
+from tests.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, build_service, read
 
 
 def take_all(room: Capacity, tenant: str) -> int:
@@ -70,7 +70,7 @@ async def test_a_tenant_with_many_streams_leaves_some_to_another() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, streams_max=2, auth=auth)
     async with (
         asyncio.timeout(100),
-        serving_grpc(settings, [served(llm)]) as running,
+        serving_grpc(settings, [build_service(llm)]) as running,
         open_channel(running.addresses[0], build_caller_metadata(auth, ORCHESTRATOR)) as channel,
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)

@@ -25,7 +25,7 @@ from services.runtime.telemetry.switch import check_endpoints, is_enabled
 from tests.otlp import collector
 from tests.runtime.conftest import Logged
 from tests.runtime.process.test_program import small_service
-from tests.scripted_llm import COUNT, REQUEST, scripted
+from tests.scripted_llm import COUNT, REQUEST, serving_script
 from tests.spans import Recorded, recording
 
 TRACE_ID, SPAN_ID = "a" * 32, "b" * 16
@@ -42,7 +42,7 @@ def recorded() -> Generator[Recorded]:
 async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_behind_it(
     recorded: Recorded,
 ) -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "r-1"), ("traceparent", GIVEN)))
         await recorded.until(lambda: bool(recorded.spans))
         forwarded = suite.llm.forwarded
@@ -65,7 +65,7 @@ async def test_an_rpc_is_a_span_in_its_callers_trace_and_goes_on_into_the_calls_
 
 @pytest.mark.parametrize("given", ["", "x", "00-0-0-01", f"00-{'0' * 32}-{SPAN_ID}-01"])
 async def test_without_a_trace_of_its_caller_an_rpc_begins_one(given: str, recorded: Recorded) -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("traceparent", given),) if given else ())
         await recorded.until(lambda: bool(recorded.spans))
     (span,) = recorded.spans
@@ -83,7 +83,7 @@ async def test_without_a_trace_of_its_caller_an_rpc_begins_one(given: str, recor
 async def test_an_error_marks_the_span_when_it_is_the_servers_and_never_tells_its_text(
     error: Exception, expected: tuple[StatusCode, str | None, str], recorded: Recorded, logged: Logged
 ) -> None:
-    async with scripted([error]) as suite:
+    async with serving_script([error]) as suite:
         with pytest.raises(grpc.aio.AioRpcError):
             await suite.stub.CountTokens(COUNT)
         await recorded.until(lambda: bool(recorded.spans))
@@ -96,7 +96,7 @@ async def test_an_error_marks_the_span_when_it_is_the_servers_and_never_tells_it
 
 
 async def test_a_caller_that_leaves_is_no_error(recorded: Recorded) -> None:
-    async with scripted(["a", 10.0]) as suite:
+    async with serving_script(["a", 10.0]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
         await recorded.until(lambda: bool(recorded.spans))
@@ -146,7 +146,7 @@ def test_log_lines_have_the_ids_of_their_span(recorded: Recorded) -> None:
 
 
 async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(logged: Logged) -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         call_ids.adopt_metadata([("x-request-id", "r-1")])
         call_ids.bind_run_id("run-1")
         await suite.stub.CountTokens(COUNT, metadata=call_ids.forward_metadata())

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from headrace.v1 import common_pb2, llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import served
+from tests.scripted_llm import build_service
 
 Step: TypeAlias = str | Exception | None
 """A delta, an error, or silence until the caller leaves."""
@@ -57,6 +57,6 @@ class AskedLlm(llm_pb2_grpc.LlmServiceServicer):
 async def asked_llm(*scripts: Sequence[Step]) -> AsyncGenerator[AskedLlm]:
     llm = AskedLlm(scripts)  # pyright: ignore[reportAbstractUsage] - only questions are asked
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-    async with serving_grpc(settings, [served(llm)]) as running:  # pyright: ignore[reportArgumentType] - a servicer like that one
+    async with serving_grpc(settings, [build_service(llm)]) as running:  # pyright: ignore[reportArgumentType] - a servicer like that one
         llm.address = running.addresses[0]
         yield llm

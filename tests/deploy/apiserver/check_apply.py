@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.deploy.apiserver.cluster import Api, cluster
-from tests.deploy.manifests import VARIANTS, built, of_kind, pods
+from tests.deploy.manifests import VARIANTS, build_manifests, of_kind, pods
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,7 +35,8 @@ async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Api]:
 @pytest.mark.parametrize("variant", VARIANTS)
 async def test_the_server_takes_every_object_and_has_nothing_to_say(api: Api, variant: str) -> None:
     answers = {
-        f"{item['kind']} {item['metadata']['name']}": await api.apply(item, dry_run=True) for item in built(variant)
+        f"{item['kind']} {item['metadata']['name']}": await api.apply(item, dry_run=True)
+        for item in build_manifests(variant)
     }
     assert {name: it.body["message"] for name, it in answers.items() if it.status not in (200, 201)} == {}
     assert {name: it.warnings for name, it in answers.items() if it.warnings} == {}

@@ -15,7 +15,7 @@ from services.facade.openapi.comments import find_comment
 from services.facade.openapi.document import build_document
 from services.facade.routes import load_routes
 from services.runtime import json_form
-from tests.conformance.messages import filled
+from tests.conformance.messages import fill_message
 from tests.facade.scripted import suite
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
@@ -55,7 +55,7 @@ def test_the_failures_of_a_route_are_those_of_its_comment(openapi: dict[str, Any
 def test_every_event_is_of_its_schema_full_or_empty(openapi: dict[str, Any], payload: str) -> None:
     field = agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name[payload]
     assert field.message_type is not None
-    for inner in (filled(field.message_type, json="[1]"), None):
+    for inner in (fill_message(field.message_type, json="[1]"), None):
         delta = agent_pb2.AgentDelta(seq=1, timestamp=2)
         getattr(delta, payload).SetInParent()
         if inner is not None:
@@ -69,7 +69,7 @@ def test_every_request_is_of_its_schema_and_an_unknown_field_is_not(openapi: dic
     bodies = [route.rpc.input_type for route in load_routes() if route.has_body and not route.is_upload]
     assert bodies
     for kind in bodies:
-        body = orjson.loads(json_form.encode(filled(kind, text="a", json="[1]")))
+        body = orjson.loads(json_form.encode(fill_message(kind, text="a", json="[1]")))
         check(orjson.dumps(body), openapi, kind.name)
         with pytest.raises(jsonschema.ValidationError):
             check(orjson.dumps(body | {"wurst": 1}), openapi, kind.name)

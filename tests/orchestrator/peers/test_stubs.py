@@ -6,16 +6,16 @@ import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable
 from services.orchestrator.peers.stubs import translating_peer_errors
-from tests.scripted_llm import COUNT, SILENCE_S, scripted
+from tests.scripted_llm import COUNT, SILENCE_S, serving_script
 
 
 async def test_a_peer_that_does_not_answer_in_time_is_unavailable() -> None:
-    async with scripted([SILENCE_S]) as suite:
+    async with serving_script([SILENCE_S]) as suite:
         with pytest.raises(ProviderUnavailable, match="in time"), translating_peer_errors():
             await suite.stub.CountTokens(COUNT, timeout=0.1)
 
 
 async def test_a_peers_own_error_stays_what_it_is() -> None:
-    async with scripted([Overloaded("full")]) as suite:
+    async with serving_script([Overloaded("full")]) as suite:
         with pytest.raises(Overloaded, match="full"), translating_peer_errors():
             await suite.stub.CountTokens(COUNT, timeout=5)

@@ -54,7 +54,7 @@ def handlers(
     return add
 
 
-def made(stack: Stack) -> grpc.aio.Server:
+def make_server(stack: Stack) -> grpc.aio.Server:
     """A server that is not started."""
     if stack == "ours":
         return Server(message_bytes_max=BYTES_MAX)
@@ -64,7 +64,7 @@ def made(stack: Stack) -> grpc.aio.Server:
 @asynccontextmanager
 async def serving(stack: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[tuple[grpc.aio.Server, str]]:
     """A server, and where it listens; it is stopped without grace, unless the test has stopped it."""
-    server = made(stack)
+    server = make_server(stack)
     for add in adds:
         add(server)
     port = server.add_insecure_port(address)
@@ -100,7 +100,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def connected(client: Stack, server: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[Caller]:
+async def connecting(client: Stack, server: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[Caller]:
     """A caller of a server, for a test's whole time."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),

@@ -11,7 +11,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from headrace.errors import NotFound, from_rpc_error, to_status
-from tests.runtime.http2.ends import BYTES_MAX, Stack, between, connected, handlers
+from tests.runtime.http2.ends import BYTES_MAX, Stack, between, connecting, handlers
 
 ASKED = (
     ("text", "a value, with ~ and  spaces"),
@@ -46,7 +46,7 @@ async def test_metadata_passes_in_all_three_places(client: Stack, server: Stack)
         yield b"answer"
         context.set_trailing_metadata(ASKED)
 
-    async with connected(client, server, handlers(stream=stream)) as caller:
+    async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"", metadata=ASKED)
         initial = await call.initial_metadata()
         assert [message async for message in call] == [b"answer"]
@@ -64,7 +64,7 @@ async def test_initial_metadata_comes_before_the_first_message(client: Stack, se
         await go_on.wait()
         yield b"late"
 
-    async with connected(client, server, handlers(stream=stream)) as caller:
+    async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"")
         assert ours(await call.initial_metadata()) == [("text", "early")]
         go_on.set()
@@ -80,7 +80,7 @@ async def test_an_error_arrives_behind_the_messages_before_it(client: Stack, ser
         await context.abort(grpc.StatusCode.DATA_LOSS, MESSAGE, (("text", "why"),))
 
     seen: list[bytes] = []
-    async with connected(client, server, handlers(stream=stream)) as caller:
+    async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(call, seen)
@@ -100,7 +100,7 @@ async def test_a_unary_call_fails_with_the_code_it_is_aborted_with(
         await context.abort(code, MESSAGE)
         return b""
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         call = caller.unary(b"")
         # For CANCELLED grpcio cancels the caller.
         with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
@@ -117,7 +117,7 @@ async def test_the_details_of_an_error_of_ours_arrive(client: Stack, server: Sta
         await context.abort(NotFound.code, status.message, details)
         return b""
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.unary(b"")
     error = from_rpc_error(caught.value)
@@ -135,7 +135,7 @@ async def test_large_details_arrive(client: Stack, server: Stack) -> None:
         await context.abort(grpc.StatusCode.ABORTED, "x" * 1000, (("grpc-status-details-bin", details),))
         return b""
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.unary(b"")
     assert dict(caught.value.trailing_metadata())["grpc-status-details-bin"] == details
@@ -148,7 +148,7 @@ async def test_a_handler_sets_a_code_without_raising(client: Stack, server: Stac
         context.set_details("not yet")
         return b""
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.unary(b"")
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, "not yet")
@@ -157,7 +157,7 @@ async def test_a_handler_sets_a_code_without_raising(client: Stack, server: Stac
 @between
 @pytest.mark.parametrize("method", ["/test.Test/none", "/no.Such/unary", "/", "/x"])
 async def test_a_method_that_nobody_has_is_unimplemented(client: Stack, server: Stack, method: str) -> None:
-    async with connected(client, server, handlers()) as caller:
+    async with connecting(client, server, handlers()) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.channel.unary_unary(method)(b"")
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -168,7 +168,7 @@ async def test_a_message_over_the_limit_ends_its_call_alone(client: Stack, serve
     async def unary(request: bytes, context: Any) -> bytes:
         return b"x" * int(request or b"0")
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         for request in (b"x" * (BYTES_MAX + 1), b"%d" % (BYTES_MAX + 1)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await caller.unary(request)
@@ -181,5 +181,5 @@ async def test_a_handler_knows_who_asks(client: Stack, server: Stack) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         return context.peer().encode()
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         assert (await caller.unary(b"")).decode().startswith("ipv4:127.0.0.1:")

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.runtime.http2.ends import SILENCE_S, Stack, between, connected, handlers
+from tests.runtime.http2.ends import SILENCE_S, Stack, between, connecting, handlers
 from tests.timing import within
 
 HEARD_S = 1.0
@@ -90,7 +90,7 @@ PHASES = ["before the first answer", "between answers", "in full flow", "behind 
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_reader_that_leaves_ends_the_handler(client: Stack, server: Stack, phase: str) -> None:
     left = Left(phase)
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         call = caller.stream(b"")
         await left.began.wait()
         if phase != PHASES[0]:
@@ -108,7 +108,7 @@ async def test_a_reader_that_leaves_ends_the_handler(client: Stack, server: Stac
 @between
 async def test_a_task_that_is_cancelled_while_it_reads_cancels_its_call(client: Stack, server: Stack) -> None:
     left = Left("between answers")
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         call = caller.stream(b"")
         assert await call.read() == b"first"
         reading = asyncio.create_task(call.read())
@@ -124,7 +124,7 @@ async def test_a_task_that_is_cancelled_while_it_reads_cancels_its_call(client: 
 @pytest.mark.parametrize("by_task", [False, True])
 async def test_a_unary_caller_that_leaves_ends_the_handler(client: Stack, server: Stack, by_task: bool) -> None:
     left = Left("")
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         call = caller.unary(b"")
 
         async def wait() -> None:
@@ -153,7 +153,7 @@ async def test_a_sender_that_leaves_ends_the_handler(client: Stack, server: Stac
         finally:
             closed.set()
 
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         call = caller.upload(requests())
         while left.heard < 3:
             await asyncio.sleep(0.001)
@@ -169,7 +169,7 @@ async def test_a_sender_that_leaves_ends_the_handler(client: Stack, server: Stac
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_deadline_ends_both_sides(client: Stack, server: Stack, phase: str) -> None:
     left = Left(phase)
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         await caller.channel.channel_ready()
         call = caller.stream(b"", timeout=0.2)
         if phase != PHASES[0]:
@@ -187,7 +187,7 @@ async def test_a_handler_knows_the_deadline(client: Stack, server: Stack) -> Non
     async def unary(request: bytes, context: Any) -> bytes:
         return repr(context.time_remaining()).encode()
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         # grpcio rounds it up.
         assert 50 < float(await caller.unary(b"", timeout=60)) < 61
         assert 9.9e5 < float(await caller.unary(b"", timeout=1e6)) < 1.01e6
@@ -200,7 +200,7 @@ async def test_a_handler_knows_the_deadline(client: Stack, server: Stack) -> Non
 @pytest.mark.parametrize("timeout", [0, -1, 1e-9])
 async def test_a_deadline_that_has_passed_fails_at_once(client: Stack, server: Stack, timeout: float) -> None:
     left = Left("")
-    async with connected(client, server, add(left)) as caller:
+    async with connecting(client, server, add(left)) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await caller.unary(b"", timeout=timeout)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -212,7 +212,7 @@ async def test_a_stream_that_has_ended_is_not_cancelled_by_it(client: Stack, ser
     async def stream(request: bytes, context: Any) -> Any:
         yield b"a"
 
-    async with connected(client, server, handlers(stream=stream)) as caller:
+    async with connecting(client, server, handlers(stream=stream)) as caller:
         call = caller.stream(b"")
         assert [message async for message in call] == [b"a"]
         assert await call.code() is grpc.StatusCode.OK

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from tests.runtime.http2.ends import SERVICE, Stack, between, connected, handlers
+from tests.runtime.http2.ends import SERVICE, Stack, between, connecting, handlers
 
 GRPCIO_FAILS = "Internal error from Core"
 """What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""
@@ -26,14 +26,14 @@ async def echo(requests: Any, context: Any) -> Any:
 
 @between
 async def test_an_upload_is_all_there_when_it_is_answered(client: Stack, server: Stack) -> None:
-    async with connected(client, server, handlers(upload=counted)) as caller:
+    async with connecting(client, server, handlers(upload=counted)) as caller:
         assert await caller.upload(iter([b"x" * 100_000] * 50)) == b"5000000"
         assert await caller.upload(iter([])) == b"0"
 
 
 @between
 async def test_an_upload_may_be_written_by_hand(client: Stack, server: Stack) -> None:
-    async with connected(client, server, handlers(upload=counted)) as caller:
+    async with connecting(client, server, handlers(upload=counted)) as caller:
         call = caller.upload()
         for _ in range(3):
             await call.write(b"abc")
@@ -60,7 +60,7 @@ async def test_an_upload_that_is_answered_early_stops(client: Stack, server: Sta
         finally:
             stopped.set()
 
-    async with connected(client, server, handlers(upload=first)) as caller:
+    async with connecting(client, server, handlers(upload=first)) as caller:
         call = caller.upload(forever())
         if await call.details() == GRPCIO_FAILS and client == "grpcio":
             return
@@ -84,7 +84,7 @@ async def test_an_iterator_that_fails_ends_its_call(client: Stack, server: Stack
         yield b"x"
         raise ZeroDivisionError
 
-    async with connected(client, server, handlers(upload=upload)) as caller:
+    async with connecting(client, server, handlers(upload=upload)) as caller:
         call = caller.upload(failing())
         assert await call.code() is not grpc.StatusCode.OK
         await ended.wait()
@@ -92,7 +92,7 @@ async def test_an_iterator_that_fails_ends_its_call(client: Stack, server: Stack
 
 @between
 async def test_messages_go_both_ways_in_turn(client: Stack, server: Stack) -> None:
-    async with connected(client, server, handlers(both=echo)) as caller:
+    async with connecting(client, server, handlers(both=echo)) as caller:
         call = caller.both()
         for size in (0, 1, 100_000, 5):
             await call.write(b"x" * size)
@@ -113,7 +113,7 @@ async def test_the_answers_go_on_when_the_requests_have_ended(client: Stack, ser
             yield request
             await asyncio.sleep(0.01)
 
-    async with connected(client, server, handlers(both=late)) as caller:
+    async with connecting(client, server, handlers(both=late)) as caller:
         call = caller.both(iter([b"a", b"b"]))
         await asked.wait()
         assert [message async for message in call] == [b"a", b"b"]
@@ -125,7 +125,7 @@ async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
         yield b""
 
-    async with connected(client, server, handlers(both=refuse)) as caller:
+    async with connecting(client, server, handlers(both=refuse)) as caller:
         call = caller.both()
         assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
         with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
@@ -138,7 +138,7 @@ async def test_reflection_answers_each_question_of_one_stream(client: Stack, ser
         reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
 
     ask = reflection_pb2.ServerReflectionRequest
-    async with connected(client, server, handlers(), add) as caller:
+    async with connecting(client, server, handlers(), add) as caller:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub
         call = stub(caller.channel).ServerReflectionInfo()
         await call.write(ask(list_services="*"))

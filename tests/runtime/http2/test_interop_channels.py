@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.runtime.http2.ends import TEST_TIMEOUT_S, Caller, Stack, between, channel, connected, handlers, serving
+from tests.runtime.http2.ends import TEST_TIMEOUT_S, Caller, Stack, between, channel, connecting, handlers, serving
 
 State = grpc.ChannelConnectivity
 
@@ -160,7 +160,7 @@ async def test_no_call_fails_while_servers_are_replaced(client: Stack) -> None:
 @between
 @pytest.mark.parametrize("address", ["unix:{folder}/s", "127.0.0.1:0", "[::1]:0", "localhost:0"])
 async def test_it_reaches_every_kind_of_address(client: Stack, server: Stack, address: str, tmp_path: Path) -> None:
-    async with connected(client, server, handlers(unary=name), address=address.format(folder=tmp_path)) as caller:
+    async with connecting(client, server, handlers(unary=name), address=address.format(folder=tmp_path)) as caller:
         assert await caller.unary(b"") == b"one"
 
 
@@ -172,7 +172,7 @@ async def test_channels_to_one_server_are_apart(client: Stack, server: Stack) ->
         peers.add(context.peer())
         return b""
 
-    async with connected(client, server, handlers(unary=unary)) as caller:
+    async with connecting(client, server, handlers(unary=unary)) as caller:
         await caller.unary(b"")
         async with serving(server, handlers(unary=unary)) as (_, address):
             channels = [channel(client, address) for _ in range(3)]

@@ -18,8 +18,8 @@ from headrace.v1 import (
     tools_pb2,
     tools_pb2_grpc,
 )
-from tests.conformance.messages import filled
-from tests.runtime.http2.ends import Stack, between, connected
+from tests.conformance.messages import fill_message
+from tests.runtime.http2.ends import Stack, between, connecting
 
 STUBS = {
     agent_pb2.DESCRIPTOR: agent_pb2_grpc,
@@ -37,7 +37,7 @@ class Echo:
 
     def __init__(self, rpc: MethodDescriptor) -> None:
         self.heard: list[Any] = []
-        self._reply = filled(rpc.output_type)
+        self._reply = fill_message(rpc.output_type)
         names = {method.name: None for method in rpc.containing_service.methods}
         served = self._stream if rpc.server_streaming else self._upload if rpc.client_streaming else self._answer
         self.servicer = SimpleNamespace(**names | {rpc.name: served})
@@ -60,12 +60,12 @@ class Echo:
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.full_name)
 async def test_its_messages_pass_whole_both_ways(client: Stack, server: Stack, rpc: MethodDescriptor) -> None:
     service, generated = rpc.containing_service.name, STUBS[rpc.containing_service.file]
-    echo, request, reply = Echo(rpc), filled(rpc.input_type), filled(rpc.output_type)
+    echo, request, reply = Echo(rpc), fill_message(rpc.input_type), fill_message(rpc.output_type)
 
     def add(server: Any) -> None:
         getattr(generated, f"add_{service}Servicer_to_server")(echo.servicer, server)
 
-    async with connected(client, server, add) as caller:
+    async with connecting(client, server, add) as caller:
         method = getattr(getattr(generated, f"{service}Stub")(caller.channel), rpc.name)
         if rpc.server_streaming:
             assert [answer async for answer in method(request)] == [reply] * COUNT

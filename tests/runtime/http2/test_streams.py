@@ -13,7 +13,7 @@ import uvloop
 
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
-from tests.runtime.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connected, handlers
+from tests.runtime.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connecting, handlers
 
 STREAMS = 1700
 """In each of three pairs on each of two loops: 10,000."""
@@ -73,7 +73,7 @@ async def test_every_byte_of_every_stream_arrives(client: Stack, server: Stack) 
         for seed in seeds:
             await read_one(caller, seed)
 
-    async with connected(client, server, handlers(stream=stream, both=both)) as caller, asyncio.TaskGroup() as group:
+    async with connecting(client, server, handlers(stream=stream, both=both)) as caller, asyncio.TaskGroup() as group:
         for _ in range(AT_A_TIME):
             group.create_task(read_some(caller))
 
@@ -85,7 +85,7 @@ async def test_a_message_of_any_size_passes(client: Stack, server: Stack, size: 
         return request
 
     message = random.Random(size).randbytes(size)
-    async with connected(client, server, handlers(unary=unary, both=both)) as caller:
+    async with connecting(client, server, handlers(unary=unary, both=both)) as caller:
         assert await caller.unary(message) == message
         assert [answer async for answer in caller.both(iter([message] * 3))] == [message] * 3
 

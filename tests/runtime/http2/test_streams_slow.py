@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.runtime.http2 import limits
-from tests.runtime.http2.ends import Stack, between, connected, handlers
+from tests.runtime.http2.ends import Stack, between, connecting, handlers
 from tests.timing import until_still
 
 PIECE = b"x" * 1000
@@ -38,7 +38,7 @@ class Sender:
 
 async def test_what_waits_for_a_reader_that_does_not_read_is_bounded() -> None:
     sender = Sender()
-    async with connected("ours", "ours", handlers(stream=sender.stream)) as caller:
+    async with connecting("ours", "ours", handlers(stream=sender.stream)) as caller:
         call = caller.stream(b"-1")
         await call.read()
         assert await until_still(lambda: sender.sent, SETTLED_S) * len(PIECE) <= HELD_BYTES_MAX
@@ -51,7 +51,7 @@ async def test_what_waits_for_a_reader_that_does_not_read_is_bounded() -> None:
 @between
 async def test_a_reader_that_does_not_read_stops_no_neighbour(client: Stack, server: Stack) -> None:
     sender = Sender()
-    async with connected(client, server, handlers(stream=sender.stream)) as caller:
+    async with connecting(client, server, handlers(stream=sender.stream)) as caller:
         stuck = [caller.stream(b"-1") for _ in range(3)]
         for call in stuck:
             await call.read()
@@ -82,7 +82,7 @@ async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack
             yield PIECE
             sent += 1
 
-    async with connected(client, server, handlers(upload=upload)) as caller:
+    async with connecting(client, server, handlers(upload=upload)) as caller:
         slow = caller.upload(pieces())
         await until_still(lambda: sent, SETTLED_S)
         if (client, server) == ("ours", "ours"):
@@ -98,7 +98,7 @@ async def test_a_message_larger_than_the_window_arrives_though_nobody_reads_yet(
         for _ in range(3):
             yield b"x" * size
 
-    async with connected("ours", "ours", handlers(stream=stream)) as caller:
+    async with connecting("ours", "ours", handlers(stream=stream)) as caller:
         call = caller.stream(b"")
         await asyncio.sleep(SETTLED_S)
         assert [len(message) async for message in call] == [size] * 3

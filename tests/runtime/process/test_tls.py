@@ -20,7 +20,7 @@ from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.channels import open_channel
 from tests.runtime.authority import Authority, Files
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import COUNT, scripted
+from tests.scripted_llm import COUNT, serving_script
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def tokens(address: str, certificates: Certificates | None = None) -> int:
 
 @pytest.mark.usefixtures("files")
 async def test_servers_and_channels_of_a_process_with_certificates_use_them(logged: Logged, tmp_path: Path) -> None:
-    async with scripted(["a"], listen=f"127.0.0.1:0,unix:{tmp_path}/s") as suite:
+    async with serving_script(["a"], listen=f"127.0.0.1:0,unix:{tmp_path}/s") as suite:
         for address in suite.running.addresses:
             async with open_channel(address) as channel:
                 assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
@@ -54,7 +54,7 @@ async def test_servers_and_channels_of_a_process_with_certificates_use_them(logg
 
 @pytest.mark.usefixtures("files")
 async def test_an_address_for_probes_answers_health_checks_alone_and_without_tls(logged: Logged) -> None:
-    async with scripted(["a"], listen="127.0.0.1:0,plain:127.0.0.1:0") as suite:
+    async with serving_script(["a"], listen="127.0.0.1:0,plain:127.0.0.1:0") as suite:
         address = suite.running.addresses[1].removeprefix("plain:")
         async with Channel(address, message_bytes_max=1000) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check  # pyright: ignore[reportAttributeAccessIssue] - untyped stub
@@ -69,7 +69,7 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(
     files: Files, authority: Authority, logged: Logged
 ) -> None:
     client = Certificates(files.cert, files.key, files.ca)
-    async with scripted(["a"]) as suite:
+    async with serving_script(["a"]) as suite:
         address = suite.running.addresses[0]
         assert await tokens(address, client) == 1
         authority.issue("memory", valid_days=-1)
@@ -87,7 +87,7 @@ async def test_another_authority_takes_the_place_of_the_former_one(
 ) -> None:
     (folder := tmp_path / "old").mkdir()
     old = Authority(folder, key=authority.key).issue("tools")
-    async with scripted(["a"]) as suite:
+    async with serving_script(["a"]) as suite:
         address = suite.running.addresses[0]
         assert await tokens(address, Certificates(old.cert, old.key, old.ca)) == 1
         new = Authority(tmp_path).issue("memory")
@@ -106,7 +106,7 @@ def changes(path: Path, content: bytes) -> list[Callable[[], object]]:
 @pytest.mark.parametrize("content", [b"", b"nonsense"])
 async def test_a_renewal_that_is_half_done_changes_nothing(content: bytes, files: Files, logged: Logged) -> None:
     client = Certificates(files.cert, files.key, files.ca)
-    async with scripted(["a"]) as suite:
+    async with serving_script(["a"]) as suite:
         address = suite.running.addresses[0]
         for change in changes(Path(files.key), content):
             change()
@@ -119,7 +119,7 @@ async def test_a_renewal_that_is_half_done_changes_nothing(content: bytes, files
 async def test_a_server_whose_certificates_are_missing_does_not_start(missing: str, files: Files) -> None:
     os.unlink(getattr(files, missing))
     with pytest.raises(OSError, match=f"cannot use the certificates .*{getattr(files, missing)}"):
-        async with scripted():
+        async with serving_script():
             pass
     with pytest.raises(OSError, match="cannot use the certificates"):
         open_channel("127.0.0.1:1")

@@ -14,7 +14,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import CHAIN, check_peers
 from services.runtime.rpc.server import serving_grpc
-from tests.scripted_llm import NAME, TEST_TIMEOUT_S, scripted
+from tests.scripted_llm import NAME, TEST_TIMEOUT_S, serving_script
 from tests.timing import within
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -38,7 +38,7 @@ async def peer(address: str = "127.0.0.1:0", **peers: grpc.aio.Channel) -> Async
 
 
 async def test_each_service_and_the_server_itself_are_healthy() -> None:
-    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
+    async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         for service in ("", NAME, CHAIN):
             assert await status(channel, service) == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:

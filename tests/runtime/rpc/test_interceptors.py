@@ -18,7 +18,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, scripted
+from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, serving_script
 from tests.timing import within
 
 CHAT = "00000000-0000-4000-8000-000000000001"
@@ -32,7 +32,7 @@ async def until_done(logged: Logged) -> None:
 
 
 async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
-    async with scripted(["a", "b"]) as suite:
+    async with serving_script(["a", "b"]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             assert [delta.content async for delta in deltas] == ["a", "b"]
         await until_done(logged)
@@ -44,7 +44,7 @@ async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
 
 
 async def test_an_error_of_ours_reaches_a_unary_caller_and_is_no_error_in_the_log(logged: Logged) -> None:
-    async with scripted([NotFound("no such model", model="m")]) as suite:
+    async with serving_script([NotFound("no such model", model="m")]) as suite:
         with pytest.raises(NotFound, match=r"^no such model$") as caught, rpc_errors():
             await suite.stub.CountTokens(COUNT)
         assert caught.value.metadata == {"model": "m"}
@@ -54,7 +54,9 @@ async def test_an_error_of_ours_reaches_a_unary_caller_and_is_no_error_in_the_lo
 
 
 async def test_the_longest_error_arrives_whole() -> None:
-    async with scripted([StreamStalled("🧭" * 5000, retry_after_s=1, requestId="🧭" * 20, other="x" * 5000)]) as suite:
+    async with serving_script(
+        [StreamStalled("🧭" * 5000, retry_after_s=1, requestId="🧭" * 20, other="x" * 5000)]
+    ) as suite:
         with pytest.raises(StreamStalled, match=r"^🧭+…$"), rpc_errors():
             await suite.stub.CountTokens(COUNT)
 
@@ -62,7 +64,7 @@ async def test_the_longest_error_arrives_whole() -> None:
 @pytest.mark.parametrize("steps", [[KeyError("the secret")], ["a", KeyError("the secret")]])
 async def test_a_bug_gives_internal_without_its_text_and_one_traceback(steps: Any, logged: Logged) -> None:
     seen: list[str] = []
-    async with scripted(steps) as suite:
+    async with serving_script(steps) as suite:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(suite.stub.StreamChat(REQUEST), seen)
         assert seen == [step for step in steps if isinstance(step, str)]
@@ -77,14 +79,14 @@ async def test_a_bug_gives_internal_without_its_text_and_one_traceback(steps: An
 
 
 async def test_a_caller_leaving_a_silent_handler_is_no_error(logged: Logged) -> None:
-    async with scripted(["first", SILENCE_S]) as suite:
+    async with serving_script(["first", SILENCE_S]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
         await left_in_peace(suite, logged)
 
 
 async def test_a_caller_leaving_a_handler_that_cannot_write_is_no_error(logged: Logged) -> None:
-    async with scripted(FLOOD) as suite:
+    async with serving_script(FLOOD) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
             await asyncio.sleep(0.1)
@@ -92,7 +94,7 @@ async def test_a_caller_leaving_a_handler_that_cannot_write_is_no_error(logged: 
 
 
 async def test_a_caller_leaving_a_handler_in_full_flow_is_no_error(logged: Logged) -> None:
-    async with scripted(itertools.repeat("x")) as suite:
+    async with serving_script(itertools.repeat("x")) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             for _ in range(100):
                 await anext(deltas)
@@ -101,14 +103,14 @@ async def test_a_caller_leaving_a_handler_in_full_flow_is_no_error(logged: Logge
 
 @pytest.mark.parametrize("steps", [[SILENCE_S], FLOOD])
 async def test_a_deadline_ends_the_handler_and_is_no_error(steps: Any, logged: Logged) -> None:
-    async with scripted(steps) as suite:
+    async with serving_script(steps) as suite:
         call = suite.stub.StreamChat(REQUEST, timeout=0.15)
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await left_in_peace(suite, logged)
 
 
 async def test_a_unary_caller_that_leaves_cancels_the_handler(logged: Logged) -> None:
-    async with scripted([SILENCE_S]) as suite:
+    async with serving_script([SILENCE_S]) as suite:
         call = suite.stub.CountTokens(COUNT)
         await suite.llm.opened.wait()
         call.cancel()
@@ -127,7 +129,7 @@ async def left_in_peace(suite: Suite, logged: Logged) -> None:
 
 
 async def test_a_handler_that_fails_while_its_caller_leaves_harms_nobody(logged: Logged) -> None:
-    async with scripted(["first", 0.05, Overloaded("too late")]) as suite:
+    async with serving_script(["first", 0.05, Overloaded("too late")]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
             await asyncio.sleep(0.048)
@@ -137,7 +139,7 @@ async def test_a_handler_that_fails_while_its_caller_leaves_harms_nobody(logged:
 
 
 async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_again() -> None:
-    async with scripted(["a", SILENCE_S], streams_max=2) as suite, reading(suite.stub.StreamChat(REQUEST)) as one:
+    async with serving_script(["a", SILENCE_S], streams_max=2) as suite, reading(suite.stub.StreamChat(REQUEST)) as one:
         await anext(one)
         async with reading(suite.stub.StreamChat(REQUEST)) as two:
             await anext(two)
@@ -153,7 +155,7 @@ async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_agai
 
 @pytest.mark.parametrize("method", ["ListModels", "NobodyKnows"])
 async def test_what_is_left_out_or_unknown_is_unimplemented(method: str, logged: Logged) -> None:
-    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
+    async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         call = channel.unary_unary(f"/headrace.v1.LlmService/{method}")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"")
@@ -165,7 +167,7 @@ async def test_a_peers_own_status_is_passed_on() -> None:
     theirs = grpc.aio.AioRpcError(
         grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), "Deadline Exceeded"
     )
-    async with scripted([theirs]) as suite:
+    async with serving_script([theirs]) as suite:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await suite.stub.CountTokens(COUNT)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -173,7 +175,7 @@ async def test_a_peers_own_status_is_passed_on() -> None:
 
 async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> None:
     given = (("x-request-id", "req-1"), ("traceparent", "00-abc-def-01"), ("other", "x"))
-    async with scripted() as suite:
+    async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=given)
         await until_done(logged)
         assert suite.llm.forwarded == given[:2]
@@ -182,7 +184,7 @@ async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> Non
 
 @pytest.mark.parametrize("unsafe", ["", "a b", 'x" y', "x" * 129, "{}"])
 async def test_an_unsafe_request_id_is_replaced(unsafe: str, logged: Logged) -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", unsafe),))
         await until_done(logged)
         assert dict(suite.llm.forwarded) == {"x-request-id": logged.done["request_id"]}
@@ -190,7 +192,7 @@ async def test_an_unsafe_request_id_is_replaced(unsafe: str, logged: Logged) -> 
 
 
 async def test_ids_do_not_stay_for_the_next_call(logged: Logged) -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "one"), ("traceparent", "00-a-b-01")))
         await suite.stub.CountTokens(COUNT)
         assert [name for name, _ in suite.llm.forwarded] == ["x-request-id"]
@@ -198,7 +200,7 @@ async def test_ids_do_not_stay_for_the_next_call(logged: Logged) -> None:
 
 
 async def test_rules_are_checked_before_the_handler_runs() -> None:
-    async with scripted() as suite:
+    async with serving_script() as suite:
         for call in (
             suite.stub.CountTokens(llm_pb2.CountTokensRequest()),
             suite.stub.StreamChat(llm_pb2.ChatRequest()),

@@ -14,7 +14,7 @@ from headrace.streams import reading
 from services.runtime.auth import tenants
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.loop_lag import measuring_loop_lag
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, scripted
+from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, serving_script
 from tests.timing import within
 
 METHOD = "/headrace.v1.LlmService/CountTokens"
@@ -26,7 +26,7 @@ def value(name: str, **labels: str) -> float:
 
 async def test_an_rpc_is_counted_with_its_code() -> None:
     before = value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND")
-    async with scripted([NotFound("no")]) as suite:
+    async with serving_script([NotFound("no")]) as suite:
         with pytest.raises(grpc.aio.AioRpcError):
             await suite.stub.CountTokens(COUNT)
         async with within(1):
@@ -36,7 +36,7 @@ async def test_an_rpc_is_counted_with_its_code() -> None:
 
 async def test_streams_are_counted_while_they_are_open() -> None:
     before = value("headrace_rpc_open_streams")
-    async with scripted(["a", SILENCE_S]) as suite:
+    async with serving_script(["a", SILENCE_S]) as suite:
         async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
             await anext(deltas)
             assert value("headrace_rpc_open_streams") == before + 1

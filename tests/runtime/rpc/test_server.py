@@ -31,15 +31,15 @@ from tests.scripted_llm import (
     TEST_TIMEOUT_S,
     ScriptedLlm,
     Step,
+    build_service,
     read,
-    scripted,
-    served,
+    serving_script,
 )
 from tests.timing import within
 
 
 async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> None:
-    async with scripted(["a"], listen=f"127.0.0.1:0, unix:{tmp_path}/s,127.0.0.1:0") as suite:
+    async with serving_script(["a"], listen=f"127.0.0.1:0, unix:{tmp_path}/s,127.0.0.1:0") as suite:
         first, second, third = suite.running.addresses
         assert second == f"unix:{tmp_path}/s"
         assert len({first, third, "127.0.0.1:0"}) == 3
@@ -49,7 +49,7 @@ async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> 
 
 
 async def test_reflection_tells_the_services() -> None:
-    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
+    async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub  # its types know only sync calls
         call = stub(channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="*")]))
         reply = await call.read()
@@ -80,7 +80,7 @@ async def server(
     )
 
     async def run() -> None:
-        async with serving_grpc(settings, [served(llm)], drain=drain) as running:
+        async with serving_grpc(settings, [build_service(llm)], drain=drain) as running:
             bound.put_nowait(running.addresses[0])
             await stop.wait()
 
@@ -164,16 +164,16 @@ async def test_a_port_in_use_is_an_error_that_names_it() -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match=f"cannot listen on {address}"):
-            async with scripted(listen=address):
+            async with serving_script(listen=address):
                 pass
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/socket"])
 async def test_a_second_server_does_not_share_or_take_an_address(listen: str, tmp_path: Path) -> None:
-    async with scripted(["a"], listen=listen.format(folder=tmp_path)) as first:
+    async with serving_script(["a"], listen=listen.format(folder=tmp_path)) as first:
         address = first.running.addresses[0]
         with pytest.raises(OSError, match=f"cannot listen on {address}"):
-            async with scripted(listen=address):
+            async with serving_script(listen=address):
                 pass
         assert (await first.stub.CountTokens(COUNT)).tokens == 1
 
@@ -182,7 +182,7 @@ async def test_the_socket_file_of_a_dead_process_is_no_obstacle(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "socket"))
         dead.listen()
-    async with scripted(["a"], listen=f"unix:{tmp_path}/socket") as suite:
+    async with serving_script(["a"], listen=f"unix:{tmp_path}/socket") as suite:
         assert (await suite.stub.CountTokens(COUNT)).tokens == 1
 
 
@@ -194,7 +194,7 @@ async def test_a_message_over_the_limit_is_refused_and_the_next_one_served() -> 
     )
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving_grpc(settings, [served(llm)], message_bytes_max=5000) as running,
+        serving_grpc(settings, [build_service(llm)], message_bytes_max=5000) as running,
         open_channel(running.addresses[0]) as channel,
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
@@ -209,5 +209,5 @@ async def test_between_services_a_large_message_passes_both_ways() -> None:
     request = llm_pb2.ChatRequest(
         provider_key="p", model="m", messages=[llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)])]
     )
-    async with scripted([text]) as suite, reading(suite.stub.StreamChat(request)) as deltas:
+    async with serving_script([text]) as suite, reading(suite.stub.StreamChat(request)) as deltas:
         assert (await anext(deltas)).content == text

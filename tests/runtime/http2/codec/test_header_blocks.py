@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from services.runtime.http2 import limits
 from services.runtime.http2.codec.header_blocks import NO_TABLE, encode_block, read_answer, read_request, read_trailers
 from services.runtime.http2.codec.metadata import Headers
-from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connected, handlers
+from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connecting, handlers
 from tests.runtime.http2.victim import victim
 from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, message, peer, raw
 
@@ -136,7 +136,7 @@ async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
         context.set_trailing_metadata((("last", sent),))
         return request
 
-    async with connected("ours", "ours", handlers(unary=unary)) as caller:
+    async with connecting("ours", "ours", handlers(unary=unary)) as caller:
         for _ in range(2):  # the first block of a connection says that there is no table
             call = caller.unary(b"a", metadata=(("key", "x" * size),))
             assert await call == b"a"
@@ -161,7 +161,7 @@ async def test_a_status_message_may_begin_and_end_with_spaces(client: Stack, det
         yield b"one"
         await asyncio.sleep(SILENCE_S)
 
-    async with connected(client, "ours", handlers(unary=unary, stream=stream)) as caller:
+    async with connecting(client, "ours", handlers(unary=unary, stream=stream)) as caller:
         beside = caller.stream(b"")
         await beside.read()
         call = caller.unary(b"")
