@@ -68,7 +68,7 @@ class Config:
     other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
 
     auth: AuthSettings = AuthSettings()
-    """Whose requests are served; see the settings of credentials."""
+    """Settings of credentials."""
 
     def __post_init__(self) -> None:
         self.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))

@@ -43,7 +43,7 @@ async def test_what_does_not_end_in_time_is_cancelled(logged: Logged) -> None:
         started = clock()
         async with within(2):
             await server.server.stop(0.2)
-        assert clock() - started >= 0.2
+        assert clock() - started >= 0.199, "but for what the clock rounds"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await answers.read()
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
