@@ -59,7 +59,7 @@ ROOMS = {
     "services/facade": (
         *(".", "console", "openapi"),
         *("openai_api/routes.py", "openai_api/chat_completions", "openai_api/responses", "openai_api"),
-        *("handlers", "middleware", "responses", "requests", "routes.py", "metrics.py"),
+        *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
         *("admin_cli", "importing", ".", "requests", "compaction", "context", "access"),

@@ -11,8 +11,8 @@ from headrace.errors import BY_REASON
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.facade.config import Config as FacadeConfig
 from services.facade.openapi.comments import find_comment
+from services.facade.proto_routes import Route, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
-from services.facade.routes import Route, load_routes
 from services.llm_gateway.config import Config as LlmGatewayConfig
 from services.llm_gateway.providers import provider_file
 from services.memory.config import Config as MemoryConfig

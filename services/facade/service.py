@@ -23,8 +23,8 @@ from services.facade.middleware.request_lifecycle import add_headers, handle_req
 from services.facade.openai_api import routes as openai_api
 from services.facade.openai_api.errors import convert_failures
 from services.facade.openapi.document import serve_document
+from services.facade.proto_routes import load_routes
 from services.facade.responses.sse import StreamTimeouts
-from services.facade.routes import load_routes
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.process.loop_lag import measuring_loop_lag

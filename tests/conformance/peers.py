@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from services.facade.routes import CONTRACT_FILES
+from services.facade.proto_routes import CONTRACT_FILES
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService, serving_grpc

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import tools_pb2
-from services.facade.routes import Route, load_routes
+from services.facade.proto_routes import Route, load_routes
 from services.runtime.json_form import encode
 from tests.conformance.both import Both, both
 from tests.conformance.messages import fill_message, parameters

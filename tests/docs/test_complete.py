@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from docs.generate import code_tables, command_line, configuration, contract, sources
 from headrace.errors import BY_REASON
-from services.facade.routes import load_routes
+from services.facade.proto_routes import load_routes
 from services.memory.log import lines
 from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables

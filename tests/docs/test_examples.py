@@ -23,7 +23,7 @@ from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.calls import approval
+from services.orchestrator.calls import ask_person
 from services.orchestrator.run.approvals.file import RulesFile
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
@@ -114,7 +114,7 @@ def read_api_keys(text: str, folder: Path, _: str) -> None:
 
 def read_submit(text: str, _folder: Path, _: str) -> None:
     request: Any = decode_body(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
-    assert approval.parse_answer(request.payload).decision == "edit"
+    assert ask_person.parse_answer(request.payload).decision == "edit"
 
 
 def read_event(text: str, _folder: Path, _: str) -> None:

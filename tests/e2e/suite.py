@@ -82,6 +82,10 @@ for number in range(6):
     AGENTS[f"fail-{number}"] = {"mode": "ONESHOT", "modelConfig": model, "plain": {"systemPrompt": "Answer."}}
 
 
+class StreamCutError(AssertionError):
+    """A stream ended before its run did."""
+
+
 @dataclass
 class Suite:
     """A running suite. One simulator, whose script a test replaces."""
@@ -134,6 +138,18 @@ class Suite:
         """What a run's readers get after `last_seq`, to its end."""
         async with self.attached(run_id, last_seq) as events:
             return [event async for event in events]
+
+    async def follow(self, run_id: str) -> list[Event]:
+        """What a reader gets who attaches again, after the last event it has, whenever its stream is cut."""
+        seen: list[Event] = []
+        while True:
+            try:
+                async with self.attached(run_id, seen[-1]["seq"] if seen else 0) as events:
+                    async for event in events:
+                        seen.append(event)
+                return seen
+            except StreamCutError:
+                await asyncio.sleep(0.1)
 
     @asynccontextmanager
     async def attached(self, run_id: str, last_seq: int = 0) -> AsyncGenerator[AsyncGenerator[Event]]:
@@ -248,7 +264,8 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
             event = json.loads(frame.data)
             assert (frame.id, frame.event) == (str(event["seq"]), "message")
             yield event
-    assert done, "the stream ended without [DONE]"
+    if not done:
+        raise StreamCutError("the stream ended without [DONE]")
 
 
 def _children(pid: int) -> list[int]:

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade import service
 from services.facade.config import Config
+from services.facade.proto_routes import CONTRACT_FILES, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
-from services.facade.routes import CONTRACT_FILES, load_routes
 from services.runtime.rpc.channels import open_channel
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
 

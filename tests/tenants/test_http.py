@@ -14,7 +14,7 @@ import pytest_asyncio
 from headrace.client import Client
 from headrace.errors import Unauthenticated
 from services.facade.middleware.credentials import GUARDED
-from services.facade.routes import load_routes
+from services.facade.proto_routes import load_routes
 from tests.tenants.house import ADA, BOB, KEYS, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
-from services.facade.routes import Route, load_routes
+from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.json_form import encode
 from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, path

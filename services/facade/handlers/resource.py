@@ -19,12 +19,12 @@ from aiohttp import web
 from headrace.errors import InvalidRequest, OutOfRange
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
+from services.facade.proto_routes import Route
 from services.facade.requests import byte_range, query_string
 from services.facade.requests.body import read_single_header
 from services.facade.requests.byte_range import ByteRange
 from services.facade.responses import envelope
 from services.facade.responses.sse import StreamTimeouts
-from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})

@@ -13,10 +13,10 @@ from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.facade.handlers import resource, upload
+from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope, json_answer, sse
-from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0

@@ -17,10 +17,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
+from services.facade.proto_routes import Route
 from services.facade.requests import query_string
 from services.facade.requests.body import check_size
 from services.facade.responses import envelope
-from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024

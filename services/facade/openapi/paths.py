@@ -8,7 +8,7 @@ from headrace.v1 import tools_pb2
 from services.facade.openapi import route_responses
 from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
-from services.facade.routes import Route, load_routes
+from services.facade.proto_routes import Route, load_routes
 from services.runtime.json_form import rules_of
 
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}

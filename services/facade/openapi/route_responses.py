@@ -11,8 +11,8 @@ from headrace.errors import BY_REASON
 from headrace.v1 import tools_pb2
 from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
+from services.facade.proto_routes import Route
 from services.facade.responses.envelope import HTTP_STATUS
-from services.facade.routes import Route
 
 COMMON_REASONS = (
     "INVALID_REQUEST",

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import approval, outcomes
+from services.orchestrator.calls import ask_person, outcomes
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
@@ -98,7 +98,7 @@ async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.Tool
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""
     if scope.run.feed.readers:
-        answer = await approval.ask_person(scope, call, f"{known}; approve to run it again", "high")
+        answer = await ask_person.ask_person(scope, call, f"{known}; approve to run it again", "high")
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
             return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"

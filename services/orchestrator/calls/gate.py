@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import approval, outcomes
+from services.orchestrator.calls import ask_person, outcomes
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.scope import Scope
@@ -27,7 +27,7 @@ async def check_gate(scope: Scope, call: Call) -> GateResult:
         return GateResult()
     if found.then == "deny":
         return GateResult(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
-    answer = await approval.ask_person(scope, call, found.reason, found.risk)
+    answer = await ask_person.ask_person(scope, call, found.reason, found.risk)
     if answer.decision == "reject":
         return GateResult(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.facade.proto_routes import load_routes
 from services.facade.requests import query_string
 from services.facade.requests.json_body import decode_body, map_fields
-from services.facade.routes import load_routes
 from services.runtime.json_form import encode
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR

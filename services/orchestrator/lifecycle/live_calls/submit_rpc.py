@@ -8,7 +8,7 @@ from functools import partial
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls import approval
+from services.orchestrator.calls import ask_person
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
@@ -27,7 +27,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     if request.approval_id:
-        approval.parse_answer(request.payload)
+        ask_person.parse_answer(request.payload)
     return request.tool_id or request.approval_id
 
 
