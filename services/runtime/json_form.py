@@ -1,9 +1,7 @@
 """Messages as JSON, compiled for each message type; AgentDelta as the flat object of the event contract.
 
-Names are lowerCamelCase, 64-bit integers are numbers, nothing is null. A field without presence is always written,
-others when set. JSON fields keep their text, so that large
-integers survive. `event` runs for each delta: a plain payload is one attrgetter and one
-%-template (1.2 µs for a content delta, 2026-11).
+Names are lowerCamelCase, 64-bit integers are numbers, nothing is null, and JSON fields keep their text. `event` runs
+for each delta: a plain payload is one attrgetter and one %-template.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Maps a run's events to its text, reasoning and calls of the caller's functions.
 
-The agent's own tools, plan and sub-agents are left out. A function call is emitted once the run waits for its result:
-after `TURN_QUIET_S` of silence, or when the next calls run. Emitting early would only split the calls of one answer
-over two.
+The agent's own tools, plan and sub-agents are left out. A function call is emitted once the run waits for its result,
+so that the calls of one answer stay together.
 """
 
 from __future__ import annotations

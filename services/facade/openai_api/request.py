@@ -1,7 +1,7 @@
 """A request of either API, whose conversation becomes one query.
 
-OpenAI's callers send the whole conversation, but a run has one message. Earlier messages precede it as lines of JSON,
-which no text can break out of. A continued chat has them in its log, so only the new one is sent.
+Earlier messages precede the run's one message as lines of JSON, which no text can break out of, unless a continued chat
+has them in its log.
 """
 
 from __future__ import annotations

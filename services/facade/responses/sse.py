@@ -1,8 +1,7 @@
 """Server-Sent Events: frames written as they come, with comments during silence.
 
-The answer begins with the first frame, or after `heartbeat_s`. An earlier failure is a JSON answer with its status; one
-before the first frame is an event of its own (stream_errors.py). A stream that breaks later ends without `[DONE]`: the
-run may be alive, and the caller attaches again after its last id. `data: [DONE]` follows the end of a run.
+The answer begins with the first frame, or after `heartbeat_s`; an earlier failure is a JSON answer with its status. A
+stream that breaks later ends without `[DONE]`, since the run may be alive.
 
 Nothing is buffered for a client that stops reading: after `slow_reader_s` it is disconnected, while its run goes on.
 """

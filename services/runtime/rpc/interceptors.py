@@ -1,8 +1,8 @@
 """The work around every RPC: context ids, admission, rules, errors to statuses, one log line.
 
 Streams are written with `context.write`, because gRPC never closes a generator that it stops reading; here it is closed
-in the RPC's own task, so handlers may yield and need no `try`. A streaming handler may also be a coroutine that sends
-through `push_stream.opening_sink` and returns its number of messages. Messages may be serialized already.
+in the RPC's own task, so handlers may yield and need no `try`. A streaming handler may also send through
+`push_stream.opening_sink`.
 """
 
 from __future__ import annotations

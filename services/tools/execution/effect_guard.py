@@ -1,13 +1,13 @@
 """Runs calls that change something under a record (effect_records.py), so that none is repeated blindly.
 
-| record | once | idempotent |
-|---|---|---|
-| none | runs | runs |
-| started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
-| ended | answered with the recorded result | the same |
-
 Tools that only read, and calls without an effect key, leave no record.
 """
+
+# | record | once | idempotent |
+# |---|---|---|
+# | none | runs | runs |
+# | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
+# | ended | answered with the recorded result | the same |
 
 from __future__ import annotations
 

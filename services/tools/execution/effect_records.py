@@ -1,8 +1,7 @@
 """Keeps a small file for each effect key, on disk before the call that changes something runs.
 
 data_dir/effects/<chatId>/<SHA-256 of the key>.json says `started` before the tool runs and `ended`, with the outcome,
-before that is sent. Commands cannot reach the files, and replicas may share them: the first creator wins. These
-functions block, and raise OSError only through `disk_errors`.
+before that is sent. Replicas may share the files: the first creator wins. These functions block.
 """
 
 from __future__ import annotations

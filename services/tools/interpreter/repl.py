@@ -1,8 +1,7 @@
 """Runs in the sandbox and executes one piece of code after the other in one namespace.
 
 Arguments are the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"}
-and takes back 1 or 0 when a piece has ended; both outputs get the mark then. Standard library only; numpy, pandas and
-matplotlib are supported once the code has imported them.
+and takes back 1 or 0 when a piece has ended; both outputs get the mark then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Supervises one stdio server, so that nothing is left when the server or the service ends.
 
-The SDK kills only the server's process group, and not even that when the service is killed. The kernel tells this
-process when the service dies, and it inherits every process below it. Standard library only: it runs without site
-packages.
+The SDK kills only the server's process group, and not even that when the service is killed. Standard library only: it
+runs without site packages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Copies skills into a workspace, anew whenever they differ from the original.
 
-File tools do not follow links out of a workspace, and a bind mount needs privileges. A copy is read-only by its modes
-alone: a command can change it, in its own chat. It is made out of the commands' reach and moved into place. These
-functions block, and raise OSError or ValueError.
+File tools do not follow links out of a workspace, and a bind mount needs privileges. A command can change a copy, in
+its own chat. These functions block, and raise OSError or ValueError.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A run as the events of OpenAI's Responses API.
 
-`sequence_number` is the run's seq. When one event of the run becomes several, all but the last carry the number before
-it: a caller who returns with `starting_after` misses none and at worst repeats some. In the middle of a block the
-caller gets its item again, with all text so far.
+`sequence_number` is the run's seq. When one event becomes several, all but the last carry the number before it: a
+caller who returns with `starting_after` misses none and at worst repeats some.
 
 The item of a lost block cannot be withdrawn: unless it has ended, it ends incomplete and empty. It keeps its
 `output_index`, but the response omits it.

@@ -1,15 +1,16 @@
-"""The forms of `reasoning` in protocol `openai` (2026-11).
+"""The forms of `reasoning` in protocol `openai`."""
 
-- `reasoning_effort`: https://platform.openai.com/docs/guides/reasoning
-- `enable_thinking`: Bailian, https://help.aliyun.com/zh/model-studio/deep-thinking, and SiliconFlow,
-  https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
-- `thinking`: https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its reasoning_content
-- `reasoning`: https://openrouter.ai/docs/use-cases/reasoning-tokens
-- `chat_template_kwargs`: https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
-  enable_thinking, DeepSeek's and Granite's read thinking
-- `reasoning_split`: https://platform.minimax.io/docs/api-reference/text-openai-api; `adaptive` is the same without the
-  split
-"""
+# As of 2026-11:
+#
+# - `reasoning_effort`: https://platform.openai.com/docs/guides/reasoning
+# - `enable_thinking`: Bailian, https://help.aliyun.com/zh/model-studio/deep-thinking, and SiliconFlow,
+#   https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
+# - `thinking`: https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its reasoning_content
+# - `reasoning`: https://openrouter.ai/docs/use-cases/reasoning-tokens
+# - `chat_template_kwargs`: https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
+#   enable_thinking, DeepSeek's and Granite's read thinking
+# - `reasoning_split`: https://platform.minimax.io/docs/api-reference/text-openai-api; `adaptive` is the same without
+#   the split
 
 from __future__ import annotations
 
