@@ -40,11 +40,12 @@ prerequisites:
 	@tests/prerequisites
 
 # The layout and the contract, everything that parses, and one run through every service, killed in the middle.
-FAST := tests/test_layout.py tests/test_protos.py tests/test_errors.py tests/test_fold.py tests/test_event_json.py \
-	tests/docs/test_complete.py tests/docs/test_generated.py tests/docs/test_references.py tests/runtime/rpc \
-	tests/orchestrator/agents tests/orchestrator/run/test_approval_rules.py tests/llm_gateway/providers \
-	tests/facade/requests tests/memory/requests/test_append.py \
-	'tests/e2e/test_crash.py::test_killed_in_mid_run_and_started_again[tool.output]'
+# The longest stands first: the others run beside it.
+FAST := 'tests/e2e/test_crash.py::test_killed_in_mid_run_and_started_again[tool.output]' tests/test_layout.py \
+	tests/test_protos.py tests/test_errors.py tests/test_fold.py tests/test_event_json.py tests/docs/test_complete.py \
+	tests/docs/test_generated.py tests/docs/test_references.py tests/runtime/rpc tests/orchestrator/agents \
+	tests/orchestrator/run/test_approval_rules.py tests/llm_gateway/providers tests/facade/requests \
+	tests/memory/requests/test_append.py
 test-fast: $(VENV)/dev ## After each change: the layout, the contract, parsers, and one run through every service
 	$(BIN)/pytest -q $(SHARED) $(FAST)
 
