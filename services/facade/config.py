@@ -48,6 +48,10 @@ class Config:
     log_level: str = setting("INFO", name="HEADRACE_LOG_LEVEL")
     """DEBUG, INFO, WARNING or ERROR."""
 
+    stall_s: float = setting(30.0, name="HEADRACE_STALL_S")
+    """Seconds without a turn of the event loop after which the process ends itself with code 71, to be started anew;
+    0: never."""
+
     drain_s: float = setting(10.0, name="HEADRACE_DRAIN_S")
     """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
     Kubernetes) must be longer."""

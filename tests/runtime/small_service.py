@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from services.runtime.process import program
@@ -19,6 +20,8 @@ class Config:
     key: str = setting("", secret=True)
     ticks: int = 5
     start_s: float = 0.0
+    blocks_s: float = 0.0
+    """Time for which the loop is held once it serves."""
 
 
 async def main(config: Config) -> None:
@@ -26,6 +29,7 @@ async def main(config: Config) -> None:
     await asyncio.sleep(config.start_s)
     # A group wraps the errors inside it.
     async with asyncio.TaskGroup(), serving_grpc(config.server, [build_service(llm)]):
+        time.sleep(config.blocks_s)  # noqa: ASYNC251 - what must not be done
         await program.wait_for_stop()
 
 

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from headrace.cli.commands.chats_folder import export_chats, import_chats, prune_chats, reindex_chats
+from headrace.cli.commands.chats_folder import (
+    export_chats,
+    import_chats,
+    prune_chats,
+    reindex_chats,
+    verify_chats,
+)
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
@@ -35,7 +41,7 @@ def chats() -> None:
     """List chats, show one; move and clear them."""
 
 
-for command in (export_chats, import_chats, prune_chats, reindex_chats):
+for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_chats):
     chats.add_command(command)
 
 

@@ -1,5 +1,6 @@
-"""headrace chats export|import|prune|reindex: work on the folder of chats itself, while no service owns it, or on
-HEADRACE_DATABASE_URL.
+"""headrace chats export|import|prune|reindex|verify: work on the stored chats themselves.
+
+They are those of a folder, which no service may own meanwhile unless it is verified, or of HEADRACE_DATABASE_URL.
 """
 
 from __future__ import annotations
@@ -48,6 +49,17 @@ def prune_chats(data_dir: Path | None, older_than: str) -> None:
 def reindex_chats(data_dir: Path | None) -> None:
     """Make the index of chats anew from their logs."""
     _run_admin_tool(data_dir, "reindex")
+
+
+@click.command("verify")
+@data_dir_option
+@click.argument("chat_ids", nargs=-1)
+def verify_chats(data_dir: Path | None, chat_ids: tuple[str, ...]) -> None:
+    """Read every line and blob of the chats, all when none is named, and say what is not what was written.
+
+    Nothing is changed, and services may be running. Exits with 1 if something is damaged.
+    """
+    _run_admin_tool(data_dir, "verify", "--", *chat_ids)
 
 
 def _run_admin_tool(data_dir: Path | None, *arguments: str) -> NoReturn:

@@ -6,16 +6,16 @@ import asyncio
 import ctypes
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.cli.facade.exit_codes import FAILED
 from headrace.cli.supervisor.error_reports import describe_log_error
 from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
+from headrace.cli.supervisor.terminal import show_bytes
 
 DEATHS_MAX, DEATHS_WINDOW_S = 3, 10.0
 """So many deaths in so short a time before readiness mean that the process cannot start."""
@@ -56,10 +56,7 @@ class ChildProcess:
         wait_s = WAIT_FIRST_S
         try:
             while not self._is_stopping:
-                log_size = self._log_path.stat().st_size if self._log_path.exists() else 0
-                if log_size > LOG_BYTES_MAX:
-                    self._log_path.replace(self._log_path.with_suffix(".log.1"))
-                    log_size = 0
+                log_size = self._rotate_log()
                 started = time.monotonic()
                 code = await self._run_once()
                 if self._is_stopping:
@@ -85,10 +82,8 @@ class ChildProcess:
 
     async def _run_once(self) -> int:
         """Run the process to its end; leaving early kills it."""
-        descriptor = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "ab") as log_file:
-            os.fchmod(descriptor, 0o600)  # a file of an older version may be readable for others
-            stdout = asyncio.subprocess.PIPE if self._is_verbose else log_file
+        with _open_log(self._log_path) as log_fd:
+            stdout = asyncio.subprocess.PIPE if self._is_verbose else log_fd
             process = await asyncio.create_subprocess_exec(
                 *self._spec.command,
                 env=self._spec.environment,
@@ -104,10 +99,9 @@ class ChildProcess:
             try:
                 if process.stdout is not None:
                     while output := await process.stdout.read(1 << 16):
-                        log_file.write(output)
-                        log_file.flush()
-                        sys.stderr.buffer.write(output)
-                        sys.stderr.buffer.flush()
+                        with suppress(OSError):
+                            os.write(log_fd, output)
+                        show_bytes(output)
                 return await process.wait()
             finally:
                 self._signal(signal.SIGKILL)
@@ -119,9 +113,21 @@ class ChildProcess:
                 # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
                 os.kill(self._process.pid, number)
 
+    def _rotate_log(self) -> int:
+        """Set a large log aside, and return the size of the one to continue in bytes."""
+        try:
+            size = self._log_path.stat().st_size
+            if size <= LOG_BYTES_MAX:
+                return size
+            self._log_path.replace(self._log_path.with_suffix(".log.1"))
+        except OSError:
+            return 0
+        return 0
+
     def _read_last_words(self, start: int) -> str:
         """Return the last lines of the log after its first `start` bytes."""
-        with self._log_path.open("rb") as log_file:
+        lines: list[str] = []
+        with suppress(OSError), self._log_path.open("rb") as log_file:
             log_file.seek(start)
             lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
         # Of our own JSON only errors are readable; anything else is as it is.
@@ -130,6 +136,20 @@ class ChildProcess:
             "\n".join([text for text in texts if text][-MESSAGE_LINES_MAX:])
             or f"it said nothing (log: {self._log_path})"
         )
+
+
+@contextmanager
+def _open_log(log: Path) -> Generator[int]:
+    """Open a log to append to, readable for its owner alone; where none can be made, what is logged is lost."""
+    try:
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        os.fchmod(fd, 0o600)  # one that an older version has made
+    except OSError:
+        fd = os.open(os.devnull, os.O_WRONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 # Loaded here: between fork and exec only what is already in memory is safe to call.

@@ -16,7 +16,7 @@ class LogReader:
     """Reads logs from their current end on, in one task."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
-        self._offsets = {log: log.stat().st_size if log.exists() else 0 for log in logs}
+        self._offsets = {log: _measure_size(log) for log in logs}
 
     def read_lines(self) -> Iterator[tuple[Path, str]]:
         """Yield each whole line since the last call, with its log."""
@@ -33,8 +33,15 @@ class LogReader:
             with log.open("rb") as file:
                 file.seek(start)
                 data = file.read(BYTES_MAX)
-        except FileNotFoundError:
-            return []
+        except OSError:
+            return []  # read again the next time
         whole = data[: data.rfind(b"\n") + 1]
         self._offsets[log] = start + len(whole)
         return whole.decode(errors="replace").splitlines()
+
+
+def _measure_size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0

@@ -10,8 +10,6 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import click
-
 from headrace.cli.conversation.conversation import Conversation
 from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.facade.client import FacadeClient
@@ -22,6 +20,7 @@ from headrace.cli.supervisor.log_reader import LogReader
 from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.start_progress import describe_progress
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
+from headrace.cli.supervisor.terminal import STDERR, STDOUT, show_text
 
 START_TIMEOUT_S = 60.0
 """Time to readiness from the start or the last logged progress; a slow machine needs about five seconds."""
@@ -43,8 +42,8 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
         raise CannotStart(f"--data-dir {plan.data_dir} cannot be written: {error.strerror}") from error
     specs = plan.build_processes()
     for warning in describe_overruled_settings(specs, os.environ):
-        _report(warning)
-    children = [ChildProcess(spec, logs_dir, is_verbose=is_verbose, report=_report) for spec in specs]
+        show_text(warning)
+    children = [ChildProcess(spec, logs_dir, is_verbose=is_verbose, report=show_text) for spec in specs]
     logs = [logs_dir / f"{child.name}.log" for child in children]
     # With --verbose the errors are on the terminal already.
     errors, reader = ErrorReports([] if is_verbose else logs), LogReader(logs)
@@ -57,7 +56,7 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
                     group.create_task(child.supervise())
                 try:
                     if await _wait_until_ready(plan, children, reader, stopped):
-                        reporting = group.create_task(errors.report_errors(_report))
+                        reporting = group.create_task(errors.report_errors(show_text))
                         code = await _serve(plan, question, stopped)
                         reporting.cancel()
                 finally:
@@ -85,7 +84,7 @@ async def _wait_until_ready(
                 return True
             for text in describe_progress(logs):
                 deadline = loop.time() + START_TIMEOUT_S
-                _report(text)
+                show_text(text)
             if loop.time() > deadline:
                 missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
                 raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
@@ -97,7 +96,7 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
     """Stay up until stopped, or until the question is answered."""
     # Standard output belongs to the answer when there will be one.
     ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
-    click.echo(ready, err=question is not None)
+    show_text(ready, STDOUT if question is None else STDERR)
     if question is None:
         await stopped.wait()
         return COMPLETED
@@ -129,7 +128,7 @@ def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Gen
             for child in children:
                 child.kill()
         else:
-            _report("stopping; again to end at once")
+            show_text("stopping; again to end at once")
             stopped.set()
 
     loop = asyncio.get_running_loop()
@@ -140,7 +139,3 @@ def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Gen
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def _report(text: str) -> None:
-    click.echo(text, err=True)

@@ -1,6 +1,6 @@
-"""`python -m services.memory.admin_cli`: export, import, prune and reindex chats.
+"""`python -m services.memory.admin_cli`: export, import, prune, reindex and verify chats.
 
-A folder must belong to no running service; a database may be in use.
+A folder must belong to no running service, except to be verified; a database may be in use.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from services.memory.access import retention
+from services.memory.admin_cli import verify
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
@@ -42,23 +43,30 @@ def main() -> None:
     try:
         config = settings.load_settings(Config, "MEMORY", env)
         logs.configure_logging("WARNING", "memory")
-        asyncio.run(run_command(config, arguments))
+        is_well = asyncio.run(run_command(config, arguments))
     except (settings.ConfigError, chat_files.UnreadableFile, HeadraceError, OSError) as error:
         sys.exit(str(error))
+    sys.exit(0 if is_well else 1)
 
 
-async def run_command(config: Config, arguments: argparse.Namespace) -> None:
+async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
+    """Run the command, and return whether the chats are well."""
     is_reindex = arguments.command == "reindex"
     if config.database_url:
         if is_reindex:
             raise OSError("a database keeps its index with the lines: there is none to make anew")
     elif not config.logs_dir.exists() and arguments.command != "import":
         raise OSError(f"{config.logs_dir}: there are no chats")
+    elif arguments.command == "verify":
+        return verify.verify_folder(config.logs_dir, arguments.chat_id)
     elif is_reindex:
         with closing(Disk(config.logs_dir)) as disk:
             _clear_index(disk)
     async with open_engine(config) as engine:
+        if arguments.command == "verify":
+            return await verify.verify_database(engine, arguments.chat_id)
         await _COMMANDS[arguments.command](engine, arguments)
+    return True
 
 
 def _clear_index(disk: Disk) -> None:
@@ -140,6 +148,8 @@ def _build_parser() -> argparse.ArgumentParser:
     bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
     prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
     prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
+    check = commands.add_parser("verify", help="read every line and blob, and say what is not what was written")
+    check.add_argument("chat_id", nargs="*", help="chats; all without one")
     commands.add_parser("reindex", help="make the index anew from the logs")
     return parser
 

@@ -10,6 +10,8 @@ from typing import Annotated, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from services.memory.log.checksums import add_checksum, remove_checksum
+
 ABSENT = Raw()
 """Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
 
@@ -232,12 +234,13 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(line: Known) -> bytes:
-    return _ENCODER.encode(line) + b"\n"
+    return add_checksum(_ENCODER.encode(line)) + b"\n"
 
 
 def decode_line(data: bytes) -> Line | None:
-    """Decode a line without its line break; None if it is not valid."""
+    """Decode a line without its line break; None if it is not valid, or not what was written."""
     try:
+        data = remove_checksum(data)
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:
             return _KNOWN.decode(data)

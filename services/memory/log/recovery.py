@@ -1,7 +1,8 @@
 """Reading a log file after a crash or damage.
 
-An append cut by a crash was never acknowledged, and its tail is set aside. Other damage (an unreadable line, a gap or
-repetition in the numbers) is left for people.
+An append cut by a crash was never acknowledged, and its tail is set aside: it lacks its end, or blocks of it that never
+reached the disk are zeros. Other damage (a line that is not what was written, a gap or repetition in the numbers) is
+left for people.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.memory.log.chat import Chat
+from services.memory.log.checksums import has_checksum
 from services.memory.log.lines import Line, decode_line
+
+NEVER_WRITTEN = b"\0"
+"""What file systems return for a block that was never written; JSON has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +31,20 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
     lines: list[Line] = []
     ends: list[int] = []
     end, tail, is_damaged = 0, len(data), False
-    for text in data.split(b"\n")[:-1]:
+    *texts, rest = data.split(b"\n")
+    for text in texts:
         start, end = end, end + len(text) + 1
         line = decode_line(text)
         if line is None:
             tail = min(tail, start)
+            is_damaged |= NEVER_WRITTEN not in text
             continue
         expected = lines[-1].n + 1 if lines else 1
         is_damaged |= tail < start or line.n != expected or line.chat_id != chat_id
         lines.append(line)
         ends.append(end)
-    if is_damaged:
+    # A line whose end alone is another byte was whole.
+    if is_damaged or (has_checksum(rest[:-1]) and decode_line(rest[:-1]) is not None):
         return LogReading(lines, len(data), True)
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):

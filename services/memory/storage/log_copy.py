@@ -18,6 +18,7 @@ import msgspec
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
+from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import Line, Range, Run, decode_line, encode_line
 
 if TYPE_CHECKING:
@@ -63,18 +64,19 @@ class LogCut:
         open."""
         names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
-        log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut_log(self.log, self.n))
+        texts = [_ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), text) for text in self._cut_log()]
+        log = b"".join(add_checksum(text) + b"\n" for text in texts)
         return log + _make_run_ends(recovery.read_log(log, target).lines, time.time_ns() // 1_000_000)
 
-
-def _cut_log(log: bytes, n: int) -> bytes:
-    texts = log.split(b"\n", n)[:n]
-    lines = [line for text in texts if (line := decode_line(text))]
-    for index, line in enumerate(lines):
-        if line.lines > len(lines) - index:
-            members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
-            texts[index] = msgspec.json.encode(members)
-    return b"".join(text + b"\n" for text in texts)
+    def _cut_log(self) -> list[bytes]:
+        """Return the first lines, without checksums; an append that the cut ends has as many lines as are left."""
+        texts = [remove_checksum(text) for text in self.log.split(b"\n", self.n)[: self.n]]
+        lines = [line for text in texts if (line := decode_line(text))]
+        for index, line in enumerate(lines):
+            if line.lines > len(lines) - index:
+                members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
+                texts[index] = msgspec.json.encode(members)
+        return texts
 
 
 def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:

@@ -32,6 +32,7 @@ SHARED = frozenset(
         "CONFIG_DIR",
         "LOG_LEVEL",
         "DRAIN_S",
+        "STALL_S",
         "ALLOW_UNSANDBOXED",
         "URL",
         "TRANSPORT",
@@ -63,6 +64,10 @@ class ServerSettings:
 
     log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
     """DEBUG, INFO, WARNING or ERROR."""
+
+    stall_s: float = field(default=30.0, metadata={"name": "HEADRACE_STALL_S"})
+    """Seconds without a turn of the event loop after which the process ends itself with code 71, to be started anew;
+    0: never."""
 
     drain_s: float = field(default=10.0, metadata={"name": "HEADRACE_DRAIN_S"})
     """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,

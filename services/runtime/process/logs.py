@@ -5,13 +5,19 @@ Event names are lower-case constants ("rpc done"); facts are fields.
 
 from __future__ import annotations
 
+import atexit
+import io
 import logging
 import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
+from services.runtime.process.log_writer import LogWriter
 from services.runtime.telemetry import spans
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -32,13 +38,30 @@ def configure_logging(level: str, service: str) -> None:
             structlog.processors.JSONRenderer(serializer=_dump_event),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(_open_log(service)),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ForwardHandler()], level=logging.WARNING, force=True)
 
 
-def _dump_event(event: dict[str, object], **_: object) -> str:
+def _open_log(service: str) -> Any:
+    """Return standard error as a file that never fails; a file in memory, which tests put there, is used as it is."""
+    try:
+        fd = sys.stderr.fileno()
+    except io.UnsupportedOperation:
+        return sys.stderr
+
+    def make_notice(lost: int) -> str:
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        event = {"event": "log lines lost", "lines": lost, "level": "warning", "timestamp": at, "service": service}
+        return _dump_event(event) + "\n"
+
+    writer = LogWriter(fd, make_notice)
+    atexit.register(writer.close)
+    return writer
+
+
+def _dump_event(event: Mapping[str, object], **_: object) -> str:
     try:
         return orjson.dumps(event, default=repr).decode()
     except TypeError:

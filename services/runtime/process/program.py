@@ -16,9 +16,12 @@ import uvloop
 
 from services.runtime.process import config as settings
 from services.runtime.process import logs
+from services.runtime.process.watchdog import watching_loop
 from services.runtime.telemetry import switch
 
 C = TypeVar("C")
+
+STDERR = 2
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -30,6 +33,7 @@ log = structlog.get_logger()
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
     """Run `main` with the settings of `service` ("MEMORY"); exits with 2 for wrong settings, with 1 for an OSError."""
+    _reserve_standard_files()
     try:
         config = settings.load_settings(cls, service, os.environ)
         values = settings.describe_settings(config)
@@ -48,19 +52,22 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
         task = asyncio.current_task()
         assert task is not None, "called by the program's task"
         _call_at_signal(task.cancel)
-        async with switch.recording_spans(service.lower(), os.environ):
+        async with switch.recording_spans(service.lower(), os.environ), watching_loop(float(values["stall_s"])):
             await main(config)
 
     failure: BaseException | None = None
     try:
         with suppress(asyncio.CancelledError):  # told to stop before it served
             uvloop.run(run_traced())
-    except* OSError as errors:  # in a group, when `main` serves inside a TaskGroup
+    except* Exception as errors:  # in a group, when `main` serves inside a TaskGroup
         failure = errors
     if failure is not None:
         while isinstance(failure, BaseExceptionGroup):
             failure = failure.exceptions[0]
-        log.error("cannot start", error=str(failure) or repr(failure))
+        if isinstance(failure, OSError):
+            log.error("cannot start", error=str(failure) or repr(failure))
+        else:
+            log.critical("ended by an error", exc_info=failure)
         sys.exit(1)
 
 
@@ -85,3 +92,12 @@ def _call_at_signal(stop: Callable[[], object]) -> None:
 
     for number in STOPS:
         loop.add_signal_handler(number, on_signal)
+
+
+def _reserve_standard_files() -> None:
+    """Open what is closed of standard input, output and error; the next file to be opened would take its place."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(STDERR, "w", closefd=False)

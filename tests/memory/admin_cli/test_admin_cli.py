@@ -13,6 +13,7 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from tests.memory.conftest import Serve, logs_in
+from tests.memory.editing import edit_log
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 
@@ -27,7 +28,7 @@ async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0)
         printed, errors = await process.communicate()
     assert process.returncode == exit_code, errors
     assert b"Traceback" not in errors
-    return (errors if exit_code else printed).decode()
+    return (printed + errors if exit_code else printed).decode()
 
 
 async def say(memory: Memory, question: str, answer: str) -> str:
@@ -65,12 +66,33 @@ async def test_prune_deletes_what_is_old_and_has_ended(serve: Serve, folder: Pat
         new = await say(memory, "new", "2")
         going, _ = await memory.begin("still going")
     for chat_id in (old, going):
-        path = folder / f"{chat_id}.json"
-        lines = [orjson.loads(line) | {"updatedAt": 1_700_000_000_000} for line in path.read_bytes().splitlines()]
-        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        edit_log(
+            folder / f"{chat_id}.json",
+            lambda line: orjson.dumps(orjson.loads(line) | {"updatedAt": 1_700_000_000_000}),
+        )
     assert (await tool(folder, "prune", "--older-than", "7d")).split() == [old]
     assert logs_in(folder) == sorted(f"{chat_id}.json" for chat_id in (new, going))
     assert "expected an age" in await tool(folder, "prune", "--older-than", "soon", exit_code=2)
+
+
+async def test_verify_names_what_is_not_what_was_written(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chats = [await say(memory, f"hello {index}", str(index)) for index in range(3)]
+        assert (await tool(folder, "verify")).splitlines()[-1].endswith("lines: none damaged")
+    whole = (folder / f"{chats[1]}.json").read_bytes()
+    (folder / f"{chats[1]}.json").write_bytes(whole.replace(b"hello 1", b"hello 2", 1))
+    with (folder / f"{chats[2]}.json").open("ab") as log:
+        log.write(b'{"_type":"st')
+    said = (await tool(folder, "verify", exit_code=1)).splitlines()
+    assert said[:-1] == sorted(
+        [
+            f"{chats[1]}: line 1 (byte 0): its checksum is wrong",
+            f"{chats[2]}: the last 12 bytes are of an append that was never acknowledged",
+        ]
+    )
+    assert said[-1].startswith("3 chats")
+    assert said[-1].endswith("1 damaged")
+    assert (await tool(folder, "verify", chats[0])).startswith("1 chats")
 
 
 async def test_reindex_reads_every_log_again(serve: Serve, folder: Path) -> None:

@@ -19,6 +19,7 @@ from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
 from tests.memory.conftest import Serve, memory_over
 from tests.memory.context.test_context import log_messages
 from tests.memory.context.test_token_limits import limits, load
+from tests.memory.editing import edit_log
 from tests.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
 
 pytestmark = pytest.mark.engines
@@ -36,7 +37,7 @@ def messages_in(folder: Path, chat_id: str) -> list[dict[str, Any]]:
 def rewrite(folder: Path, chat_id: str, count: bytes) -> None:
     """Put `count` in place of every count of a log."""
     path = folder / f"{chat_id}.json"
-    path.write_bytes(COUNT.sub(count, path.read_bytes()))
+    edit_log(path, lambda line: COUNT.sub(count, line))
 
 
 async def test_every_message_has_its_count_and_the_name_of_its_encoding(serve: Serve, folder: Path) -> None:

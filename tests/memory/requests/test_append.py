@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,8 @@ async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory
     line = orjson.loads(text)
     assert line.pop("updatedAt") > 1_700_000_000_000
     assert line.pop("uuid")
+    assert list(line)[-1] == "_crc"
+    assert zlib.crc32(text[: text.rindex(b',"_crc"')] + b"}") == int(line.pop("_crc"), 16)
     query = line.pop("query")
     assert line == {
         "_type": "query", "_n": 1, "chatId": chat_id, "runId": run_id,

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.program import wait_for_stop
+from services.runtime.process.watchdog import STALLED
 from services.runtime.rpc.channels import open_channel
 from tests.runtime.small_service import TICKS
 from tests.scripted_llm import REQUEST
@@ -104,6 +105,80 @@ async def test_a_signal_ends_a_start_that_takes_long_in_good_order(number: signa
         await asyncio.sleep(0.2)  # nothing tells that it has begun to wait
         small.process.send_signal(number)
         assert await small.ended() == (0, [])
+
+
+@asynccontextmanager
+async def unheard_service(stderr: int, *words: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A small service that writes its log to `stderr`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    command = [sys.executable, "-m", "tests.runtime.small_service"]
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        process = await asyncio.create_subprocess_exec(*words, *command, env=inherited | env, stderr=stderr)
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def ask_until_served(address: str) -> list[str]:
+    """The answer of a service that may not serve yet."""
+    while True:
+        try:
+            async with ticking(address) as deltas:
+                return [delta.content async for delta in deltas]
+        except Exception:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("file", ["a full disk", "a pipe that nobody reads", "a pipe whose reader has gone"])
+async def test_a_log_that_cannot_be_written_hinders_no_call(tmp_path: Path, file: str) -> None:
+    address = f"unix:{tmp_path}/socket"
+    reader, writer = os.pipe()
+    full = os.open("/dev/full", os.O_WRONLY)
+    if file == "a pipe that nobody reads":
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+    elif file == "a pipe whose reader has gone":
+        os.close(reader)
+    async with unheard_service(full if file == "a full disk" else writer, HEADRACE_MEMORY_LISTEN=address) as process:
+        for _ in range(3):
+            assert "tick" in await ask_until_served(address)
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_a_closed_standard_error_is_no_other_file(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/socket"
+    closing = ("sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh")
+    async with unheard_service(asyncio.subprocess.DEVNULL, *closing, HEADRACE_MEMORY_LISTEN=address) as process:
+        assert "tick" in await ask_until_served(address)
+        assert [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)] == [os.devnull] * 3
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_a_loop_that_stands_still_ends_its_process(tmp_path: Path) -> None:
+    settings = {"HEADRACE_MEMORY_LISTEN": f"unix:{tmp_path}/socket", "HEADRACE_STALL_S": "1"}
+    async with small_service(**settings, HEADRACE_MEMORY_BLOCKS_S="3600") as small:
+        stalled = await small.logged("event loop stalled")
+        assert any("small_service.py" in line for line in stalled["threads"])
+        assert (await small.ended())[0] == STALLED
+
+
+async def test_a_process_that_was_stopped_for_long_is_not_taken_for_one_that_stands_still(tmp_path: Path) -> None:
+    settings = {"HEADRACE_MEMORY_LISTEN": f"unix:{tmp_path}/socket", "HEADRACE_STALL_S": "5"}
+    async with small_service(**settings) as small:
+        await small.logged("serving")
+        small.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(6)
+        small.process.send_signal(signal.SIGCONT)
+        small.process.send_signal(signal.SIGTERM)
+        assert (await small.ended())[0] == 0
 
 
 async def test_wrong_settings_are_all_told_and_nothing_starts() -> None:

@@ -13,6 +13,8 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
+import structlog
+
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.files.disk import disk_errors
 from services.memory.storage.leases import now_ms
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.memory.storage.files.index import Index
+
+log = structlog.get_logger()
 
 
 class BlobFolder:
@@ -65,13 +69,23 @@ class BlobFolder:
         except FileNotFoundError:
             return None
         mime_type, _, data = kept.partition(b"\n")
-        return Blob(mime_type.decode(), data)
+        blob = Blob(mime_type.decode("ascii", "replace"), data)
+        if blob.id != blob_id:
+            log.error("blob damaged", chat_id=chat_id, blob_id=blob_id)
+            return None
+        return blob
 
     def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
         folder = self._get_chat_folder(chat_id)
         for name in sorted(os.listdir(folder)) if folder.exists() else ():
             if blob := self.find_blob(chat_id, name):
                 yield blob
+
+    def list_damaged(self, chat_id: str) -> list[str]:
+        """List the chat's blobs whose content is not what their name says."""
+        folder = self._get_chat_folder(chat_id)
+        names = sorted(filter(is_blob_id, os.listdir(folder))) if folder.exists() else []
+        return [name for name in names if self.find_blob(chat_id, name) is None]
 
     def copy_blobs(self, source: str, target: str) -> None:
         for blob in self.iterate_blobs(source):

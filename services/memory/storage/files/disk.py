@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from headrace.errors import LogDamaged
 from services.runtime import disk
@@ -20,6 +24,8 @@ OPEN_MAX = 32
 """Files that one thread has open at a time: most systems allow a process 1,024, sockets included."""
 
 _SUFFIX = ".json"
+
+log = structlog.get_logger()
 
 
 def disk_errors(chat_id: str) -> AbstractContextManager[None]:
@@ -58,23 +64,32 @@ class Disk:
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
         """Return length and time of change (ns) of each chat's file."""
+        found: dict[str, tuple[int, int]] = {}
         with os.scandir(self.folder) as entries:
-            chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
-            return {
-                chat_id: ((stat := entry.stat()).st_size, stat.st_mtime_ns)
-                for chat_id, entry in chats
-                if is_uuid(chat_id)
-            }
+            for entry in entries:
+                chat_id = entry.name.removesuffix(_SUFFIX)
+                if not entry.name.endswith(_SUFFIX) or not is_uuid(chat_id):
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    log.error("log cannot be read", chat_id=chat_id, error=str(error))
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    found[chat_id] = (status.st_size, status.st_mtime_ns)
+                else:
+                    log.error("log is no regular file", chat_id=chat_id)
+        return found
 
     def has_log(self, chat_id: str) -> bool:
-        """Return whether there is a log, as fast as a hop to a thread: systems cache names."""
-        return self._get_path(chat_id).exists()
+        """Return whether something has the log's name, as fast as a hop to a thread: systems cache names."""
+        return os.path.lexists(self._get_path(chat_id))
 
     def read_log(self, chat_id: str) -> bytes:
-        return self._get_path(chat_id).read_bytes()
+        return read_log_file(self.folder, chat_id)
 
     def get_mtime_ns(self, chat_id: str) -> int:
-        return self._get_path(chat_id).stat().st_mtime_ns
+        return self._get_path(chat_id).lstat().st_mtime_ns
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
         """Store `data` at byte `end` of a log, on disk when this returns the file's time of change (ns).
@@ -105,7 +120,7 @@ class Disk:
     def _write_piece(self, piece: Piece) -> int:
         # A log that somebody has removed must not come back with a hole at its beginning.
         create = os.O_CREAT if piece.end == 0 else 0
-        fd = os.open(self._get_path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
+        fd = _open_log(self.folder, piece.chat_id, os.O_WRONLY | create)
         try:
             with _undoing_on_error(fd, piece):
                 rest, at = memoryview(piece.data), piece.end
@@ -134,9 +149,9 @@ class Disk:
             beside.flush()
             os.fsync(beside.fileno())
         os.fsync(self._lock)
-        with open(self._get_path(chat_id), "rb+") as log:
-            log.truncate(whole_bytes)
-            os.fsync(log.fileno())
+        with open(_open_log(self.folder, chat_id, os.O_RDWR), "rb+") as log_file:
+            log_file.truncate(whole_bytes)
+            os.fsync(log_file.fileno())
 
     def delete_log(self, chat_id: str) -> None:
         self._get_path(chat_id).unlink(missing_ok=True)
@@ -144,11 +159,49 @@ class Disk:
         os.fsync(self._lock)
 
     def _get_path(self, chat_id: str) -> Path:
-        assert is_uuid(chat_id), "nothing but a UUID becomes a path"
-        return self.folder / (chat_id + _SUFFIX)
+        return _make_path(self.folder, chat_id)
 
     def _get_damaged_path(self, chat_id: str) -> Path:
         return self._get_path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
+
+
+def list_log_names(folder: Path) -> list[str]:
+    """List the chats whose log has a name in `folder`, whatever it is."""
+    names = (name.removesuffix(_SUFFIX) for name in os.listdir(folder) if name.endswith(_SUFFIX))
+    return sorted(filter(is_uuid, names))
+
+
+def read_log_file(folder: Path, chat_id: str) -> bytes:
+    with open(_open_log(folder, chat_id, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def _open_log(folder: Path, chat_id: str, flags: int) -> int:
+    """Open a log.
+
+    Raises:
+        LogDamaged: What has its name is a link, a folder, or a FIFO, which would be waited for.
+    """
+    path = _make_path(folder, chat_id)
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _make_odd_file_error(chat_id) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _make_odd_file_error(chat_id)
+    return fd
+
+
+def _make_path(folder: Path, chat_id: str) -> Path:
+    assert is_uuid(chat_id), "nothing but a UUID becomes a path"
+    return folder / (chat_id + _SUFFIX)
+
+
+def _make_odd_file_error(chat_id: str) -> LogDamaged:
+    return LogDamaged(f"the log of chat {chat_id} is no regular file; it is left as it is", chatId=chat_id)
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:

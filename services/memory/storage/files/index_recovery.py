@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.errors import HeadraceError
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
 from services.memory.log.recovery import read_chat
@@ -66,12 +67,7 @@ def catch_up(
     for some in _batch_chats(changed):
         if stopped.is_set():
             return
-        chats = (load_chat(disk, chat_id) for chat_id in some)
-        database.apply_changes(
-            make_full_change(chat, disk.get_mtime_ns(chat.chat_id))
-            for chat in chats
-            if chat.log or chat.info.is_damaged
-        )
+        database.apply_changes(_read_changes(disk, some))
         done += len(some)
         if (now_s := time.monotonic()) - told_s > REPORT_EVERY_S:
             # No INFO: who starts the service has to know that it gets on.
@@ -90,6 +86,17 @@ def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         some_bytes += size_bytes
     if some:
         yield some
+
+
+def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
+    for chat_id in chat_ids:
+        try:
+            chat = load_chat(disk, chat_id)
+            if chat.log or chat.info.is_damaged:
+                yield make_full_change(chat, disk.get_mtime_ns(chat_id))
+        except (HeadraceError, OSError) as error:
+            # One log is no reason not to serve the others; whoever asks for its chat gets the error.
+            log.error("log cannot be read", chat_id=chat_id, error=str(error))
 
 
 def load_chat(disk: Disk, chat_id: str) -> Chat:

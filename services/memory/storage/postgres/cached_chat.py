@@ -73,6 +73,9 @@ class CachedChat:
             lines = _decode_lines(data) if is_short else await asyncio.to_thread(_decode_lines, data)
             self.chat.append_committed(lines)
             self.chat.size_bytes += size_bytes
+        # A row is whole or absent: one that cannot be read is not what was written.
+        last_n = self.chat.info.last_n
+        self.chat.info.is_damaged |= len(self.chat.log) < last_n or last_n < (rows[-1][2] or 0)
         self.row, self.version, self.server = row, version, server
 
     def is_from_server(self, connection: Connection) -> bool:
@@ -122,5 +125,4 @@ class ChatCache:
 
 
 def _decode_lines(data: list[bytes]) -> list[Line]:
-    # What is stored was encoded by a service: nothing of it is lost here, or cannot be read.
     return [line for found in data if (line := decode_line(found)) is not None]

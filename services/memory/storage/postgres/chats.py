@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
 
+N_MAX = 2**63 - 1
+
+
 class PostgresChats:
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
@@ -65,7 +68,8 @@ class PostgresChats:
         return await self._appending.append(chat_id, lines, size_bytes, lease, beside)
 
     async def export(self, chat: Chat) -> bytes:
-        values = (chat.chat_id, len(chat.log))
+        # Of a damaged chat the lines that cannot be read too: it is exported to be looked at.
+        values = (chat.chat_id, N_MAX if chat.info.is_damaged else len(chat.log))
         rows = await self._database.run(lambda connection: connection.fetch(_EXPORT, *values))
         return b"".join(row[0] + b"\n" for row in rows)
 

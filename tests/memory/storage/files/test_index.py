@@ -20,6 +20,7 @@ from services.memory.storage.files.database import IndexDatabase
 from services.memory.storage.files.index import Index
 from services.memory.storage.index_rows import ChatEntry, IndexChange
 from tests.memory.conftest import Serve
+from tests.memory.editing import edit_log
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -114,7 +115,7 @@ async def test_a_start_reads_only_logs_that_have_changed(serve: Serve, folder: P
     # What the index says of a log whose length and time are as it saw them is believed.
     path = folder / f"{chats[0][0]}.json"
     seen = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"chat 0", b"Chat 0"))
+    edit_log(path, lambda line: line.replace(b"chat 0", b"Chat 0"))
     os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     async with serve() as memory:
         assert await memory.chats() == before

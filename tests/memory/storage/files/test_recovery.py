@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import LogDamaged
+from services.memory.log import recovery
 from services.memory.storage.files.disk import Disk
 from tests.memory.conftest import Serve, logs_in, memory_over
+from tests.memory.editing import without_checksums
 from tests.memory.writing import (
     Memory,
     call,
@@ -92,8 +94,8 @@ BODILESS = b'{"_type":"query","_n":2,"uuid":"u","chatId":"c","updatedAt":1}\n'
 """Has what every line has, and not what makes it a query."""
 
 
-@pytest.mark.parametrize("garbage", [b"{", b"\0" * 100, b"\xff\n", b"[" * 100_000 + b"\n", BODILESS, b"{}\nx\n"])
-async def test_garbage_at_the_end_is_set_aside(serve: Serve, folder: Path, garbage: bytes) -> None:
+@pytest.mark.parametrize("garbage", [b"{", b"\0" * 100, b"\0\xff\n", b"[" * 100_000, b'{"_type":"ru\0\0\0\0"}\n\0'])
+async def test_what_a_power_cut_leaves_at_the_end_is_set_aside(serve: Serve, folder: Path, garbage: bytes) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
     path = folder / f"{chat_id}.json"
@@ -103,6 +105,90 @@ async def test_garbage_at_the_end_is_set_aside(serve: Serve, folder: Path, garba
         assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
     assert path.read_bytes().startswith(log)
     assert (folder / f"{chat_id}.json.damaged").read_bytes() == garbage
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\n", b"[" * 100_000 + b"\n", BODILESS, b"{}\nx\n"])
+async def test_whole_lines_that_nobody_wrote_are_damage_and_stay(serve: Serve, folder: Path, garbage: bytes) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(log := path.read_bytes() + garbage)
+    async with serve() as memory:
+        with pytest.raises(LogDamaged):
+            await memory.append(chat_id, run_id, step_line(user("a")))
+    assert path.read_bytes() == log
+    assert logs_in(folder) == [path.name]
+
+
+async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, _ = await memory.begin()
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(log := path.read_bytes().swapcase())
+    for _ in range(2):  # the second start believes its index
+        async with serve() as memory:
+            with pytest.raises(LogDamaged):
+                await memory.append(chat_id, new_id(), query_line("a new chat"))
+    assert path.read_bytes() == log
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+async def test_a_flipped_bit_never_changes_what_is_read(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with memory_over(folder) as memory:
+            chat_id, _, _ = await write_log(memory)
+        path = folder / f"{chat_id}.json"
+        whole = path.read_bytes()
+        at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << bit
+        before, after = recovery.read_log(whole, chat_id), recovery.read_log(bytes(flipped), chat_id)
+    # A flipped bit in the name of the checksum leaves a line without one.
+    assert after.is_damaged or after.lines == before.lines
+    assert all(line in before.lines for line in after.lines)
+
+
+async def test_lines_of_older_versions_have_no_checksum_and_are_read(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hello")
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(without_checksums(path.read_bytes()))
+    assert b"_crc" not in path.read_bytes()
+    async with serve() as memory:
+        await memory.append(chat_id, run_id, step_line(user("a")))
+        assert len(await memory.context(chat_id, run_id)) == 2
+    assert numbers(path) == [1, 2]
+
+
+def _make_link(path: Path, other: Path) -> None:
+    other.write_bytes(b"keep me\n")
+    path.symlink_to(other)
+
+
+ODD_ENTRIES: dict[str, Callable[[Path, Path], None]] = {
+    "a folder": lambda path, _: path.mkdir(),
+    "a link": _make_link,
+    "a FIFO": lambda path, _: os.mkfifo(path),
+    "a link to nothing": lambda path, other: path.symlink_to(other),
+}
+
+
+@pytest.mark.parametrize("make", ODD_ENTRIES.values(), ids=ODD_ENTRIES)
+async def test_what_is_no_file_but_has_a_log_s_name_is_the_trouble_of_its_chat_alone(
+    serve: Serve, folder: Path, tmp_path_factory: pytest.TempPathFactory, make: Callable[[Path, Path], None]
+) -> None:
+    async with serve() as memory:
+        other_chat, run_id = await memory.begin("hello")
+    odd, target = new_id(), tmp_path_factory.mktemp("elsewhere") / "target"
+    make(folder / f"{odd}.json", target)
+    async with asyncio.timeout(200), serve() as memory:
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [other_chat]
+        await memory.append(other_chat, run_id, step_line(user("a")))
+        with pytest.raises(LogDamaged):
+            await memory.append(odd, new_id(), query_line())
+    assert not target.exists() or target.read_bytes() == b"keep me\n"
 
 
 Damage = Callable[[list[bytes]], list[bytes]]

@@ -1,0 +1,70 @@
+"""Reads stored chats, and prints what is not what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import HeadraceError
+from services.memory.log.verify import LogReport, verify_log
+from services.memory.storage.files.blobs import BlobFolder
+from services.memory.storage.files.disk import list_log_names, read_log_file
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+
+
+@dataclass(slots=True)
+class _Totals:
+    chats: int = 0
+    lines: int = 0
+    unchecked: int = 0
+    damaged: int = 0
+
+    def add_chat(self, chat_id: str, report: LogReport, damaged_blobs: Iterable[str] = ()) -> None:
+        problems = report.problems + [
+            f"blob {blob_id}: its content is not the one of its name" for blob_id in damaged_blobs
+        ]
+        for problem in problems:
+            _print_line(f"{chat_id}: {problem}")
+        if report.torn_bytes:
+            _print_line(f"{chat_id}: the last {report.torn_bytes} bytes are of an append that was never acknowledged")
+        self.chats += 1
+        self.lines += report.lines
+        self.unchecked += report.unchecked
+        self.damaged += bool(problems)
+
+    def print_summary(self) -> bool:
+        """Print the totals, and return whether nothing is damaged."""
+        unchecked = f", {self.unchecked} of them without a checksum" if self.unchecked else ""
+        _print_line(f"{self.chats} chats, {self.lines} lines{unchecked}: {self.damaged or 'none'} damaged")
+        return not self.damaged
+
+
+def verify_folder(folder: Path, chat_ids: Sequence[str]) -> bool:
+    """Verify the logs and blobs of a folder, which a service may own, and return whether none is damaged."""
+    totals, blobs = _Totals(), BlobFolder(folder / "blobs")
+    for chat_id in chat_ids or list_log_names(folder):
+        try:
+            report = verify_log(read_log_file(folder, chat_id), chat_id)
+        except (OSError, HeadraceError) as error:
+            report = LogReport(problems=[str(error)])
+        totals.add_chat(chat_id, report, blobs.list_damaged(chat_id))
+    return totals.print_summary()
+
+
+async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
+    """Verify the chats of a database, and return whether none is damaged."""
+    totals = _Totals()
+    for chat_id in chat_ids or await engine.index.list_chats():
+        log = await engine.chats.export(await engine.chats.load(chat_id))
+        totals.add_chat(chat_id, await asyncio.to_thread(verify_log, log, chat_id))
+    return totals.print_summary()
+
+
+def _print_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
