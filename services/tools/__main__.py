@@ -19,7 +19,9 @@ log = structlog.get_logger()
 
 
 async def main(config: Config) -> None:
-    sandbox = choose_sandbox(config, await find_sandbox(config.sandbox, allow_unsandboxed=config.allow_unsandboxed))
+    has_tenants = not config.server.auth.is_none
+    found = await find_sandbox(config.sandbox, allow_unsandboxed=config.allow_unsandboxed, has_tenants=has_tenants)
+    sandbox = choose_sandbox(config, found)
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):
         await program.wait_for_stop()

@@ -28,9 +28,10 @@ class Config:
     """Address of the gateway, for tools that ask a model."""
 
     sandbox: str = "auto"
-    """Sandbox tier of commands. `auto`: the strongest tier that works; where none does, commands are refused.
-    `process`, `bubblewrap`: that tier, and the service does not start where it fails its self-test. `external`: the
-    service's pod is under gVisor or Kata. `none`: nothing, which needs HEADRACE_ALLOW_UNSANDBOXED."""
+    """Sandbox tier of commands. `auto`: the strongest tier that works, and `bubblewrap` alone where credentials tell
+    tenants apart; where none does, commands are refused. `process`, `bubblewrap`: that tier, and the service does not
+    start where it fails its self-test. `external`: the service's pod is under gVisor or Kata. `none`: nothing, which
+    needs HEADRACE_ALLOW_UNSANDBOXED."""
 
     allow_unsandboxed: bool = setting(False, name="HEADRACE_ALLOW_UNSANDBOXED")
     """Whether commands run without any sandbox where no tier works: for machines on which nothing can be lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
@@ -21,11 +22,17 @@ TIMEOUT_S = 20.0
 
 NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
+UNSHARED = (
+    "it does not hide that paths and processes of other tenants exist; HEADRACE_TOOLS_SANDBOX=process accepts that"
+)
+
 Tested = Literal["bubblewrap", "process", "none"]
 """Tiers to try; in `none`, where nothing is denied, the probes must notice that."""
 
 
-async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
+async def find_sandbox(wanted: str, *, allow_unsandboxed: bool, has_tenants: bool = False) -> Sandbox:
+    """Return the sandbox that `wanted` names. `auto` does not take the process tier where several tenants' commands
+    would run in it: a command there can tell that a path or process of another tenant exists."""
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
@@ -33,7 +40,7 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
                 if not (problem := await try_tier(tier)):
                     break
                 problems[tier] = problem
-            return choose_tier(problems, allow_unsandboxed=allow_unsandboxed)
+            return choose_tier(problems, allow_unsandboxed=allow_unsandboxed, has_tenants=has_tenants)
         case "bubblewrap" | "process":
             problem = await try_tier(wanted)
             return Sandbox(None if problem else wanted, problem)
@@ -43,7 +50,9 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
             return Sandbox("none")
 
 
-def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
+def choose_tier(problems: Mapping[Tested, str], *, allow_unsandboxed: bool, has_tenants: bool = False) -> Sandbox:
+    if has_tenants and "bubblewrap" in problems and not allow_unsandboxed:
+        problems = {"process": UNSHARED, **problems}
     problem = "; ".join(f"{tier}: {problem}" for tier, problem in problems.items())
     if "bubblewrap" not in problems:
         return Sandbox("bubblewrap")

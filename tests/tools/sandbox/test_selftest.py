@@ -24,6 +24,16 @@ async def test_auto_takes_the_strongest_tier_that_works() -> None:
     assert found.has_namespaces == ("bubblewrap" in TIERS)
 
 
+def test_commands_of_several_tenants_share_the_process_tier_only_where_that_is_said() -> None:
+    problems: dict[selftest.Tested, str] = {"bubblewrap": "not installed"}
+    assert selftest.choose_tier(problems, allow_unsandboxed=False).tier == "process"
+    shared = selftest.choose_tier(problems, allow_unsandboxed=False, has_tenants=True)
+    assert shared.tier is None
+    assert "HEADRACE_TOOLS_SANDBOX=process accepts that" in shared.problem
+    assert selftest.choose_tier({}, allow_unsandboxed=False, has_tenants=True).tier == "bubblewrap"
+    assert selftest.choose_tier(problems, allow_unsandboxed=True, has_tenants=True).tier == "process"
+
+
 async def test_an_external_sandbox_has_the_process_tier_inside() -> None:
     found = await selftest.find_sandbox("external", allow_unsandboxed=False)
     assert (found.tier, found.is_confined, found.has_namespaces) == ("external", True, False)

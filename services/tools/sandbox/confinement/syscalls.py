@@ -34,6 +34,7 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "process_madvise": (440, 440),
         "kcmp": (312, 272),
         "pidfd_getfd": (438, 438),
+        "pidfd_send_signal": (424, 424),
         "migrate_pages": (256, 238),
         "move_pages": (279, 239),
         "sched_setscheduler": (144, 119),
@@ -49,6 +50,7 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "perf_event_open": (298, 241),
         "memfd_secret": (447, 447),
         "fanotify_init": (300, 262),
+        "fanotify_mark": (301, 263),
         "name_to_handle_at": (303, 264),
         "open_by_handle_at": (304, 265),
         "lookup_dcookie": (212, 18),
@@ -117,6 +119,12 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "clone3": (435, 435),
         # Its mode lies in memory, too.
         "openat2": (437, 437),
+        # They tell of paths and processes that a command may not open: names of other chats' folders, for example.
+        # Programs that know them fall back to looking again and again.
+        "inotify_init": (253, None),
+        "inotify_init1": (294, 26),
+        "inotify_add_watch": (254, 27),
+        "pidfd_open": (434, 434),
         # Programs that know io_uring fall back to ordinary calls.
         "io_uring_setup": (425, 425),
         "io_uring_enter": (426, 426),
