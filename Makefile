@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-grpcio prerequisites check lint types docs bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-grpcio clients prerequisites check lint types docs bench performance soak faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,9 +21,53 @@ demo: $(VENV)/run ## Start the suite with a simulated model, ask one question, s
 up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
-test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
+# Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
+CLIENTS := build/clients
+SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents instructor $(if $(shell command -v npm),node) $(if $(shell command -v go),go))
+LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript) \
+	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
+
+test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS) ## Run all tests
 	$(BIN)/pytest $(SHARED)
 	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(ON_GRPCIO)
+
+clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
+	$(BIN)/pytest tests/clients
+
+$(CLIENTS)/node/done: tests/clients/node/package.json
+	@mkdir -p $(@D)
+	cp $< $(@D)
+	ln -sfn $(CURDIR)/tests/clients/node $(@D)/programs
+	cd $(@D) && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts
+	@touch $@
+
+EXAMPLES := examples/clients
+$(CLIENTS)/go/done: build/image.binpb $(VENV)/dev $(filter-out %/v1,$(wildcard $(EXAMPLES)/go/*))
+	@mkdir -p $(@D)
+	cd $(EXAMPLES)/go && $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb --path headrace
+	cd $(EXAMPLES)/go && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(CURDIR)/$(@D)/client .
+	@touch $@
+
+$(CLIENTS)/typescript/done: build/image.binpb $(VENV)/dev $(wildcard $(EXAMPLES)/typescript/*.json $(EXAMPLES)/typescript/src/*)
+	@rm -rf $(@D) && mkdir -p $(CLIENTS) && cp -r $(EXAMPLES)/typescript $(@D)
+	cd $(@D) && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts
+	cd $(@D) && $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb && npm run --silent build
+	@touch $@
+
+$(CLIENTS)/java/done: $(PROTOS) $(EXAMPLES)/java/pom.xml $(wildcard $(EXAMPLES)/java/src/main/java/example/*)
+	@rm -rf $(@D) && mkdir -p $(CLIENTS) && cp -r $(EXAMPLES)/java $(@D)
+	cd $(@D) && mvn -q -B -Dprotos=$(CURDIR)/protos -Dmdep.outputFile=classpath compile dependency:build-classpath
+	@touch $@
+
+$(CLIENTS)/ghz/done: tests/clients/ghz/go.mod
+	cd $(<D) && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(@D)/ghz github.com/bojand/ghz/cmd/ghz
+	@touch $@
+
+# The lists have all packages, so pip has nothing to resolve; most of what it would compile is never run.
+$(CLIENTS)/%/done: tests/clients/python/%.txt $(VENV)/dev
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/pip --python $(@D)/bin/python $(PIP:pip%=%) --no-deps --no-compile -r $<
+	@touch $@
 
 # Tests wait more than they compute: with two workers one computes while the other waits, and who is done takes from what
 # the other has left. More of them would make those late that look at a clock.
@@ -79,18 +123,34 @@ performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machi
 
 SOAK_ROUNDS ?= 1000
 CLUSTER_ROUNDS ?= 200
-soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster, and look at what readers get (SOAK_ROUNDS=1000)
+HOSTILE_CONNECTIONS ?= 100000
+soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster, fail every system call, and look at what readers get (SOAK_ROUNDS=1000)
 	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/cluster/test_crashes.py -k any_event
 	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) CLUSTER_RUNS=50 $(BIN)/pytest -q tests/cluster/test_chaos.py
+	HOSTILE_CONNECTIONS=$(HOSTILE_CONNECTIONS) $(BIN)/pytest -q tests/hostile/test_connections.py
+	TOOLS_AWAY_S=30 $(BIN)/pytest -q tests/e2e/test_tools_away.py
+	FULL_DISK_S=60 $(BIN)/pytest -q tests/e2e/test_full_disk.py
+	$(BIN)/python -m tests.faults
+
+FAULTS ?=
+faults: $(VENV)/dev ## Fail every system call of every service in turn under real work, and look at what becomes of it (FAULTS="--services memory", or points to repeat)
+	$(BIN)/python -m tests.faults $(FAULTS)
+
+HOSTILE_S ?= 10
+hostile: $(VENV)/dev ## Send each class of attack at 1 MB/s without a credential, and say what it costs and what an honest stream sees
+	$(BIN)/python -m tests.hostile.measure $(HOSTILE_S)
+	$(BIN)/python -m tests.hostile.http.measure $(HOSTILE_S)
 
 FUZZ_S ?= 60
 BAD_REQUESTS ?= 10000
+FRAME_CASES ?= 50000
 fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, a route or an RPC (FUZZ_S=60 each, BAD_REQUESTS=10000 for each RPC)
 	@for target in sse log_lines triple_quotes templates http2; do \
 		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
 	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S)
 	$(BIN)/pytest -q tests/tenants/test_bad_requests.py --bad-requests $(BAD_REQUESTS)
+	FRAME_CASES=$(FRAME_CASES) $(BIN)/pytest -q tests/hostile/test_frame_oracle.py
 
 setup: $(VENV)/dev ## Make .venv with everything that development needs
 

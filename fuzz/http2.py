@@ -60,6 +60,8 @@ class Socket(asyncio.Transport):
         self.protocol, self.room = protocol, room
         self.written = bytearray()
         self.is_closed = False
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
     def write(self, data: Any) -> None:
         assert not self.is_closed, "written after the end"
@@ -70,6 +72,12 @@ class Socket(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return max(len(self.written) - self.room, 0)
 
+    def pause_reading(self) -> None:
+        self.may_read.clear()
+
+    def resume_reading(self) -> None:
+        self.may_read.set()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
@@ -78,6 +86,7 @@ class Socket(asyncio.Transport):
 
     def close(self) -> None:
         self.is_closed = True
+        self.may_read.set()
 
     abort = close
 
@@ -126,6 +135,7 @@ async def _feed(connection: Connection, socket: Socket, data: bytes, how: int) -
             return
         connection.data_received(data[start : start + step])
         await asyncio.sleep(0)
+        await socket.may_read.wait()
         held = len(connection.incoming.rest)
         assert held < HEAD_BYTES + FRAME_BYTES_MAX, f"{held} bytes are held"
     await _turns()

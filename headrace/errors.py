@@ -159,6 +159,14 @@ class NoAnswer(HeadraceError):
     reason = "NO_ANSWER"
 
 
+class OutputMismatch(HeadraceError):
+    """The model's answer does not have the form that was asked for."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "OUTPUT_MISMATCH"
+    retriable = True
+
+
 class RateLimited(HeadraceError):
     """The provider limits our rate."""
 
@@ -182,6 +190,20 @@ class BudgetExceeded(HeadraceError):
     reason = "BUDGET_EXCEEDED"
 
 
+class PriceUnknown(HeadraceError):
+    """A run with a limit in money would ask a model without a price."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "PRICE_UNKNOWN"
+
+
+class FactsFull(HeadraceError):
+    """A user, or a tenant, has as many facts as are stored of one, all of them valid."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "FACTS_FULL"
+
+
 class QueueFull(HeadraceError):
     """Too many are waiting already."""
 
@@ -196,6 +218,12 @@ class Overloaded(HeadraceError):
     code = grpc.StatusCode.UNAVAILABLE
     reason = "OVERLOADED"
     retriable = True
+
+
+class DiskFull(Overloaded):
+    """The disk has no room for what was to be stored; reading goes on, and writing once there is room."""
+
+    reason = "DISK_FULL"
 
 
 class ProviderUnavailable(HeadraceError):
@@ -250,7 +278,9 @@ class PermissionDenied(HeadraceError):
     reason = "PERMISSION_DENIED"
 
 
-BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in HeadraceError.__subclasses__()}
+BY_REASON: dict[str, type[HeadraceError]] = {
+    cls.reason: cls for cls in (*HeadraceError.__subclasses__(), *Overloaded.__subclasses__())
+}
 
 
 def to_status(error: HeadraceError) -> status_pb2.Status:

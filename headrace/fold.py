@@ -43,6 +43,8 @@ class Block:
     tool_type: str = ""
     """The tool's type: backend, frontend or orchestrator."""
     tool_api: str = ""
+    is_answer: bool = False
+    """Whether a text is the run's answer or a part of it, unless a call of the run itself follows."""
     pieces: list[str] = field(default_factory=list[str])
     is_complete: bool = False
     """Whether the text is whole; a call may still run."""
@@ -116,12 +118,12 @@ class Fold:
 
     @property
     def answer(self) -> str:
-        """The current run's text after its last call, without sub-agents and tasks."""
+        """The current run's answer: the text after its last call, without its planner, sub-agents and tasks."""
         texts: list[str] = []
         for block in self._blocks.values():
             if block.scope == _RUN and block.is_call:
                 texts.clear()
-            elif block.scope == _RUN and block.kind == "content":
+            elif block.is_answer:
                 texts += block.pieces
         return "".join(texts)
 
@@ -155,7 +157,7 @@ class Fold:
     def _apply_text(self, name: str, delta: agent_pb2.AgentDelta) -> None:
         match name:
             case "content_start":
-                self._open_block(delta, "content", delta.content_start.content_id)
+                self._open_content(delta, delta.content_start)
             case "reasoning_start":
                 self._open_block(delta, "reasoning", delta.reasoning_start.reasoning_id)
             case "content_end":
@@ -164,7 +166,7 @@ class Fold:
                 self._complete(delta.reasoning_end.reasoning_id)
             case "content_snapshot":
                 snapshot = delta.content_snapshot
-                self._open_block(delta, "content", snapshot.content_id, snapshot.text).is_complete = True
+                self._open_content(delta, snapshot, snapshot.text).is_complete = True
             case "reasoning_snapshot":
                 snapshot = delta.reasoning_snapshot
                 self._open_block(delta, "reasoning", snapshot.reasoning_id, snapshot.text).is_complete = True
@@ -245,6 +247,13 @@ class Fold:
     def _open_block(self, delta: agent_pb2.AgentDelta, kind: BlockKind, block_id: str, text: str = "") -> Block:
         block = Block(kind, block_id, delta.seq, find_scope(delta), pieces=[text] if text else [])
         self._blocks[block_id] = block
+        return block
+
+    def _open_content(
+        self, delta: agent_pb2.AgentDelta, opened: agent_pb2.ContentStart | agent_pb2.ContentSnapshot, text: str = ""
+    ) -> Block:
+        block = self._open_block(delta, "content", opened.content_id, text)
+        block.is_answer = opened.is_answer if opened.HasField("is_answer") else block.scope == _RUN
         return block
 
     def _open_tool(

@@ -1,12 +1,19 @@
-"""TLS for callers outside the suite."""
+"""TLS by files, for callers outside the suite and for all of its ends."""
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeAlias
 
 import grpc
+
+from headrace.regular_files import read_regular_file
+
+PEM_BYTES_MAX = 1024 * 1024
+
+Stamp: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +33,39 @@ class Tls:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key: expected both or neither")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for path in (self.certificate, self.key, self.ca) if path)
+
     def context(self) -> ssl.SSLContext:
         """Return the context for HTTP; raises OSError if the files cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if not self.ca:
+            context.load_default_certs()
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Load the files into a context of either end.
+
+        Raises:
+            OSError: They cannot be used.
+        """
         try:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            for path in self.files:
+                read_regular_file(path, PEM_BYTES_MAX)  # OpenSSL would wait at a pipe
             if self.ca:
-                context.load_verify_locations(self.ca)
-            else:
-                context.load_default_certs()
+                _load_ca(context, self.ca)
             if self.certificate:
                 # A key with a password is an error; without one given here OpenSSL would ask the terminal.
                 context.load_cert_chain(self.certificate, self.key, password="")
         except OSError as error:
-            files = ", ".join(path for path in (self.ca, self.certificate, self.key) if path)
-            raise OSError(f"cannot use the certificates {files}: {error}") from error
-        return context
+            raise OSError(f"cannot use the certificates {', '.join(self.files)}: {error}") from error
+
+    def read_stamp(self) -> Stamp:
+        """Return inode and time of change of each file, zeros if it is gone: another value when one has changed."""
+        return tuple(_read_file_stamp(path) for path in self.files)
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Return the credentials for gRPC; raises as `context`."""
@@ -49,5 +73,20 @@ class Tls:
         return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
 
 
+def _load_ca(context: ssl.SSLContext, ca: str) -> None:
+    try:
+        context.load_verify_locations(ca)
+    except ssl.SSLError as error:
+        raise OSError(f"{ca} holds no certificates in PEM") from error
+
+
+def _read_file_stamp(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (status.st_ino, status.st_ctime_ns)
+
+
 def _read_bytes(path: str) -> bytes | None:
-    return Path(path).read_bytes() if path else None
+    return read_regular_file(path, PEM_BYTES_MAX) if path else None

@@ -2,11 +2,21 @@
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 
 # The command line starts processes by fork; gRPC's own fork handlers, loaded by other tests, would abort the child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+# Under nohup children would ignore hang-ups too, as they should; a handler is not inherited, and keeps the suite alive.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+
+    def ignore_hangup(_signum: int, _frame: FrameType | None) -> None:
+        pass
+
+    signal.signal(signal.SIGHUP, ignore_hangup)
 
 import pytest
 from hypothesis import settings

@@ -194,6 +194,8 @@ def _describe_block(block: Block) -> dict[str, Any]:
         "text": "" if block.is_call else block.text,
         "name": block.name or None,
     }
+    if block.kind == "content":
+        result["isAnswer"] = block.is_answer
     if is_tool and block.is_complete:
         result["params"] = json.loads(block.params) if block.params else None
     if block.result is not None:

@@ -10,20 +10,31 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Client
-from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
-from tests.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served, text
+from tests.facade.scripted import (
+    CHAT,
+    RUN,
+    Script,
+    ScriptedMemory,
+    ScriptedTools,
+    answering,
+    complete,
+    opening,
+    served,
+    text,
+)
 
 
 @asynccontextmanager
-async def client(folder: Path, script: Script) -> AsyncGenerator[Client]:
+async def client(folder: Path, script: Script, tools: ScriptedTools | None = None) -> AsyncGenerator[Client]:
     address = f"unix:{folder}/s.sock"
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
         asyncio.timeout(100),
-        serving_grpc(settings, served(script, ScriptedMemory())),
-        Client(address, memory_address=address) as opened,
+        serving_grpc(settings, served(script, ScriptedMemory(), tools)),
+        Client(address, memory_address=address, tools_address=address) as opened,
     ):
         yield opened
 
@@ -38,6 +49,21 @@ async def test_ask_gives_every_delta_in_order(tmp_path: Path) -> None:
     request = script.requests[0]
     assert (request.message, request.agent_key, request.params) == ("hi", "helper", '{"a":1}')
     assert not request.HasField("when_busy")
+
+
+async def test_what_is_uploaded_is_asked_about(tmp_path: Path) -> None:
+    script, tools = Script(query=answering("a dot")), ScriptedTools()
+    data = bytes(range(256)) * 4096
+    async with client(tmp_path, script, tools) as headrace:
+        uploaded = await headrace.upload("a.png", data)
+        async with headrace.ask("?", chat_id=uploaded.chat_id, references=[uploaded.reference]) as deltas:
+            assert [delta async for delta in deltas] == script.query
+        tools.refused = InvalidRequest.of("file", "is too large")
+        with pytest.raises(InvalidRequest):
+            await headrace.upload("b.png", data, chat_id=uploaded.chat_id)
+    ((start, stored),) = tools.uploaded
+    assert (start.name, start.size_bytes, stored) == ("a.png", len(data), data)
+    assert script.requests[0].references[0].name == "a.png"
 
 
 async def test_an_error_before_the_first_event_is_ours(tmp_path: Path) -> None:
@@ -106,3 +132,18 @@ async def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path:
         with pytest.raises(ProviderUnavailable):
             async with headrace.ask("hi") as deltas:
                 await anext(deltas)
+
+
+async def test_a_chat_goes_back_and_its_state_is_changed(tmp_path: Path) -> None:
+    async with client(tmp_path, Script()) as headrace:
+        listed = await headrace.checkpoints(CHAT, kind="query")
+        last = listed.checkpoints[0]
+        assert (last.checkpoint_id, last.n, last.text) == (2, 4, "and\nnow?")
+        assert await headrace.revert(CHAT, 2, n=4) == 9
+        with pytest.raises(NotFound):
+            await headrace.revert(CHAT, 9)
+        state = await headrace.state(CHAT)
+        assert (state.version, state.state) == (0, "{}")
+        assert await headrace.update_state(CHAT, '{"a":1}', state.version) == 1
+        with pytest.raises(StaleLease):
+            await headrace.update_state(CHAT, "{}", state.version)

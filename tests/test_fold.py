@@ -20,6 +20,8 @@ CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fold_cases.js
 def describe_block(block: Block) -> dict[str, Any]:
     state: dict[str, Any] = {"kind": block.kind, "text": block.text, "name": block.name or None}
     state["isComplete"] = block.is_complete
+    if block.kind == "content":
+        state["isAnswer"] = block.is_answer
     if block.is_call and block.is_complete:
         state["params"] = json.loads(block.params) if block.params else None
     if block.result is not None:
@@ -68,6 +70,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     ours = {name for name in printed.split() if name.startswith(("headrace.", "services"))}
     assert {name for name in ours if not name.startswith("headrace.v1.")} == {
-        f"headrace.{name}" for name in ("client", "errors", "event_json", "fold", "streams", "tls", "v1")
+        f"headrace.{name}"
+        for name in ("client", "errors", "event_json", "fold", "regular_files", "run_stream", "streams", "tls", "v1")
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())

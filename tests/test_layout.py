@@ -62,8 +62,8 @@ ROOMS = {
         *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
-        *("admin_cli", "importing", ".", "requests", "compaction", "context", "access"),
-        *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "log"),
+        *("admin_cli", ".", "facts", "requests", "compaction", "context", "access"),
+        *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
     ),
     "services/runtime": (
         *("rpc", "process", "telemetry", "auth"),

@@ -18,10 +18,12 @@ from services.runtime.json_form import rules_of
 FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, tools_pb2)]
 
 RPCS = {
-    "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns GetRun",
-    "LlmService": "StreamChat> CountTokens ListModels",
-    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append LoadContext Compact> Revert GetState"
-    " UpdateState AcquireLease RenewLease ReleaseLease PutBlob GetBlob ListUnfinishedRuns",
+    "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
+    "LlmService": "StreamChat> CountTokens Embed ListModels",
+    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append LoadContext ReadHistory ReadResult"
+    " Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
+    " AcquireLease RenewLease ReleaseLease PutBlob GetBlob"
+    " ListUnfinishedRuns ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles",
 }
@@ -40,8 +42,24 @@ ROUTES = {
     "GET /api/chat": "MemoryService.GetChat",
     "DELETE /api/chat": "MemoryService.DeleteChat",
     "POST /api/chat/fork": "MemoryService.ForkChat",
+    "GET /api/chat/checkpoints": "MemoryService.ListCheckpoints",
+    "POST /api/chat/revert": "MemoryService.Revert",
+    "POST /api/chat/pin": "MemoryService.PinMessage",
+    "GET /api/chat/pins": "MemoryService.ListPins",
+    "GET /api/chat/summary": "MemoryService.GetSummary",
+    "POST /api/chat/summary": "MemoryService.EditSummary",
+    "GET /api/chat/state": "MemoryService.GetState",
+    "POST /api/chat/state": "MemoryService.UpdateState",
+    "POST /api/facts": "MemoryService.Remember",
+    "GET /api/facts": "MemoryService.ListFacts",
+    "GET /api/facts/search": "MemoryService.RecallFacts",
+    "GET /api/facts/export": "MemoryService.ExportFacts",
+    "POST /api/fact": "MemoryService.UpdateFact",
+    "DELETE /api/fact": "MemoryService.DeleteFact",
     "GET /api/runs": "AgentService.ListRuns",
+    "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",
+    "POST /api/embeddings": "AgentService.Embed",
     "GET /api/tools": "ToolService.ListTools",
     "GET /api/tool": "ToolService.GetTool",
     "GET /api/skills": "ToolService.ListSkills",

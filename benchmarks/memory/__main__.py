@@ -1,5 +1,7 @@
-"""Prints what memory costs: appends, views as a chat grows, compaction, recap, counting. Over files, and what depends
-on where chats are kept over a PostgreSQL of this machine too, which syncs as it does by default.
+"""Prints what memory costs: appends, views as a chat grows, compaction, recall, recap, counting.
+
+Over files, and what depends on where chats are kept over a PostgreSQL of this machine too, which syncs as it does by
+default.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from benchmarks import tokens
 from benchmarks.memory.appending import appending
 from benchmarks.memory.compacting import compacting
 from benchmarks.memory.growing import growing
+from benchmarks.memory.recall import recall
 from benchmarks.memory.recap import recap
 from benchmarks.postgresql import Server, programs, running
 from services.runtime.process import logs
@@ -23,7 +26,7 @@ from services.runtime.process import logs
 EACH = {"appending": appending, "growing": growing}
 """With each engine."""
 
-PARTS = {"compacting": compacting, "recap": recap}
+PARTS = {"compacting": compacting, "recall": recall, "recap": recap}
 
 
 async def main() -> None:

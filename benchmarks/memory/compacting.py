@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
 SIZES = (10, 100, 1_000, 10_000)
-SUMMARY = f"<analysis>hm</analysis><summary>{PROSE * 20}</summary>"
+SECTIONS = "\n".join(f"{number}. Section {number}: {PROSE}" for number in range(1, 10))
+SUMMARY = f"<analysis>hm</analysis><summary>{SECTIONS}</summary>"
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=10_000_000, output_tokens=1_000)
 
 

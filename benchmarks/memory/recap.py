@@ -1,49 +1,95 @@
-"""Recap: the same task of twelve steps with and without it, in the tokens that its requests have."""
+"""Recap: the same tasks with and without it, in tokens, and in what they cost where a provider caches prefixes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.memory.lines import PROSE, TIMEOUT_S, append, call, new_id, query, result, step
 from benchmarks.memory.service import running
 from benchmarks.memory.tables import table
-from headrace.v1 import memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
+from services.runtime.tokens import count
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
-STEPS = 12
-LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=128_000, output_tokens=1_000)
+STEPS = (6, 12, 24)
+CHARS = (500, 2_000, 8_000)
+
+MODEL = "gpt-4o"
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model=MODEL, context_window_tokens=128_000, output_tokens=1_000)
 SYSTEM = "You are an agent that reads files and answers. " * 20
+
+TOOLS = [
+    llm_pb2.ToolSchema(name=name, description="Reads again what you are not shown any more. " * 3, parameters="{}")
+    for name in ("read_history", "read_result")
+]
+
+CACHED_PRICE = 0.1
+"""Price of a token that the provider has in its cache, in other tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    tokens: int
+    """Input tokens of all requests."""
+    cost: float
+    """The same, with those that the request before had at its beginning at their price."""
 
 
 async def recap(folder: Path) -> Table:
     found = table(
-        f"Recap: a task of {STEPS} steps, each with one tool result", "result", "tokens without", "with recap", "less"
+        "Recap: tasks whose steps have one tool result each",
+        "steps",
+        "result",
+        "tokens without",
+        "with recap",
+        "less",
+        "cost with a cache",
     )
     async with running(folder) as memory:
-        for chars in (500, 2_000, 8_000):
-            without = await _task(memory.stub, chars, None)
-            with_it = await _task(memory.stub, chars, memory_pb2.RecapSettings())
-            less = f"{1 - with_it / without:.0%}"
-            found.add_row(f"{chars:,} characters", f"{without:,}", f"{with_it:,}", less)
+        for steps in STEPS:
+            for chars in CHARS:
+                without = await spend(memory.stub, steps, chars, None)
+                with_it = await spend(memory.stub, steps, chars, memory_pb2.RecapSettings())
+                found.add_row(
+                    f"{steps}",
+                    f"{chars:,} characters",
+                    f"{without.tokens:,}",
+                    f"{with_it.tokens:,}",
+                    f"{1 - with_it.tokens / without.tokens:.0%}",
+                    f"{with_it.cost / without.cost - 1:+.1%}",
+                )
     return found
 
 
-async def _task(stub: MemoryServiceAsyncStub, chars: int, settings: memory_pb2.RecapSettings | None) -> int:
-    """Input tokens of the whole run, as memory counts them."""
+async def spend(
+    stub: MemoryServiceAsyncStub, steps: int, chars: int, settings: memory_pb2.RecapSettings | None
+) -> Spent:
+    """Run a task and return what its requests had, its tools for reading again included."""
     chat_id, run_id = new_id(), new_id()
-    await append(stub, chat_id, run_id, query("Read the twelve chapters and tell me who the murderer is."))
-    tokens = 0
-    for index in range(STEPS + 1):
+    await append(stub, chat_id, run_id, query("Read the chapters and tell me who the murderer is."))
+    tokens, cost = 0, 0.0
+    before: list[bytes] = []
+    for index in range(steps + 1):
         request = memory_pb2.LoadContextRequest(
-            chat_id=chat_id, run_id=run_id, system=SYSTEM, limits=LIMITS, recap=settings
+            chat_id=chat_id, run_id=run_id, system=SYSTEM, limits=LIMITS, recap=settings, history_tools=TOOLS
         )
-        tokens += (await stub.LoadContext(request, timeout=TIMEOUT_S)).tokens
+        loaded = await stub.LoadContext(request, timeout=TIMEOUT_S)
+        parts = [
+            bytes(loaded.has_left),
+            *(message.SerializeToString(deterministic=True) for message in loaded.messages),
+        ]
+        same = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), len(before))
+        cached = count.count_request(loaded.messages[: same - 1], [], "o200k_base") if same else 0
+        tokens += loaded.tokens
+        cost += loaded.tokens - (1 - CACHED_PRICE) * cached
+        before = parts
         asked = call(f"call_{index}", "read_file", f'{{"path": "chapter-{index}.md"}}', f"m_{index:08}")
         text = (f"Chapter {index}. " + PROSE * (chars // len(PROSE) + 1))[:chars]
         await append(stub, chat_id, run_id, step(asked), step(result(f"call_{index}", "read_file", text)))
-    return tokens
+    return Spent(tokens, cost)

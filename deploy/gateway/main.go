@@ -14,8 +14,12 @@ import (
 	"time"
 
 	"headrace/gateway/internal/gateway"
+	"headrace/gateway/internal/strangers"
 	"headrace/gateway/internal/tracing"
 )
+
+// headerTimeout limits reading a request's head.
+const headerTimeout = 10 * time.Second
 
 func main() {
 	logToStderr()
@@ -31,7 +35,11 @@ func run() error {
 		return err
 	}
 	slog.Info("settings in force", "settings", settings.effective)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	stops := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+		stops = append(stops, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stops...)
 	defer stop()
 	peers, closePeers, err := openPeers(settings)
 	if err != nil {
@@ -58,10 +66,11 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 	}
 	server := &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       75 * time.Second, // longer than proxies keep a connection
 		MaxHeaderBytes:    32 << 10,
 	}
+	strangers.Bound(server)
 	if settings.certificate != "" {
 		files, err := readCertificates(settings.certificate, settings.key, "")
 		if err != nil {
@@ -69,7 +78,13 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		}
 		server.TLSConfig = files.serverConfig()
 	}
-	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", server.TLSConfig != nil)
+	metricsAddress, closeMetrics, err := serveMetrics(settings.metricsListen)
+	if err != nil {
+		return err
+	}
+	defer closeMetrics()
+	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", server.TLSConfig != nil,
+		"metrics", metricsAddress)
 	serveErrors := make(chan error, 1)
 	go func() {
 		if server.TLSConfig != nil {
@@ -83,7 +98,8 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		return err
 	case <-ctx.Done():
 	}
-	stop() // a second signal ends at once
+	stop()                        // a second signal ends at once
+	signal.Ignore(syscall.SIGHUP) // a terminal that goes away hangs up more than once
 	drain, cancel := context.WithTimeout(context.Background(), settings.drain)
 	defer cancel()
 	if err := server.Shutdown(drain); errors.Is(err, context.DeadlineExceeded) {
@@ -91,4 +107,18 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		return server.Close()
 	}
 	return nil
+}
+
+// serveMetrics answers Prometheus at an address of its own until it is closed; an empty one serves nowhere.
+func serveMetrics(listen string) (address string, closeServer func(), err error) {
+	if listen == "" {
+		return "", func() {}, nil
+	}
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: gateway.MetricsHandler(), ReadHeaderTimeout: headerTimeout}
+	go func() { _ = server.Serve(listener) }()
+	return listener.Addr().String(), func() { _ = server.Close() }, nil
 }

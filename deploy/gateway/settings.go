@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ const (
 // settings are read once from HEADRACE_GATEWAY_* variables and the few that all services share; deploy/compose.yaml
 // shows them all.
 type settings struct {
-	listen, orchestrator, memory, tools string
+	listen, metricsListen, orchestrator, memory, tools string
 	// certificate and key are shown to browsers.
 	certificate, key string
 	// suiteCert and suiteKey are shown to the services; suiteCA has signed theirs.
@@ -39,6 +40,8 @@ func readSettings(environment []string) (settings, error) {
 		"GATEWAY_MEMORY_ADDRESS": "127.0.0.1:7003", "GATEWAY_TOOLS_ADDRESS": "127.0.0.1:7004",
 		"GATEWAY_TLS_CERTIFICATE": "", "GATEWAY_TLS_KEY": "", "TLS_CERT": "", "TLS_KEY": "", "TLS_CA": "",
 		"INTERNAL_TOKEN": "", "GATEWAY_HEARTBEAT_S": "15", "GATEWAY_SLOW_READER_S": "60", "GATEWAY_DRAIN_S": "10",
+		"GATEWAY_HOSTS": "", "GATEWAY_METRICS_LISTEN": "", "AUTH": "none",
+		"ALLOW_UNAUTHENTICATED": "false",
 	}
 	var problems []error
 	for _, pair := range environment {
@@ -58,13 +61,16 @@ func readSettings(environment []string) (settings, error) {
 		return time.Duration(value * float64(time.Second))
 	}
 	result := settings{
-		listen: given["GATEWAY_LISTEN"], orchestrator: given["GATEWAY_ORCHESTRATOR_ADDRESS"],
-		memory: given["GATEWAY_MEMORY_ADDRESS"], tools: given["GATEWAY_TOOLS_ADDRESS"],
+		listen: given["GATEWAY_LISTEN"], metricsListen: given["GATEWAY_METRICS_LISTEN"],
+		orchestrator: given["GATEWAY_ORCHESTRATOR_ADDRESS"],
+		memory:       given["GATEWAY_MEMORY_ADDRESS"], tools: given["GATEWAY_TOOLS_ADDRESS"],
 		certificate: given["GATEWAY_TLS_CERTIFICATE"], key: given["GATEWAY_TLS_KEY"],
 		suiteCert: given["TLS_CERT"], suiteKey: given["TLS_KEY"], suiteCA: given["TLS_CA"],
 		token: given["INTERNAL_TOKEN"], drain: seconds("GATEWAY_DRAIN_S"), effective: given,
 		handlers: gateway.Settings{
 			Heartbeat: seconds("GATEWAY_HEARTBEAT_S"), SlowReader: seconds("GATEWAY_SLOW_READER_S"),
+			Hosts:                gateway.Hosts{Credentials: given["AUTH"] != "none", Names: splitNames(given["GATEWAY_HOSTS"])},
+			AllowUnauthenticated: slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(given["ALLOW_UNAUTHENTICATED"])),
 		},
 	}
 	if result.token != "" {
@@ -83,6 +89,11 @@ func checkSettings(given map[string]string) (problems []error) {
 		problems = append(problems, fmt.Errorf(
 			"%sTLS_CERT, %[1]sTLS_KEY, %[1]sTLS_CA: expected none, the first two, or all three", prefix))
 	}
+	for method := range strings.SplitSeq(given["AUTH"], ",") {
+		if !slices.Contains([]string{"none", "peers", "jwt", "api_key"}, strings.TrimSpace(method)) {
+			problems = append(problems, fmt.Errorf("%sAUTH: %q: expected none, peers, jwt, api_key or jwt,api_key", prefix, given["AUTH"]))
+		}
+	}
 	if token := given["INTERNAL_TOKEN"]; token != "" && len(token) < tokenCharsMin {
 		problems = append(problems, fmt.Errorf("%sINTERNAL_TOKEN: expected %d ASCII characters or more", prefix, tokenCharsMin))
 	}
@@ -92,4 +103,15 @@ func checkSettings(given map[string]string) (problems []error) {
 		}
 	}
 	return problems
+}
+
+// splitNames returns the names in a list with commas between, in lower case.
+func splitNames(list string) []string {
+	var names []string
+	for _, name := range strings.Split(list, ",") {
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -19,7 +19,7 @@ from services.memory.config import Config as MemoryConfig
 from services.orchestrator.agents.definition import agent, budget, memory, parts, sections
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.prompts import ALIASES, NAMES
-from services.orchestrator.calls.own import OWN
+from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
@@ -57,6 +57,8 @@ __all__ = [
     "rules_of",
 ]
 
+OWN = (*catalogue.OWN, *facts.TOOLS)
+
 # pyright: reportPrivateUsage=false
 # The whole file's model is private to what reads the file; the pages describe what is read.
 MODELS: dict[str, type[BaseModel]] = {
@@ -64,10 +66,12 @@ MODELS: dict[str, type[BaseModel]] = {
     "modelconfig": parts.ModelConfig,
     "reasoning": parts.ReasoningConfig,
     "toolconfig": parts.ToolConfig,
+    "output": parts.OutputConfig,
     "models": agent.Models,
     "budget": budget.Budget,
     "memory": memory.Memory,
     "recap": memory.Recap,
+    "memory-summary": memory.Summary,
     "plain": sections.Section,
     "react": sections.React,
     "planexecute": sections.PlanExecute,

@@ -9,6 +9,8 @@ from headrace.cli.commands.ask import ask
 from headrace.cli.commands.bench import bench
 from headrace.cli.commands.chat import chat
 from headrace.cli.commands.chats import chats
+from headrace.cli.commands.context import context
+from headrace.cli.commands.facts import facts
 from headrace.cli.commands.health import health
 from headrace.cli.commands.simulate import simulate
 from headrace.cli.commands.up import up
@@ -20,5 +22,5 @@ def main() -> None:
     """Headrace runs LLM agents and streams what they do."""
 
 
-for command in (up, ask, chat, chats, agents, simulate, health, bench):
+for command in (up, ask, chat, chats, context, facts, agents, simulate, health, bench):
     main.add_command(command)

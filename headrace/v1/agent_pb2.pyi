@@ -38,6 +38,11 @@ class QueryRequest(_message.Message):
     ON_DISCONNECT_FIELD_NUMBER: _builtins.int
     WHEN_BUSY_FIELD_NUMBER: _builtins.int
     CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FORMAT_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    PARALLEL_TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -66,6 +71,12 @@ class QueryRequest(_message.Message):
     """reject, enqueue (when absent), interrupt or rollback: what to do when the chat already has a run. Interrupt cancels
     the runs before this one; rollback does too, and their messages are shown to no model any more.
     """
+    tool_choice: _builtins.str
+    """What the model's first turn does about tools: none (it may call none in the whole run), auto, required, or the name
+    of the one to call; absent: as the agent says. PLAN_EXECUTE takes auto alone.
+    """
+    parallel_tool_calls: _builtins.bool
+    """Whether the model may call several tools at once; absent: as the agent says, and true with client_tools."""
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files the message refers to."""
@@ -79,6 +90,25 @@ class QueryRequest(_message.Message):
         """Functions of the caller, for this run alone: frontend tools beside the agent's own ones. A call of one has tool_type
         `frontend` and tool_api `client`; the run waits until its result is submitted. None may have the name of another
         tool of the agent.
+        """
+
+    @_builtins.property
+    def output_format(self) -> _common_pb2.OutputFormat:
+        """The form of the run's answer, in the place of the agent's own; absent: the agent's. An answer in another form is
+        asked for once more, then the run fails with OUTPUT_MISMATCH. run.complete has the answer as JSON.
+        """
+
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierMessage]:
+        """A conversation that is in no chat, the oldest message first: models see it before `message`, in this run and in the
+        chat's later ones, each message in its role. System messages become part of the request's system message, behind the
+        agent's own, and stay in force for the chat; a call without a result gets one that says so.
+        """
+
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierMessage]:
+        """What was done about `message` before this run, which goes on from there: messages of role assistant and tool, shown
+        behind it.
         """
 
     def __init__(
@@ -97,10 +127,15 @@ class QueryRequest(_message.Message):
         on_disconnect: _builtins.str | None = ...,
         when_busy: _builtins.str | None = ...,
         client_tools: _abc.Iterable[Global___ClientTool] | None = ...,
+        output_format: _common_pb2.OutputFormat | None = ...,
+        tool_choice: _builtins.str | None = ...,
+        parallel_tool_calls: _builtins.bool | None = ...,
+        history: _abc.Iterable[Global___EarlierMessage] | None = ...,
+        progress: _abc.Iterable[Global___EarlierMessage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "params", b"params", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "message", b"message", "on_disconnect", b"on_disconnect", "params", b"params", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -110,6 +145,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__deep_think: _TypeAlias = _typing.Literal["_deep_think", b"_deep_think"]  # noqa: Y015
     _WhichOneofReturnType__on_disconnect: _TypeAlias = _typing.Literal["on_disconnect"]  # noqa: Y015
     _WhichOneofArgType__on_disconnect: _TypeAlias = _typing.Literal["_on_disconnect", b"_on_disconnect"]  # noqa: Y015
+    _WhichOneofReturnType__parallel_tool_calls: _TypeAlias = _typing.Literal["parallel_tool_calls"]  # noqa: Y015
+    _WhichOneofArgType__parallel_tool_calls: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls"]  # noqa: Y015
     _WhichOneofReturnType__params: _TypeAlias = _typing.Literal["params"]  # noqa: Y015
     _WhichOneofArgType__params: _TypeAlias = _typing.Literal["_params", b"_params"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
@@ -118,6 +155,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__role: _TypeAlias = _typing.Literal["_role", b"_role"]  # noqa: Y015
     _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
     _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
+    _WhichOneofReturnType__tool_choice: _TypeAlias = _typing.Literal["tool_choice"]  # noqa: Y015
+    _WhichOneofArgType__tool_choice: _TypeAlias = _typing.Literal["_tool_choice", b"_tool_choice"]  # noqa: Y015
     _WhichOneofReturnType__when_busy: _TypeAlias = _typing.Literal["when_busy"]  # noqa: Y015
     _WhichOneofArgType__when_busy: _TypeAlias = _typing.Literal["_when_busy", b"_when_busy"]  # noqa: Y015
     @_typing.overload
@@ -129,6 +168,8 @@ class QueryRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__on_disconnect) -> _WhichOneofReturnType__on_disconnect | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parallel_tool_calls) -> _WhichOneofReturnType__parallel_tool_calls | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__params) -> _WhichOneofReturnType__params | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
@@ -137,9 +178,79 @@ class QueryRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_choice) -> _WhichOneofReturnType__tool_choice | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__when_busy) -> _WhichOneofReturnType__when_busy | None: ...
 
 Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class EarlierMessage(_message.Message):
+    """A message of a conversation that another program has had."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """system, user, assistant or tool."""
+    content: _builtins.str
+    """Its text, byte for byte; for role tool the result."""
+    tool_call_id: _builtins.str
+    """Tool: the earlier call that this is the result of, which has no other."""
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierCall]:
+        """Assistant: calls asked for, in order, each with an id of its own."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        content: _builtins.str = ...,
+        tool_calls: _abc.Iterable[Global___EarlierCall] | None = ...,
+        tool_call_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tool_call_id", b"_tool_call_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tool_call_id", b"_tool_call_id", "content", b"content", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__tool_call_id: _TypeAlias = _typing.Literal["tool_call_id"]  # noqa: Y015
+    _WhichOneofArgType__tool_call_id: _TypeAlias = _typing.Literal["_tool_call_id", b"_tool_call_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_call_id) -> _WhichOneofReturnType__tool_call_id | None: ...
+
+Global___EarlierMessage: _TypeAlias = EarlierMessage  # noqa: Y015
+
+@_typing.final
+class EarlierCall(_message.Message):
+    """A call that another program's model asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Any text; providers that have a form for ids get one made of it."""
+    name: _builtins.str
+    """Name of the tool, which need not be one of the agent."""
+    arguments: _builtins.str
+    """Arguments as the model wrote them."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierCall: _TypeAlias = EarlierCall  # noqa: Y015
 
 @_typing.final
 class ClientTool(_message.Message):
@@ -231,6 +342,170 @@ class AttachRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
+
+@_typing.final
+class GetContextRequest(_message.Message):
+    """Whose window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    agent_key: _builtins.str
+    """The agent that the next question goes to; absent: the chat's last one, or the run's."""
+    run_id: _builtins.str
+    """The run whose request it is; absent: the next question's."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        agent_key: _builtins.str | None = ...,
+        run_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_run_id", b"_run_id", "agent_key", b"agent_key", "run_id", b"run_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_run_id", b"_run_id", "agent_key", b"agent_key", "chat_id", b"chat_id", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
+    _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
+
+Global___GetContextRequest: _TypeAlias = GetContextRequest  # noqa: Y015
+
+@_typing.final
+class GetContextResponse(_message.Message):
+    """What fills a window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    COMPACTION_DUE_FIELD_NUMBER: _builtins.int
+    LAST_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    LAST_CACHED_RATIO_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    run_id: _builtins.str
+    """The run; absent: the next question's."""
+    agent_key: _builtins.str
+    """The agent."""
+    provider_key: _builtins.str
+    """Key of the provider."""
+    model: _builtins.str
+    """Model."""
+    tokens: _builtins.int
+    """Tokens of the request."""
+    context_window_tokens: _builtins.int
+    """The model's window in tokens; 0: not known."""
+    output_tokens: _builtins.int
+    """Kept free for the answer, in tokens; 0: not known."""
+    compaction_due: _builtins.bool
+    """Whether a compaction comes before the next turn."""
+    last_input_tokens: _builtins.int
+    """Input tokens of the last model call that this context has made; absent: none, or its provider did not say."""
+    last_cached_ratio: _builtins.float
+    """Share of those that came from the provider's cache, 0 to 1; absent where the provider did not say."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextPart]:
+        """What the request holds, in its order, then what has left it. Few, however long the chat is: one for each kind, state
+        and reason.
+        """
+
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str | None = ...,
+        agent_key: _builtins.str = ...,
+        provider_key: _builtins.str = ...,
+        model: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+        context_window_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        parts: _abc.Iterable[Global___ContextPart] | None = ...,
+        compaction_due: _builtins.bool = ...,
+        last_input_tokens: _builtins.int | None = ...,
+        last_cached_ratio: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "run_id", b"run_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "agent_key", b"agent_key", "chat_id", b"chat_id", "compaction_due", b"compaction_due", "context_window_tokens", b"context_window_tokens", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "model", b"model", "output_tokens", b"output_tokens", "parts", b"parts", "provider_key", b"provider_key", "run_id", b"run_id", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_cached_ratio: _TypeAlias = _typing.Literal["last_cached_ratio"]  # noqa: Y015
+    _WhichOneofArgType__last_cached_ratio: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__last_input_tokens: _TypeAlias = _typing.Literal["last_input_tokens"]  # noqa: Y015
+    _WhichOneofArgType__last_input_tokens: _TypeAlias = _typing.Literal["_last_input_tokens", b"_last_input_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_cached_ratio) -> _WhichOneofReturnType__last_cached_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_input_tokens) -> _WhichOneofReturnType__last_input_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
+
+Global___GetContextResponse: _TypeAlias = GetContextResponse  # noqa: Y015
+
+@_typing.final
+class ContextPart(_message.Message):
+    """Part of what a model is shown of a chat, or what is not shown any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_N_FIELD_NUMBER: _builtins.int
+    LAST_N_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """system, tools, summary, messages, results, files, reminder."""
+    state: _builtins.str
+    """shown, shortened (part of it is shown), summarised (a summary stands for it) or left_out."""
+    why: _builtins.str
+    """Why it is not shown as it was said; empty for what is shown."""
+    count: _builtins.int
+    """Messages, tools for kind tools; 0 where nothing is counted."""
+    tokens: _builtins.int
+    """Tokens in the request; of what is summarised or left out, those that it had."""
+    first_n: _builtins.int
+    """First line of the log that it is of; 0: none."""
+    last_n: _builtins.int
+    """Last line of the log that it is of; 0: none."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        state: _builtins.str = ...,
+        why: _builtins.str = ...,
+        count: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        first_n: _builtins.int = ...,
+        last_n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first_n", b"first_n", "kind", b"kind", "last_n", b"last_n", "state", b"state", "tokens", b"tokens", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContextPart: _TypeAlias = ContextPart  # noqa: Y015
 
 @_typing.final
 class SubmitRequest(_message.Message):
@@ -767,7 +1042,7 @@ class Run(_message.Message):
     state: _builtins.str
     """queued, running, waiting, completed, cancelled or failed."""
     finish_reason: _builtins.str
-    """Completed runs: stop, length, content_filter, budget or steps."""
+    """Completed runs: stop, length, content_filter, budget, steps, stuck, or a provider's word that means none of these."""
     created_at: _builtins.int
     """When the query was accepted, Unix milliseconds."""
     updated_at: _builtins.int
@@ -976,7 +1251,7 @@ class AgentDelta(_message.Message):
 
     @_builtins.property
     def request_upload(self) -> Global___RequestUpload:
-        """A file was uploaded."""
+        """A file was uploaded; in the first run of the chat whose query refers to it."""
 
     @_builtins.property
     def request_submit(self) -> Global___RequestSubmit:
@@ -1259,7 +1534,7 @@ Global___RequestQuery: _TypeAlias = RequestQuery  # noqa: Y015
 
 @_typing.final
 class RequestUpload(_message.Message):
-    """A file was uploaded."""
+    """A file was uploaded: one event for each upload that the query is the first of the chat to refer to, behind run.start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1267,9 +1542,9 @@ class RequestUpload(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     UPLOAD_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The caller's id."""
+    """The query's request id."""
     chat_id: _builtins.str
-    """The chat, when it is known."""
+    """The chat."""
     @_builtins.property
     def upload(self) -> Global___Upload:
         """The file."""
@@ -1303,7 +1578,7 @@ class Upload(_message.Message):
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """Kind by content: image, text, pdf, office or other."""
+    """Kind by content: image, audio, text, pdf, office or other."""
     name: _builtins.str
     """Name."""
     size_bytes: _builtins.int
@@ -1476,10 +1751,13 @@ class RunComplete(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     finish_reason: _builtins.str
-    """stop, length, content_filter, budget or steps."""
+    """stop, length, content_filter, budget, steps, stuck, or a provider's word that means none of these."""
+    output: _builtins.str
+    """The answer, where the query or the agent asked for a form: JSON that fits it. Absent when the answer was cut."""
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
         """What it has cost."""
@@ -1490,12 +1768,15 @@ class RunComplete(_message.Message):
         run_id: _builtins.str = ...,
         finish_reason: _builtins.str = ...,
         usage: _common_pb2.Usage | None = ...,
+        output: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_output", b"_output", "output", b"output", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "run_id", b"run_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output", b"_output", "finish_reason", b"finish_reason", "output", b"output", "run_id", b"run_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__output: _TypeAlias = _typing.Literal["output"]  # noqa: Y015
+    _WhichOneofArgType__output: _TypeAlias = _typing.Literal["_output", b"_output"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__output) -> _WhichOneofReturnType__output | None: ...
 
 Global___RunComplete: _TypeAlias = RunComplete  # noqa: Y015
 
@@ -1945,21 +2226,38 @@ class ContentStart(_message.Message):
 
     CONTENT_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    IS_ANSWER_FIELD_NUMBER: _builtins.int
     content_id: _builtins.str
     """{runId}_c_{n}."""
     run_id: _builtins.str
     """The run."""
+    stage: _builtins.str
+    """Who speaks: oneshot, react, plan, execute or summary."""
+    is_answer: _builtins.bool
+    """Whether the block is the run's answer or a part of it, unless a call of the run itself follows: then it was a remark.
+    False for a planner, a task and a sub-agent. Absent in runs of earlier versions: true without sub-agent and task.
+    """
     def __init__(
         self,
         *,
         content_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
+        stage: _builtins.str | None = ...,
+        is_answer: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer", "_stage", b"_stage", "is_answer", b"is_answer", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_id", b"content_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer", "_stage", b"_stage", "content_id", b"content_id", "is_answer", b"is_answer", "run_id", b"run_id", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__is_answer: _TypeAlias = _typing.Literal["is_answer"]  # noqa: Y015
+    _WhichOneofArgType__is_answer: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer"]  # noqa: Y015
+    _WhichOneofReturnType__stage: _TypeAlias = _typing.Literal["stage"]  # noqa: Y015
+    _WhichOneofArgType__stage: _TypeAlias = _typing.Literal["_stage", b"_stage"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_answer) -> _WhichOneofReturnType__is_answer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stage) -> _WhichOneofReturnType__stage | None: ...
 
 Global___ContentStart: _TypeAlias = ContentStart  # noqa: Y015
 
@@ -2020,24 +2318,39 @@ class ContentSnapshot(_message.Message):
     CONTENT_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    IS_ANSWER_FIELD_NUMBER: _builtins.int
     content_id: _builtins.str
     """The block."""
     run_id: _builtins.str
     """The run."""
     text: _builtins.str
     """All its text."""
+    stage: _builtins.str
+    """As in content.start."""
+    is_answer: _builtins.bool
+    """As in content.start."""
     def __init__(
         self,
         *,
         content_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
         text: _builtins.str = ...,
+        stage: _builtins.str | None = ...,
+        is_answer: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer", "_stage", b"_stage", "is_answer", b"is_answer", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_id", b"content_id", "run_id", b"run_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer", "_stage", b"_stage", "content_id", b"content_id", "is_answer", b"is_answer", "run_id", b"run_id", "stage", b"stage", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__is_answer: _TypeAlias = _typing.Literal["is_answer"]  # noqa: Y015
+    _WhichOneofArgType__is_answer: _TypeAlias = _typing.Literal["_is_answer", b"_is_answer"]  # noqa: Y015
+    _WhichOneofReturnType__stage: _TypeAlias = _typing.Literal["stage"]  # noqa: Y015
+    _WhichOneofArgType__stage: _TypeAlias = _typing.Literal["_stage", b"_stage"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_answer) -> _WhichOneofReturnType__is_answer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stage) -> _WhichOneofReturnType__stage | None: ...
 
 Global___ContentSnapshot: _TypeAlias = ContentSnapshot  # noqa: Y015
 
@@ -2704,6 +3017,7 @@ class CompactionComplete(_message.Message):
     POST_TOKENS_FIELD_NUMBER: _builtins.int
     FILES_INCLUDED_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     trigger: _builtins.str
@@ -2718,6 +3032,10 @@ class CompactionComplete(_message.Message):
     def files_included(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Files whose content the summary includes."""
 
+    @_builtins.property
+    def receipt(self) -> Global___CompactionReceipt:
+        """What the summary stands for, and what the summariser saw of it."""
+
     def __init__(
         self,
         *,
@@ -2727,10 +3045,11 @@ class CompactionComplete(_message.Message):
         post_tokens: _builtins.int = ...,
         files_included: _abc.Iterable[_builtins.str] | None = ...,
         turn: _builtins.int | None = ...,
+        receipt: Global___CompactionReceipt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "receipt", b"receipt", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "chat_id", b"chat_id", "files_included", b"files_included", "post_tokens", b"post_tokens", "pre_tokens", b"pre_tokens", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "chat_id", b"chat_id", "files_included", b"files_included", "post_tokens", b"post_tokens", "pre_tokens", b"pre_tokens", "receipt", b"receipt", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__turn: _TypeAlias = _typing.Literal["turn"]  # noqa: Y015
     _WhichOneofArgType__turn: _TypeAlias = _typing.Literal["_turn", b"_turn"]  # noqa: Y015
@@ -2751,6 +3070,7 @@ class CompactionFallback(_message.Message):
     FILES_INCLUDED_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     trigger: _builtins.str
@@ -2767,6 +3087,10 @@ class CompactionFallback(_message.Message):
     def files_included(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Files whose content was kept."""
 
+    @_builtins.property
+    def receipt(self) -> Global___CompactionReceipt:
+        """What was left out."""
+
     def __init__(
         self,
         *,
@@ -2777,16 +3101,99 @@ class CompactionFallback(_message.Message):
         files_included: _abc.Iterable[_builtins.str] | None = ...,
         turn: _builtins.int | None = ...,
         reason: _builtins.str = ...,
+        receipt: Global___CompactionReceipt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "receipt", b"receipt", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "chat_id", b"chat_id", "files_included", b"files_included", "post_tokens", b"post_tokens", "pre_tokens", b"pre_tokens", "reason", b"reason", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_turn", b"_turn", "chat_id", b"chat_id", "files_included", b"files_included", "post_tokens", b"post_tokens", "pre_tokens", b"pre_tokens", "reason", b"reason", "receipt", b"receipt", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__turn: _TypeAlias = _typing.Literal["turn"]  # noqa: Y015
     _WhichOneofArgType__turn: _TypeAlias = _typing.Literal["_turn", b"_turn"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__turn) -> _WhichOneofReturnType__turn | None: ...
 
 Global___CompactionFallback: _TypeAlias = CompactionFallback  # noqa: Y015
+
+@_typing.final
+class CompactionReceipt(_message.Message):
+    """What a compaction replaced, and what its summariser saw of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
+    LAST_LINE_FIELD_NUMBER: _builtins.int
+    COVERED_TOKENS_FIELD_NUMBER: _builtins.int
+    SEEN_TOKENS_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
+    MODEL_CALLS_FIELD_NUMBER: _builtins.int
+    CACHED_RATIO_FIELD_NUMBER: _builtins.int
+    PINNED_FIELD_NUMBER: _builtins.int
+    first_line: _builtins.int
+    """First line of the log that the summary stands for, what a former summary stood for included."""
+    last_line: _builtins.int
+    """Last line that it stands for."""
+    covered_tokens: _builtins.int
+    """Tokens of the messages, and of the former summary, that it replaced."""
+    seen_tokens: _builtins.int
+    """Of those, the tokens that a model saw when it wrote the summary."""
+    model_calls: _builtins.int
+    """Model calls that the summary took."""
+    cached_ratio: _builtins.float
+    """Share of their input that came from the provider's cache, 0 to 1; absent where no provider said."""
+    @_builtins.property
+    def unseen(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineRange]:
+        """Lines of which it did not see all, by this summary and those before it; at most 50, the latest."""
+
+    @_builtins.property
+    def pinned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What stands behind the summary whatever the model wrote: goal, todos, open tasks, calls and approvals."""
+
+    def __init__(
+        self,
+        *,
+        first_line: _builtins.int = ...,
+        last_line: _builtins.int = ...,
+        covered_tokens: _builtins.int = ...,
+        seen_tokens: _builtins.int = ...,
+        unseen: _abc.Iterable[Global___LineRange] | None = ...,
+        model_calls: _builtins.int = ...,
+        cached_ratio: _builtins.float | None = ...,
+        pinned: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio", "covered_tokens", b"covered_tokens", "first_line", b"first_line", "last_line", b"last_line", "model_calls", b"model_calls", "pinned", b"pinned", "seen_tokens", b"seen_tokens", "unseen", b"unseen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cached_ratio: _TypeAlias = _typing.Literal["cached_ratio"]  # noqa: Y015
+    _WhichOneofArgType__cached_ratio: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached_ratio) -> _WhichOneofReturnType__cached_ratio | None: ...
+
+Global___CompactionReceipt: _TypeAlias = CompactionReceipt  # noqa: Y015
+
+@_typing.final
+class LineRange(_message.Message):
+    """Consecutive lines of a chat's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
+    LAST_LINE_FIELD_NUMBER: _builtins.int
+    first_line: _builtins.int
+    """First line."""
+    last_line: _builtins.int
+    """Last line."""
+    def __init__(
+        self,
+        *,
+        first_line: _builtins.int = ...,
+        last_line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_line", b"first_line", "last_line", b"last_line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
 
 @_typing.final
 class CompactionFail(_message.Message):

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from headrace.v1 import agent_pb2 as headrace_dot_v1_dot_agent__pb2
+from headrace.v1 import llm_pb2 as headrace_dot_v1_dot_llm__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -80,6 +81,16 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/headrace.v1.AgentService/Embed',
+                request_serializer=headrace_dot_v1_dot_llm__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_llm__pb2.EmbedResponse.FromString,
+                _registered_method=True)
+        self.GetContext = channel.unary_unary(
+                '/headrace.v1.AgentService/GetContext',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.GetContextRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.GetContextResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/headrace.v1.AgentService/GetRun',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.GetRunRequest.SerializeToString,
@@ -99,7 +110,7 @@ class AgentServiceServicer(object):
         Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
         run.error): a failure after the first event is a run.error, never a status.
         Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED.
+        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
         Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -194,6 +205,28 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """Turn texts into vectors, by a model of the provider file; see LlmService.Embed.
+
+        No agent and no run have a part in it, and nothing is stored. Calls of all tenants share the places for them.
+        Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the places are taken.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetContext(self, request, context):
+        """Say what fills the window of a chat's next request, and what has left it.
+
+        Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
+        before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
+        memory cannot show as it was said is told with why. Changes nothing, asks no model.
+        Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRun(self, request, context):
         """Get a run's state, usage and what is left of its budget.
 
@@ -250,6 +283,16 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.ListRunsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=headrace_dot_v1_dot_llm__pb2.EmbedRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_llm__pb2.EmbedResponse.SerializeToString,
+            ),
+            'GetContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetContext,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.GetContextRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.GetContextResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -501,6 +544,60 @@ class AgentService(object):
             '/headrace.v1.AgentService/ListRuns',
             headrace_dot_v1_dot_agent__pb2.ListRunsRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/Embed',
+            headrace_dot_v1_dot_llm__pb2.EmbedRequest.SerializeToString,
+            headrace_dot_v1_dot_llm__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/GetContext',
+            headrace_dot_v1_dot_agent__pb2.GetContextRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.GetContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

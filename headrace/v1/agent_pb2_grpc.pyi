@@ -6,6 +6,7 @@ The caller's side: run agents and follow what they do. AgentDelta is the one eve
 from collections import abc as _abc
 from grpc import aio as _aio
 from headrace.v1 import agent_pb2 as _agent_pb2
+from headrace.v1 import llm_pb2 as _llm_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -41,7 +42,7 @@ class AgentServiceStub:
     Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
     run.error): a failure after the first event is a run.error, never a status.
     Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED.
+    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
     Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
     """
     Attach: _grpc.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]
@@ -100,6 +101,20 @@ class AgentServiceStub:
     Changes nothing. Pages are stable: a chat only gets runs at its end.
     Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
     """
+    Embed: _grpc.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]
+    """Turn texts into vectors, by a model of the provider file; see LlmService.Embed.
+
+    No agent and no run have a part in it, and nothing is stored. Calls of all tenants share the places for them.
+    Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the places are taken.
+    """
+    GetContext: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetContextRequest, _agent_pb2.GetContextResponse]
+    """Say what fills the window of a chat's next request, and what has left it.
+
+    Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
+    before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
+    memory cannot show as it was said is told with why. Changes nothing, asks no model.
+    Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+    """
     GetRun: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]
     """Get a run's state, usage and what is left of its budget.
 
@@ -119,7 +134,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
     run.error): a failure after the first event is a run.error, never a status.
     Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED.
+    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
     Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
     """
     Attach: _aio.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
@@ -178,6 +193,20 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Changes nothing. Pages are stable: a chat only gets runs at its end.
     Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
     """
+    Embed: _aio.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Turn texts into vectors, by a model of the provider file; see LlmService.Embed.
+
+    No agent and no run have a part in it, and nothing is stored. Calls of all tenants share the places for them.
+    Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the places are taken.
+    """
+    GetContext: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetContextRequest, _agent_pb2.GetContextResponse]  # type: ignore[assignment]
+    """Say what fills the window of a chat's next request, and what has left it.
+
+    Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
+    before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
+    memory cannot show as it was said is told with why. Changes nothing, asks no model.
+    Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+    """
     GetRun: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]  # type: ignore[assignment]
     """Get a run's state, usage and what is left of its budget.
 
@@ -200,7 +229,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
         run.error): a failure after the first event is a run.error, never a status.
         Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED.
+        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
         Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
         """
 
@@ -306,6 +335,32 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Changes nothing. Pages are stable: a chat only gets runs at its end.
         Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _llm_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.EmbedResponse, _abc.Awaitable[_llm_pb2.EmbedResponse]]:
+        """Turn texts into vectors, by a model of the provider file; see LlmService.Embed.
+
+        No agent and no run have a part in it, and nothing is stored. Calls of all tenants share the places for them.
+        Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the places are taken.
+        """
+
+    @_abc_1.abstractmethod
+    def GetContext(
+        self,
+        request: _agent_pb2.GetContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetContextResponse, _abc.Awaitable[_agent_pb2.GetContextResponse]]:
+        """Say what fills the window of a chat's next request, and what has left it.
+
+        Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
+        before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
+        memory cannot show as it was said is told with why. Changes nothing, asks no model.
+        Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
         """
 
     @_abc_1.abstractmethod

@@ -93,6 +93,7 @@ class Usage(_message.Message):
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
     TOOL_CALLS_FIELD_NUMBER: _builtins.int
     ESTIMATED_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """Prompt tokens, cached ones included."""
     output_tokens: _builtins.int
@@ -109,6 +110,8 @@ class Usage(_message.Message):
     """Tool calls executed."""
     estimated: _builtins.bool
     """True where a provider reported no usage and our own count stands in."""
+    cache_write_tokens: _builtins.int
+    """Of input_tokens, those written to the provider's cache, which some bill higher; absent when there are none."""
     def __init__(
         self,
         *,
@@ -120,11 +123,14 @@ class Usage(_message.Message):
         model_calls: _builtins.int = ...,
         tool_calls: _builtins.int = ...,
         estimated: _builtins.bool | None = ...,
+        cache_write_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "_cost_usd", b"_cost_usd", "_estimated", b"_estimated", "_reasoning_tokens", b"_reasoning_tokens", "cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "estimated", b"estimated", "reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens", "_cached_tokens", b"_cached_tokens", "_cost_usd", b"_cost_usd", "_estimated", b"_estimated", "_reasoning_tokens", b"_reasoning_tokens", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "estimated", b"estimated", "reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "_cost_usd", b"_cost_usd", "_estimated", b"_estimated", "_reasoning_tokens", b"_reasoning_tokens", "cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "estimated", b"estimated", "input_tokens", b"input_tokens", "model_calls", b"model_calls", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens", "tool_calls", b"tool_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens", "_cached_tokens", b"_cached_tokens", "_cost_usd", b"_cost_usd", "_estimated", b"_estimated", "_reasoning_tokens", b"_reasoning_tokens", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "estimated", b"estimated", "input_tokens", b"input_tokens", "model_calls", b"model_calls", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cache_write_tokens: _TypeAlias = _typing.Literal["cache_write_tokens"]  # noqa: Y015
+    _WhichOneofArgType__cache_write_tokens: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens"]  # noqa: Y015
     _WhichOneofReturnType__cached_tokens: _TypeAlias = _typing.Literal["cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__cached_tokens: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens"]  # noqa: Y015
     _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
@@ -133,6 +139,8 @@ class Usage(_message.Message):
     _WhichOneofArgType__estimated: _TypeAlias = _typing.Literal["_estimated", b"_estimated"]  # noqa: Y015
     _WhichOneofReturnType__reasoning_tokens: _TypeAlias = _typing.Literal["reasoning_tokens"]  # noqa: Y015
     _WhichOneofArgType__reasoning_tokens: _TypeAlias = _typing.Literal["_reasoning_tokens", b"_reasoning_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_write_tokens) -> _WhichOneofReturnType__cache_write_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cached_tokens) -> _WhichOneofReturnType__cached_tokens | None: ...
     @_typing.overload
@@ -143,6 +151,51 @@ class Usage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_tokens) -> _WhichOneofReturnType__reasoning_tokens | None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class OutputFormat(_message.Message):
+    """The form that an answer must have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    schema: _builtins.str
+    """JSON Schema (2020-12) of the answer; {"type":"object"} for any object."""
+    name: _builtins.str
+    """Its name, for the provider: letters, digits, _ and -; absent: answer."""
+    description: _builtins.str
+    """What the answer is, for the model."""
+    strict: _builtins.bool
+    """Whether a provider that can do so shall hold its model to the schema while it writes; absent: as it does by itself."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.str = ...,
+        name: _builtins.str | None = ...,
+        description: _builtins.str | None = ...,
+        strict: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_strict", b"_strict", "description", b"description", "name", b"name", "strict", b"strict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_strict", b"_strict", "description", b"description", "name", b"name", "schema", b"schema", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__strict: _TypeAlias = _typing.Literal["strict"]  # noqa: Y015
+    _WhichOneofArgType__strict: _TypeAlias = _typing.Literal["_strict", b"_strict"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__strict) -> _WhichOneofReturnType__strict | None: ...
+
+Global___OutputFormat: _TypeAlias = OutputFormat  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):

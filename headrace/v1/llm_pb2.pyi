@@ -36,6 +36,7 @@ class ChatRequest(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    OUTPUT_FORMAT_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of the provider in the provider file."""
     model: _builtins.str
@@ -64,6 +65,12 @@ class ChatRequest(_message.Message):
     def reasoning(self) -> Global___Reasoning:
         """Reasoning wish; absent: the provider's default."""
 
+    @_builtins.property
+    def output_format(self) -> _common_pb2.OutputFormat:
+        """The form of the answer; absent: any. Models without the capability json_schema are told it in words. What comes is
+        not checked here.
+        """
+
     def __init__(
         self,
         *,
@@ -78,10 +85,11 @@ class ChatRequest(_message.Message):
         max_tokens: _builtins.int | None = ...,
         reasoning: Global___Reasoning | None = ...,
         stage: _builtins.str = ...,
+        output_format: _common_pb2.OutputFormat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_parallel_tool_calls", b"_parallel_tool_calls", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_tokens", b"max_tokens", "parallel_tool_calls", b"parallel_tool_calls", "reasoning", b"reasoning", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_parallel_tool_calls", b"_parallel_tool_calls", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_tokens", b"max_tokens", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "reasoning", b"reasoning", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_parallel_tool_calls", b"_parallel_tool_calls", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "parallel_tool_calls", b"parallel_tool_calls", "provider_key", b"provider_key", "reasoning", b"reasoning", "stage", b"stage", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_parallel_tool_calls", b"_parallel_tool_calls", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "provider_key", b"provider_key", "reasoning", b"reasoning", "stage", b"stage", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -183,7 +191,9 @@ class Message(_message.Message):
     """Assistant: what the provider wants back unseen (signatures, encrypted thinking), as JSON."""
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentPart]:
-        """Text and image parts; in order."""
+        """Text, images, sounds and files, in order; a tool's result has its text first. An image needs a model with vision, a
+        sound one with audio, a file one with files, where the model's capabilities are known.
+        """
 
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
@@ -231,23 +241,35 @@ class ContentPart(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    AUDIO_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text, byte for byte."""
     @_builtins.property
     def image(self) -> Global___ImagePart:
         """An image."""
 
+    @_builtins.property
+    def audio(self) -> Global___AudioPart:
+        """A sound."""
+
+    @_builtins.property
+    def file(self) -> Global___FilePart:
+        """A document."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         image: Global___ImagePart | None = ...,
+        audio: Global___AudioPart | None = ...,
+        file: Global___FilePart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "file", b"file", "image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "file", b"file", "image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["text", "image"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["text", "image", "audio", "file"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -286,6 +308,70 @@ class ImagePart(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImagePart: _TypeAlias = ImagePart  # noqa: Y015
+
+@_typing.final
+class AudioPart(_message.Message):
+    """A sound for a model that hears."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """data URL; empty when `data` is given."""
+    data: _builtins.bytes
+    """The encoded sound itself."""
+    mime_type: _builtins.str
+    """MIME type of `data`: audio/wav or audio/mpeg."""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        mime_type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "mime_type", b"mime_type", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AudioPart: _TypeAlias = AudioPart  # noqa: Y015
+
+@_typing.final
+class FilePart(_message.Message):
+    """A document for a model that reads such files by itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """data URL; empty when `data` is given."""
+    data: _builtins.bytes
+    """The file itself."""
+    mime_type: _builtins.str
+    """MIME type of `data`, for example application/pdf."""
+    name: _builtins.str
+    """Name as the user knows it."""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        mime_type: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "mime_type", b"mime_type", "name", b"name", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilePart: _TypeAlias = FilePart  # noqa: Y015
 
 @_typing.final
 class ToolCall(_message.Message):
@@ -330,6 +416,7 @@ class LlmDelta(_message.Message):
     PROVIDER_STATE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
     reasoning: _builtins.str
     """A piece of reasoning text, byte for byte."""
     content: _builtins.str
@@ -352,6 +439,10 @@ class LlmDelta(_message.Message):
     def finish(self) -> Global___LlmFinish:
         """The answer is complete."""
 
+    @_builtins.property
+    def media(self) -> Global___LlmMedia:
+        """A picture or a sound of the answer, whole; its transcript comes as content."""
+
     def __init__(
         self,
         *,
@@ -362,16 +453,51 @@ class LlmDelta(_message.Message):
         provider_state: _builtins.str = ...,
         usage: _common_pb2.Usage | None = ...,
         finish: Global___LlmFinish | None = ...,
+        media: Global___LlmMedia | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "delta", b"delta", "finish", b"finish", "provider_state", b"provider_state", "reasoning", b"reasoning", "started", b"started", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "delta", b"delta", "finish", b"finish", "media", b"media", "provider_state", b"provider_state", "reasoning", b"reasoning", "started", b"started", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "delta", b"delta", "finish", b"finish", "provider_state", b"provider_state", "reasoning", b"reasoning", "started", b"started", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "delta", b"delta", "finish", b"finish", "media", b"media", "provider_state", b"provider_state", "reasoning", b"reasoning", "started", b"started", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_delta: _TypeAlias = _typing.Literal["started", "reasoning", "content", "tool_call", "provider_state", "usage", "finish"]  # noqa: Y015
+    _WhichOneofReturnType_delta: _TypeAlias = _typing.Literal["started", "reasoning", "content", "tool_call", "provider_state", "usage", "finish", "media"]  # noqa: Y015
     _WhichOneofArgType_delta: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_delta) -> _WhichOneofReturnType_delta | None: ...
 
 Global___LlmDelta: _TypeAlias = LlmDelta  # noqa: Y015
+
+@_typing.final
+class LlmMedia(_message.Message):
+    """A picture or a sound that a model has made. An answer has at most 8 of them, 32 MiB together; those that are too many
+    or too large come without data and with the reason.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The encoded file: a picture of at most 10 MiB, a sound of at most 25; empty when it was left out. Sound that a
+    provider sends as bare samples (16 bits, 24 kHz, one channel) is a WAV file here.
+    """
+    mime_type: _builtins.str
+    """MIME type by content, for example image/png or audio/wav; empty when it was left out."""
+    problem: _builtins.str
+    """Why it was left out; empty when it was not."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        mime_type: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "mime_type", b"mime_type", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LlmMedia: _TypeAlias = LlmMedia  # noqa: Y015
 
 @_typing.final
 class LlmStarted(_message.Message):
@@ -445,7 +571,9 @@ class LlmFinish(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """stop, length, tool_calls or content_filter."""
+    """stop, length, tool_calls, content_filter, or the provider's word where it means none of these. A word for a failure
+    (network_error, insufficient_system_resource …) ends the stream with PROVIDER_UNAVAILABLE instead.
+    """
     def __init__(
         self,
         *,
@@ -458,6 +586,158 @@ class LlmFinish(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LlmFinish: _TypeAlias = LlmFinish  # noqa: Y015
+
+@_typing.final
+class EmbedRequest(_message.Message):
+    """What to turn into vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Key of the provider in the provider file; empty: any that has the model."""
+    model: _builtins.str
+    """Model name as the provider knows it."""
+    dimensions: _builtins.int
+    """Length of the vectors; absent: the model's own."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbeddingInput]:
+        """Each gives one vector."""
+
+    def __init__(
+        self,
+        *,
+        provider_key: _builtins.str = ...,
+        model: _builtins.str = ...,
+        inputs: _abc.Iterable[Global___EmbeddingInput] | None = ...,
+        dimensions: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions", "inputs", b"inputs", "model", b"model", "provider_key", b"provider_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
+    _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dimensions) -> _WhichOneofReturnType__dimensions | None: ...
+
+Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
+
+@_typing.final
+class EmbeddingInput(_message.Message):
+    """One text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text."""
+    @_builtins.property
+    def tokens(self) -> Global___TokenIds:
+        """The text as tokens of the model's own encoding."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        tokens: Global___TokenIds | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "tokens"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+
+Global___EmbeddingInput: _TypeAlias = EmbeddingInput  # noqa: Y015
+
+@_typing.final
+class TokenIds(_message.Message):
+    """Tokens of a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In order."""
+
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
+
+@_typing.final
+class EmbedResponse(_message.Message):
+    """The vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Key of the provider that answered."""
+    model: _builtins.str
+    """Its model."""
+    @_builtins.property
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Embedding]:
+        """One for each input, in the same order."""
+
+    @_builtins.property
+    def usage(self) -> _common_pb2.Usage:
+        """What the call has cost; absent costs are not known."""
+
+    def __init__(
+        self,
+        *,
+        provider_key: _builtins.str = ...,
+        model: _builtins.str = ...,
+        embeddings: _abc.Iterable[Global___Embedding] | None = ...,
+        usage: _common_pb2.Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embeddings", b"embeddings", "model", b"model", "provider_key", b"provider_key", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
+
+@_typing.final
+class Embedding(_message.Message):
+    """A vector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTOR_FIELD_NUMBER: _builtins.int
+    vector: _builtins.bytes
+    """Its numbers: 32-bit floats, little-endian. All of a response have the same length."""
+    def __init__(
+        self,
+        *,
+        vector: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
 
 @_typing.final
 class CountTokensRequest(_message.Message):
@@ -587,6 +867,9 @@ class ModelInfo(_message.Message):
     INPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
     OUTPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
     SUMMARY_MODEL_FIELD_NUMBER: _builtins.int
+    INPUT_USD_PER_MTOK_MAX_FIELD_NUMBER: _builtins.int
+    OUTPUT_USD_PER_MTOK_MAX_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of its provider."""
     model: _builtins.str
@@ -601,9 +884,17 @@ class ModelInfo(_message.Message):
     """US dollars for a million output tokens; absent when not configured."""
     summary_model: _builtins.str
     """The provider's model that writes summaries for its models; absent: each writes its own."""
+    input_usd_per_mtok_max: _builtins.float
+    """US dollars for a million input tokens at the dearest that a call of this model may be billed: of the model itself
+    and its provider's fallbacks, written to a cache or not; absent when one of them has no price.
+    """
+    output_usd_per_mtok_max: _builtins.float
+    """US dollars for a million output tokens, likewise; absent when input_usd_per_mtok_max is."""
+    encoding: _builtins.str
+    """Encoding that counts its tokens exactly: o200k_base or cl100k_base; empty: none is known, and counts are estimates."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """tools, reasoning, vision."""
+        """tools, reasoning, vision, audio, files, json_schema, embeddings; empty: not known, and all but embeddings are tried."""
 
     def __init__(
         self,
@@ -616,21 +907,32 @@ class ModelInfo(_message.Message):
         input_usd_per_mtok: _builtins.float | None = ...,
         output_usd_per_mtok: _builtins.float | None = ...,
         summary_model: _builtins.str | None = ...,
+        input_usd_per_mtok_max: _builtins.float | None = ...,
+        output_usd_per_mtok_max: _builtins.float | None = ...,
+        encoding: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_summary_model", b"_summary_model", "input_usd_per_mtok", b"input_usd_per_mtok", "output_usd_per_mtok", b"output_usd_per_mtok", "summary_model", b"summary_model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_input_usd_per_mtok_max", b"_input_usd_per_mtok_max", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_output_usd_per_mtok_max", b"_output_usd_per_mtok_max", "_summary_model", b"_summary_model", "input_usd_per_mtok", b"input_usd_per_mtok", "input_usd_per_mtok_max", b"input_usd_per_mtok_max", "output_usd_per_mtok", b"output_usd_per_mtok", "output_usd_per_mtok_max", b"output_usd_per_mtok_max", "summary_model", b"summary_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_summary_model", b"_summary_model", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "input_usd_per_mtok", b"input_usd_per_mtok", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "provider_key", b"provider_key", "summary_model", b"summary_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_input_usd_per_mtok_max", b"_input_usd_per_mtok_max", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_output_usd_per_mtok_max", b"_output_usd_per_mtok_max", "_summary_model", b"_summary_model", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "input_usd_per_mtok", b"input_usd_per_mtok", "input_usd_per_mtok_max", b"input_usd_per_mtok_max", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "output_usd_per_mtok_max", b"output_usd_per_mtok_max", "provider_key", b"provider_key", "summary_model", b"summary_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_usd_per_mtok: _TypeAlias = _typing.Literal["input_usd_per_mtok"]  # noqa: Y015
     _WhichOneofArgType__input_usd_per_mtok: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofReturnType__input_usd_per_mtok_max: _TypeAlias = _typing.Literal["input_usd_per_mtok_max"]  # noqa: Y015
+    _WhichOneofArgType__input_usd_per_mtok_max: _TypeAlias = _typing.Literal["_input_usd_per_mtok_max", b"_input_usd_per_mtok_max"]  # noqa: Y015
     _WhichOneofReturnType__output_usd_per_mtok: _TypeAlias = _typing.Literal["output_usd_per_mtok"]  # noqa: Y015
     _WhichOneofArgType__output_usd_per_mtok: _TypeAlias = _typing.Literal["_output_usd_per_mtok", b"_output_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofReturnType__output_usd_per_mtok_max: _TypeAlias = _typing.Literal["output_usd_per_mtok_max"]  # noqa: Y015
+    _WhichOneofArgType__output_usd_per_mtok_max: _TypeAlias = _typing.Literal["_output_usd_per_mtok_max", b"_output_usd_per_mtok_max"]  # noqa: Y015
     _WhichOneofReturnType__summary_model: _TypeAlias = _typing.Literal["summary_model"]  # noqa: Y015
     _WhichOneofArgType__summary_model: _TypeAlias = _typing.Literal["_summary_model", b"_summary_model"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_usd_per_mtok) -> _WhichOneofReturnType__input_usd_per_mtok | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_usd_per_mtok_max) -> _WhichOneofReturnType__input_usd_per_mtok_max | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_usd_per_mtok) -> _WhichOneofReturnType__output_usd_per_mtok | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__output_usd_per_mtok_max) -> _WhichOneofReturnType__output_usd_per_mtok_max | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__summary_model) -> _WhichOneofReturnType__summary_model | None: ...
 

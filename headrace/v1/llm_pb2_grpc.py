@@ -45,6 +45,11 @@ class LlmServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_llm__pb2.CountTokensRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_llm__pb2.CountTokensResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/headrace.v1.LlmService/Embed',
+                request_serializer=headrace_dot_v1_dot_llm__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_llm__pb2.EmbedResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/headrace.v1.LlmService/ListModels',
                 request_serializer=headrace_dot_v1_dot_llm__pb2.ListModelsRequest.SerializeToString,
@@ -64,7 +69,7 @@ class LlmServiceServicer(object):
         Order: `started` first, at once and again for each further attempt; then one delta for each thing a
         provider frame carries, in the provider's order, never merged and never held back; `usage` at most once and
         `finish` exactly once, last, when the stream ends well. A stream that breaks after its first semantic
-        delta (reasoning, content, tool_call) ends with the usage known so far and then the error status.
+        delta (reasoning, content, tool_call, media) ends with the usage known so far and then the error status.
         Errors: INVALID_REQUEST (unknown provider or model), UNPAIRED_MESSAGES before anything is sent;
         CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED,
         QUEUE_FULL, OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED.
@@ -79,6 +84,21 @@ class LlmServiceServicer(object):
 
         Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
         Errors: INVALID_REQUEST for an unknown model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """Turn texts into vectors.
+
+        Effect: one call to a provider, which bills it; nothing is stored. Answered by a model with the capability
+        embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
+        two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
+        order.
+        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
+        in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+        Idempotent, but for a second bill.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,6 +125,11 @@ def add_LlmServiceServicer_to_server(servicer, server):
                     servicer.CountTokens,
                     request_deserializer=headrace_dot_v1_dot_llm__pb2.CountTokensRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_llm__pb2.CountTokensResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=headrace_dot_v1_dot_llm__pb2.EmbedRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_llm__pb2.EmbedResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -167,6 +192,33 @@ class LlmService(object):
             '/headrace.v1.LlmService/CountTokens',
             headrace_dot_v1_dot_llm__pb2.CountTokensRequest.SerializeToString,
             headrace_dot_v1_dot_llm__pb2.CountTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.LlmService/Embed',
+            headrace_dot_v1_dot_llm__pb2.EmbedRequest.SerializeToString,
+            headrace_dot_v1_dot_llm__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

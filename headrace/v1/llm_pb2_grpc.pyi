@@ -41,7 +41,7 @@ class LlmServiceStub:
     Order: `started` first, at once and again for each further attempt; then one delta for each thing a
     provider frame carries, in the provider's order, never merged and never held back; `usage` at most once and
     `finish` exactly once, last, when the stream ends well. A stream that breaks after its first semantic
-    delta (reasoning, content, tool_call) ends with the usage known so far and then the error status.
+    delta (reasoning, content, tool_call, media) ends with the usage known so far and then the error status.
     Errors: INVALID_REQUEST (unknown provider or model), UNPAIRED_MESSAGES before anything is sent;
     CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED,
     QUEUE_FULL, OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED.
@@ -52,6 +52,17 @@ class LlmServiceStub:
 
     Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
     Errors: INVALID_REQUEST for an unknown model.
+    """
+    Embed: _grpc.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]
+    """Turn texts into vectors.
+
+    Effect: one call to a provider, which bills it; nothing is stored. Answered by a model with the capability
+    embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
+    two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
+    order.
+    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
+    in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+    Idempotent, but for a second bill.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]
     """List the models of the provider file in force, all or those asked for, in the file's order.
@@ -72,7 +83,7 @@ class LlmServiceAsyncStub(LlmServiceStub):
     Order: `started` first, at once and again for each further attempt; then one delta for each thing a
     provider frame carries, in the provider's order, never merged and never held back; `usage` at most once and
     `finish` exactly once, last, when the stream ends well. A stream that breaks after its first semantic
-    delta (reasoning, content, tool_call) ends with the usage known so far and then the error status.
+    delta (reasoning, content, tool_call, media) ends with the usage known so far and then the error status.
     Errors: INVALID_REQUEST (unknown provider or model), UNPAIRED_MESSAGES before anything is sent;
     CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED,
     QUEUE_FULL, OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED.
@@ -83,6 +94,17 @@ class LlmServiceAsyncStub(LlmServiceStub):
 
     Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
     Errors: INVALID_REQUEST for an unknown model.
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Turn texts into vectors.
+
+    Effect: one call to a provider, which bills it; nothing is stored. Answered by a model with the capability
+    embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
+    two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
+    order.
+    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
+    in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+    Idempotent, but for a second bill.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]  # type: ignore[assignment]
     """List the models of the provider file in force, all or those asked for, in the file's order.
@@ -106,7 +128,7 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         Order: `started` first, at once and again for each further attempt; then one delta for each thing a
         provider frame carries, in the provider's order, never merged and never held back; `usage` at most once and
         `finish` exactly once, last, when the stream ends well. A stream that breaks after its first semantic
-        delta (reasoning, content, tool_call) ends with the usage known so far and then the error status.
+        delta (reasoning, content, tool_call, media) ends with the usage known so far and then the error status.
         Errors: INVALID_REQUEST (unknown provider or model), UNPAIRED_MESSAGES before anything is sent;
         CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED,
         QUEUE_FULL, OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED.
@@ -123,6 +145,23 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
         Errors: INVALID_REQUEST for an unknown model.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _llm_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.EmbedResponse, _abc.Awaitable[_llm_pb2.EmbedResponse]]:
+        """Turn texts into vectors.
+
+        Effect: one call to a provider, which bills it; nothing is stored. Answered by a model with the capability
+        embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
+        two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
+        order.
+        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
+        in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+        Idempotent, but for a second bill.
         """
 
     @_abc_1.abstractmethod

@@ -401,26 +401,144 @@ class SearchHit(_message.Message):
 Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015
 
 @_typing.final
+class FactSource(_message.Message):
+    """Where a fact was said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat; empty: in none."""
+    run_id: _builtins.str
+    """Its run."""
+    n: _builtins.int
+    """Number of the line in the chat's log; 0 in a request: the run's last one so far."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "n", b"n", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactSource: _TypeAlias = FactSource  # noqa: Y015
+
+@_typing.final
+class Fact(_message.Message):
+    """What is known about a user, for all chats."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    REPLACED_BY_FIELD_NUMBER: _builtins.int
+    DELETED_AT_FIELD_NUMBER: _builtins.int
+    fact_id: _builtins.str
+    """Its id."""
+    text: _builtins.str
+    """The fact; empty: deleted."""
+    scope: _builtins.str
+    """user, agent (the user with one agent) or tenant (all its users)."""
+    agent_key: _builtins.str
+    """The agent of scope agent."""
+    topic: _builtins.str
+    """What it is about: of facts of one scope with the same topic only the newest is valid. Empty: none."""
+    created_at: _builtins.int
+    """When it was stored, Unix milliseconds."""
+    updated_at: _builtins.int
+    """When it was last changed, Unix milliseconds."""
+    ended_at: _builtins.int
+    """Since when it is no longer valid, Unix milliseconds; 0: it is valid."""
+    replaced_by: _builtins.str
+    """The fact that ended it."""
+    deleted_at: _builtins.int
+    """When it was deleted, Unix milliseconds: this is a tombstone; 0: it is not."""
+    @_builtins.property
+    def source(self) -> Global___FactSource:
+        """Where it was said; absent: not known."""
+
+    def __init__(
+        self,
+        *,
+        fact_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        source: Global___FactSource | None = ...,
+        created_at: _builtins.int = ...,
+        updated_at: _builtins.int = ...,
+        ended_at: _builtins.int = ...,
+        replaced_by: _builtins.str = ...,
+        deleted_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "created_at", b"created_at", "deleted_at", b"deleted_at", "ended_at", b"ended_at", "fact_id", b"fact_id", "replaced_by", b"replaced_by", "scope", b"scope", "source", b"source", "text", b"text", "topic", b"topic", "updated_at", b"updated_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fact: _TypeAlias = Fact  # noqa: Y015
+
+@_typing.final
 class RememberRequest(_message.Message):
-    """A fact."""
+    """A new fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The fact."""
     request_id: _builtins.str
     """The caller's id of this request."""
+    scope: _builtins.str
+    """user (when empty), agent or tenant."""
+    agent_key: _builtins.str
+    """The agent, for scope agent and for no other."""
+    topic: _builtins.str
+    """What it is about, such as "home town": it ends the facts of its scope with this topic."""
+    @_builtins.property
+    def replaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of facts that it replaces."""
+
+    @_builtins.property
+    def source(self) -> Global___FactSource:
+        """Where it was said."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        replaces: _abc.Iterable[_builtins.str] | None = ...,
+        source: Global___FactSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "replaces", b"replaces", "request_id", b"request_id", "scope", b"scope", "source", b"source", "text", b"text", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -433,8 +551,245 @@ class RememberResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FACT_ID_FIELD_NUMBER: _builtins.int
+    FACT_FIELD_NUMBER: _builtins.int
     fact_id: _builtins.str
     """Its id."""
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        fact_id: _builtins.str = ...,
+        fact: Global___Fact | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "fact_id", b"fact_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RememberResponse: _TypeAlias = RememberResponse  # noqa: Y015
+
+@_typing.final
+class ListFactsRequest(_message.Message):
+    """Which page of facts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    INCLUDE_ENDED_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Facts on a page, 1 to 200; 0: 50."""
+    page_token: _builtins.str
+    """From the last answer's next_page_token; empty: the first page."""
+    scope: _builtins.str
+    """Only facts of this scope; empty: of all."""
+    agent_key: _builtins.str
+    """Of scope agent, only facts with this agent; empty: with each."""
+    include_ended: _builtins.bool
+    """Whether facts that are no longer valid are wanted."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        include_ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "include_ended", b"include_ended", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFactsRequest: _TypeAlias = ListFactsRequest  # noqa: Y015
+
+@_typing.final
+class ListFactsResponse(_message.Message):
+    """A page of facts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___Fact] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFactsResponse: _TypeAlias = ListFactsResponse  # noqa: Y015
+
+@_typing.final
+class RecallFactsRequest(_message.Message):
+    """What to look for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """Words."""
+    agent_key: _builtins.str
+    """The agent whose facts are searched beside the user's and the tenant's; empty: those of each agent."""
+    limit: _builtins.int
+    """Facts wanted, 1 to 100; 0: 20."""
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "limit", b"limit", "query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallFactsRequest: _TypeAlias = RecallFactsRequest  # noqa: Y015
+
+@_typing.final
+class RecallFactsResponse(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactHit]:
+        """Best first."""
+
+    def __init__(
+        self,
+        *,
+        hits: _abc.Iterable[Global___FactHit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallFactsResponse: _TypeAlias = RecallFactsResponse  # noqa: Y015
+
+@_typing.final
+class FactHit(_message.Message):
+    """A fact that matches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    """Higher is better."""
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """The fact."""
+
+    def __init__(
+        self,
+        *,
+        fact: Global___Fact | None = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactHit: _TypeAlias = FactHit  # noqa: Y015
+
+@_typing.final
+class UpdateFactRequest(_message.Message):
+    """What a fact becomes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    fact_id: _builtins.str
+    """The fact."""
+    text: _builtins.str
+    """Its new text; absent: as it is."""
+    topic: _builtins.str
+    """Its new topic, empty for none; absent: as it is."""
+    def __init__(
+        self,
+        *,
+        fact_id: _builtins.str = ...,
+        text: _builtins.str | None = ...,
+        topic: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "_topic", b"_topic", "text", b"text", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "_topic", b"_topic", "fact_id", b"fact_id", "text", b"text", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
+    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
+    _WhichOneofReturnType__topic: _TypeAlias = _typing.Literal["topic"]  # noqa: Y015
+    _WhichOneofArgType__topic: _TypeAlias = _typing.Literal["_topic", b"_topic"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topic) -> _WhichOneofReturnType__topic | None: ...
+
+Global___UpdateFactRequest: _TypeAlias = UpdateFactRequest  # noqa: Y015
+
+@_typing.final
+class UpdateFactResponse(_message.Message):
+    """The changed fact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """As it stands now."""
+
+    def __init__(
+        self,
+        *,
+        fact: Global___Fact | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateFactResponse: _TypeAlias = UpdateFactResponse  # noqa: Y015
+
+@_typing.final
+class DeleteFactRequest(_message.Message):
+    """Which fact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_ID_FIELD_NUMBER: _builtins.int
+    fact_id: _builtins.str
+    """The fact."""
     def __init__(
         self,
         *,
@@ -446,7 +801,81 @@ class RememberResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RememberResponse: _TypeAlias = RememberResponse  # noqa: Y015
+Global___DeleteFactRequest: _TypeAlias = DeleteFactRequest  # noqa: Y015
+
+@_typing.final
+class DeleteFactResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fact(self) -> Global___Fact:
+        """The tombstone."""
+
+    def __init__(
+        self,
+        *,
+        fact: Global___Fact | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteFactResponse: _TypeAlias = DeleteFactResponse  # noqa: Y015
+
+@_typing.final
+class ExportFactsRequest(_message.Message):
+    """Which page of all facts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_token: _builtins.str
+    """From the last answer's next_page_token; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportFactsRequest: _TypeAlias = ExportFactsRequest  # noqa: Y015
+
+@_typing.final
+class ExportFactsResponse(_message.Message):
+    """Up to 1,000 facts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___Fact] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportFactsResponse: _TypeAlias = ExportFactsResponse  # noqa: Y015
 
 @_typing.final
 class AppendRequest(_message.Message):
@@ -795,7 +1224,7 @@ class LogMessage(_message.Message):
     tool_params: _builtins.str
     """Tool calls: the arguments as they ran, where they differ from what the model wrote: JSON."""
     finish_reason: _builtins.str
-    """Why the answer ended, on its last piece: stop, length, tool_calls or content_filter."""
+    """Why the answer ended, on its last piece: as LlmFinish.reason."""
     @_builtins.property
     def message(self) -> _llm_pb2.Message:
         """The message."""
@@ -935,10 +1364,13 @@ class RunLine(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """completed, cancelled or failed."""
     finish_reason: _builtins.str
-    """Completed runs: stop, length, content_filter, budget or steps."""
+    """Completed runs: stop, length, content_filter, budget, steps, stuck, or a provider's word that means none of these."""
+    output: _builtins.str
+    """Completed runs whose answer had to have a form: the answer as JSON."""
     @_builtins.property
     def error(self) -> _common_pb2.Failure:
         """Failed runs: why."""
@@ -959,14 +1391,20 @@ class RunLine(_message.Message):
         error: _common_pb2.Failure | None = ...,
         usage: _common_pb2.Usage | None = ...,
         events: Global___EventRange | None = ...,
+        output: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finish_reason: _TypeAlias = _typing.Literal["finish_reason"]  # noqa: Y015
     _WhichOneofArgType__finish_reason: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason"]  # noqa: Y015
+    _WhichOneofReturnType__output: _TypeAlias = _typing.Literal["output"]  # noqa: Y015
+    _WhichOneofArgType__output: _TypeAlias = _typing.Literal["_output", b"_output"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finish_reason) -> _WhichOneofReturnType__finish_reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__output) -> _WhichOneofReturnType__output | None: ...
 
 Global___RunLine: _TypeAlias = RunLine  # noqa: Y015
 
@@ -1023,6 +1461,10 @@ class LoadContextRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     RECAP_FIELD_NUMBER: _builtins.int
     PENDING_QUERY_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    HISTORY_TOOLS_FIELD_NUMBER: _builtins.int
+    WITH_PARTS_FIELD_NUMBER: _builtins.int
+    UNFITTED_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1032,7 +1474,13 @@ class LoadContextRequest(_message.Message):
     system: _builtins.str
     """The system message, fixed for the run; empty: none."""
     message_history_max: _builtins.int
-    """Greatest number of messages from earlier runs, 10 to 100; 0: the service's default (40)."""
+    """window.messages_max, for callers that give no window."""
+    with_parts: _builtins.bool
+    """Whether parts and last_call are wanted: the request is not one that a model is asked with."""
+    unfitted: _builtins.bool
+    """Everything since the last compaction, as text, whatever the window: to read what the chat mentions. Nothing is
+    counted or left out.
+    """
     @_builtins.property
     def limits(self) -> Global___ModelLimits:
         """The model that will be asked; its window limits the result. Absent: nothing is counted, left out or due."""
@@ -1055,6 +1503,14 @@ class LoadContextRequest(_message.Message):
         chat need not be there then. Without effect when the log has the run.
         """
 
+    @_builtins.property
+    def window(self) -> Global___WindowSettings:
+        """How much of the chat is shown; absent: the service's defaults."""
+
+    @_builtins.property
+    def history_tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
+        """Tools that the request has beside `tools` where has_left is true, for counting."""
+
     def __init__(
         self,
         *,
@@ -1068,10 +1524,14 @@ class LoadContextRequest(_message.Message):
         tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
         recap: Global___RecapSettings | None = ...,
         pending_query: _agent_pb2.QueryRequest | None = ...,
+        window: Global___WindowSettings | None = ...,
+        history_tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
+        with_parts: _builtins.bool = ...,
+        unfitted: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "pending_query", b"pending_query", "recap", b"recap"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "pending_query", b"pending_query", "recap", b"recap", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "history_tools", b"history_tools", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools", "unfitted", b"unfitted", "window", b"window", "with_parts", b"with_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
@@ -1080,26 +1540,78 @@ class LoadContextRequest(_message.Message):
 Global___LoadContextRequest: _TypeAlias = LoadContextRequest  # noqa: Y015
 
 @_typing.final
+class WindowSettings(_message.Message):
+    """How much of a chat a model sees beside the current run. The token window decides; these are caps and shares of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_MAX_FIELD_NUMBER: _builtins.int
+    MESSAGES_MAX_FIELD_NUMBER: _builtins.int
+    OLDER_FIELD_NUMBER: _builtins.int
+    DUE_RATIO_FIELD_NUMBER: _builtins.int
+    KEPT_RATIO_FIELD_NUMBER: _builtins.int
+    RESULTS_KEPT_FIELD_NUMBER: _builtins.int
+    runs_max: _builtins.int
+    """Greatest number of earlier runs; 0: the service's default (20)."""
+    messages_max: _builtins.int
+    """Greatest number of messages from earlier runs, 10 or more; 0: the service's default (no limit)."""
+    older: _builtins.str
+    """What becomes of messages past a cap: summary (when empty) keeps them until a compaction has replaced them by a
+    summary, drop leaves them out with a notice.
+    """
+    due_ratio: _builtins.float
+    """Share of the greatest request from which a compaction is due, 0.1 to 1; 0: 0.8."""
+    kept_ratio: _builtins.float
+    """Share of the messages that stay beside a summary, 0.05 to 0.9; 0: 0.2."""
+    results_kept: _builtins.int
+    """Tool results of the context that stay whole when older ones are shortened, before any compaction is due; absent: no
+    result is shortened for its age alone.
+    """
+    def __init__(
+        self,
+        *,
+        runs_max: _builtins.int = ...,
+        messages_max: _builtins.int = ...,
+        older: _builtins.str = ...,
+        due_ratio: _builtins.float = ...,
+        kept_ratio: _builtins.float = ...,
+        results_kept: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_results_kept", b"_results_kept", "results_kept", b"results_kept"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_results_kept", b"_results_kept", "due_ratio", b"due_ratio", "kept_ratio", b"kept_ratio", "messages_max", b"messages_max", "older", b"older", "results_kept", b"results_kept", "runs_max", b"runs_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__results_kept: _TypeAlias = _typing.Literal["results_kept"]  # noqa: Y015
+    _WhichOneofArgType__results_kept: _TypeAlias = _typing.Literal["_results_kept", b"_results_kept"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__results_kept) -> _WhichOneofReturnType__results_kept | None: ...
+
+Global___WindowSettings: _TypeAlias = WindowSettings  # noqa: Y015
+
+@_typing.final
 class RecapSettings(_message.Message):
-    """Goal, insights and open tasks instead of all that tools gave."""
+    """A line each instead of older results, with goal and open tasks, where that costs less than it saves."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTIVE_PROMPT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
     INSIGHTS_WINDOW_SIZE_FIELD_NUMBER: _builtins.int
+    STEPS_MAX_FIELD_NUMBER: _builtins.int
     active_prompt_tokens_max: _builtins.int
-    """Greatest size of the active prompt in tokens: the system message, goal, insights and open tasks; 0: 4,000."""
+    """Greatest size of the active prompt in tokens: the system message, goal and open tasks; 0: 4,000."""
     insights_window_size: _builtins.int
-    """Insights shown, and results that are replaced by theirs at a time; 0: 5."""
+    """Steps whose results are replaced at a time, at least; 0: 5."""
+    steps_max: _builtins.int
+    """Steps that the context may take; 0: not known. Towards their end nothing more is replaced."""
     def __init__(
         self,
         *,
         active_prompt_tokens_max: _builtins.int = ...,
         insights_window_size: _builtins.int = ...,
+        steps_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_prompt_tokens_max", b"active_prompt_tokens_max", "insights_window_size", b"insights_window_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_prompt_tokens_max", b"active_prompt_tokens_max", "insights_window_size", b"insights_window_size", "steps_max", b"steps_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1115,6 +1627,8 @@ class ModelLimits(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of the provider."""
     model: _builtins.str
@@ -1123,6 +1637,12 @@ class ModelLimits(_message.Message):
     """Greatest request in tokens; 0: not known."""
     output_tokens: _builtins.int
     """Kept free for the answer; 0: the model's greatest answer, as far as it is known."""
+    encoding: _builtins.str
+    """As in ModelInfo: the encoding that counts its tokens exactly; empty: not known, and counts are estimates."""
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in ModelInfo: images, sounds and files that the model does not take stand as text. Empty: not known."""
+
     def __init__(
         self,
         *,
@@ -1130,10 +1650,12 @@ class ModelLimits(_message.Message):
         model: _builtins.str = ...,
         context_window_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        encoding: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window_tokens", b"context_window_tokens", "model", b"model", "output_tokens", b"output_tokens", "provider_key", b"provider_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "model", b"model", "output_tokens", b"output_tokens", "provider_key", b"provider_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1148,13 +1670,39 @@ class LoadContextResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     COMPACTION_DUE_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    HAS_LEFT_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    LAST_CALL_FIELD_NUMBER: _builtins.int
+    IS_PAST_CAP_FIELD_NUMBER: _builtins.int
+    IS_OVER_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
     compaction_due: _builtins.bool
-    """True when the context is to be compacted before the turn."""
+    """True when the context is to be compacted: at once where is_over says so, else before the run's next turn, or after
+    its end.
+    """
     tokens: _builtins.int
     """Tokens of messages and tools; 0 where no limits are given."""
+    has_left: _builtins.bool
+    """Whether something of the context's log is not in the messages as it was said: summarised, shortened or left out.
+    ReadHistory and ReadResult have it.
+    """
+    is_past_cap: _builtins.bool
+    """True when the context passes a cap of its window, and is to be compacted once the run has ended."""
+    is_over: _builtins.bool
+    """True when the request would have passed the model's window, and something was shortened or left out for it."""
+    notice: _builtins.str
+    """What was shortened or left out so that the request fits, for people; empty: nothing."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.Message]:
         """System first, in order, calls and results paired."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.ContextPart]:
+        """What the messages and tools are made of and what has left them, as in GetContextResponse; only when asked for."""
+
+    @_builtins.property
+    def last_call(self) -> _common_pb2.Usage:
+        """Usage of the last model call of the context; only with parts, and absent before the first call."""
 
     def __init__(
         self,
@@ -1162,14 +1710,238 @@ class LoadContextResponse(_message.Message):
         messages: _abc.Iterable[_llm_pb2.Message] | None = ...,
         compaction_due: _builtins.bool = ...,
         tokens: _builtins.int = ...,
+        has_left: _builtins.bool = ...,
+        parts: _abc.Iterable[_agent_pb2.ContextPart] | None = ...,
+        last_call: _common_pb2.Usage | None = ...,
+        is_past_cap: _builtins.bool = ...,
+        is_over: _builtins.bool = ...,
+        notice: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_due", b"compaction_due", "messages", b"messages", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LoadContextResponse: _TypeAlias = LoadContextResponse  # noqa: Y015
+
+@_typing.final
+class ReadHistoryRequest(_message.Message):
+    """Whose history, and which of its messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONTEXT_ID_FIELD_NUMBER: _builtins.int
+    FIRST_N_FIELD_NUMBER: _builtins.int
+    LAST_N_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    CHARS_MAX_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    run_id: _builtins.str
+    """The run that reads."""
+    context_id: _builtins.str
+    """The sub-agent's or task's context; absent: the run's own."""
+    first_n: _builtins.int
+    """First line number; 0: from the beginning."""
+    last_n: _builtins.int
+    """Last line number; 0: to the end."""
+    query: _builtins.str
+    """Words; empty: all messages of these lines."""
+    chars_max: _builtins.int
+    """Greatest number of characters of all texts together, 1 to 100,000; 0: 10,000. The first message is given in part
+    where it alone is longer.
+    """
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        context_id: _builtins.str | None = ...,
+        first_n: _builtins.int = ...,
+        last_n: _builtins.int = ...,
+        query: _builtins.str = ...,
+        chars_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chars_max", b"chars_max", "chat_id", b"chat_id", "context_id", b"context_id", "first_n", b"first_n", "last_n", b"last_n", "query", b"query", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
+    _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
+
+Global___ReadHistoryRequest: _TypeAlias = ReadHistoryRequest  # noqa: Y015
+
+@_typing.final
+class ReadHistoryResponse(_message.Message):
+    """What was said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    NEXT_N_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.int
+    """Messages that the limit left out."""
+    next_n: _builtins.int
+    """Number of the line to go on from; 0 for the end, and with a query."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryMessage]:
+        """In order."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___HistoryMessage] | None = ...,
+        left_out: _builtins.int = ...,
+        next_n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "messages", b"messages", "next_n", b"next_n"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadHistoryResponse: _TypeAlias = ReadHistoryResponse  # noqa: Y015
+
+@_typing.final
+class HistoryMessage(_message.Message):
+    """A message of a history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CHARS_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of its line."""
+    run_id: _builtins.str
+    """Its run."""
+    timestamp: _builtins.int
+    """When its line was committed, Unix milliseconds."""
+    role: _builtins.str
+    """user, assistant or tool."""
+    text: _builtins.str
+    """Its text, pictures and files as their descriptions. Of long texts the beginning and the end are given, with a query
+    what stands around one of its words.
+    """
+    chars: _builtins.int
+    """Characters of the whole text."""
+    tool_call_id: _builtins.str
+    """A result's call."""
+    name: _builtins.str
+    """A result's tool."""
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolCall]:
+        """An answer's calls."""
+
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        timestamp: _builtins.int = ...,
+        role: _builtins.str = ...,
+        text: _builtins.str = ...,
+        chars: _builtins.int = ...,
+        tool_calls: _abc.Iterable[_llm_pb2.ToolCall] | None = ...,
+        tool_call_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chars", b"chars", "n", b"n", "name", b"name", "role", b"role", "run_id", b"run_id", "text", b"text", "timestamp", b"timestamp", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryMessage: _TypeAlias = HistoryMessage  # noqa: Y015
+
+@_typing.final
+class ReadResultRequest(_message.Message):
+    """Which part of which result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONTEXT_ID_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    CHARS_MAX_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    run_id: _builtins.str
+    """The run that reads."""
+    context_id: _builtins.str
+    """The sub-agent's or task's context; absent: the run's own."""
+    tool_call_id: _builtins.str
+    """The call, as the model knows it."""
+    offset: _builtins.int
+    """Characters to skip."""
+    chars_max: _builtins.int
+    """Greatest number of characters, 1 to 100,000; 0: 10,000."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        context_id: _builtins.str | None = ...,
+        tool_call_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        chars_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chars_max", b"chars_max", "chat_id", b"chat_id", "context_id", b"context_id", "offset", b"offset", "run_id", b"run_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
+    _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
+
+Global___ReadResultRequest: _TypeAlias = ReadResultRequest  # noqa: Y015
+
+@_typing.final
+class ReadResultResponse(_message.Message):
+    """A part of a result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    CHARS_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """From the offset on."""
+    chars: _builtins.int
+    """Characters of the whole result."""
+    n: _builtins.int
+    """Number of its line."""
+    name: _builtins.str
+    """The tool."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        chars: _builtins.int = ...,
+        n: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chars", b"chars", "n", b"n", "name", b"name", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadResultResponse: _TypeAlias = ReadResultResponse  # noqa: Y015
 
 @_typing.final
 class CompactRequest(_message.Message):
@@ -1190,6 +1962,12 @@ class CompactRequest(_message.Message):
     SUMMARY_MODEL_FIELD_NUMBER: _builtins.int
     MESSAGE_HISTORY_MAX_FIELD_NUMBER: _builtins.int
     HINT_FIELD_NUMBER: _builtins.int
+    SUMMARY_REQUEST_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    SUMMARY_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    SUMMARY_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    SUMMARY_CALLS_MAX_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1205,9 +1983,21 @@ class CompactRequest(_message.Message):
     turn: _builtins.int
     """The model turn this precedes; absent at a run's entry."""
     message_history_max: _builtins.int
-    """As in LoadContext: nothing is kept beside the summary that the window does not show."""
+    """window.messages_max, for callers that give no window."""
     hint: _builtins.str
     """What the summary is to keep, in the words of the user who asked for it; empty: nothing in particular."""
+    summary_request_tokens_max: _builtins.int
+    """Greatest request for the summary in tokens, each; 0: the model's window."""
+    summary_tokens_max: _builtins.int
+    """Greatest answer of each request in tokens; 0: the provider's default."""
+    summary_instructions: _builtins.str
+    """What every summary of the agent is to heed, in the words of its author; empty: nothing in particular."""
+    summary_only: _builtins.bool
+    """Whether nothing is to change where no summary can be had, because the context still fits without one."""
+    summary_calls_max: _builtins.int
+    """Greatest number of model calls, of which it takes more than one where the summariser's window is too small for the
+    messages, or an answer is no summary; 0: 32.
+    """
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
         """Tools of the context's requests."""
@@ -1223,6 +2013,10 @@ class CompactRequest(_message.Message):
     @_builtins.property
     def summary_model(self) -> Global___ModelLimits:
         """The model that writes the summary; absent: the context's own."""
+
+    @_builtins.property
+    def window(self) -> Global___WindowSettings:
+        """As in LoadContext."""
 
     def __init__(
         self,
@@ -1240,10 +2034,16 @@ class CompactRequest(_message.Message):
         summary_model: Global___ModelLimits | None = ...,
         message_history_max: _builtins.int = ...,
         hint: _builtins.str = ...,
+        summary_request_tokens_max: _builtins.int = ...,
+        summary_tokens_max: _builtins.int = ...,
+        window: Global___WindowSettings | None = ...,
+        summary_instructions: _builtins.str = ...,
+        summary_only: _builtins.bool = ...,
+        summary_calls_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "hint", b"hint", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_model", b"summary_model", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "hint", b"hint", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_calls_max", b"summary_calls_max", "summary_instructions", b"summary_instructions", "summary_model", b"summary_model", "summary_only", b"summary_only", "summary_request_tokens_max", b"summary_request_tokens_max", "summary_tokens_max", b"summary_tokens_max", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
@@ -1315,7 +2115,7 @@ class CompactDelta(_message.Message):
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
-        """What the summary has cost."""
+        """Cost of one model call that the summary took; estimated where the provider did not say and may have billed it."""
 
     def __init__(
         self,
@@ -1337,6 +2137,376 @@ class CompactDelta(_message.Message):
 Global___CompactDelta: _TypeAlias = CompactDelta  # noqa: Y015
 
 @_typing.final
+class PinMessageRequest(_message.Message):
+    """What to pin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    n: _builtins.int
+    """Number of the message's line: a query's, or a step's whose text is meant."""
+    remove: _builtins.bool
+    """Whether its pin is taken back."""
+    request_id: _builtins.str
+    """The caller's id of this request; empty: a new one."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        n: _builtins.int = ...,
+        remove: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "n", b"n", "remove", b"remove", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinMessageRequest: _TypeAlias = PinMessageRequest  # noqa: Y015
+
+@_typing.final
+class PinMessageResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the line that says so; 0 when nothing had to change."""
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinMessageResponse: _TypeAlias = PinMessageResponse  # noqa: Y015
+
+@_typing.final
+class ListPinsRequest(_message.Message):
+    """Which chat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPinsRequest: _TypeAlias = ListPinsRequest  # noqa: Y015
+
+@_typing.final
+class ListPinsResponse(_message.Message):
+    """Pinned messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PINS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pins(self) -> _containers.RepeatedCompositeFieldContainer[Global___Pin]:
+        """In the order of the log."""
+
+    def __init__(
+        self,
+        *,
+        pins: _abc.Iterable[Global___Pin] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pins", b"pins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPinsResponse: _TypeAlias = ListPinsResponse  # noqa: Y015
+
+@_typing.final
+class Pin(_message.Message):
+    """A pinned message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of its line."""
+    text: _builtins.str
+    """Its text."""
+    created_at: _builtins.int
+    """When it was pinned, Unix milliseconds."""
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        text: _builtins.str = ...,
+        created_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "n", b"n", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pin: _TypeAlias = Pin  # noqa: Y015
+
+@_typing.final
+class GetSummaryRequest(_message.Message):
+    """Which chat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSummaryRequest: _TypeAlias = GetSummaryRequest  # noqa: Y015
+
+@_typing.final
+class GetSummaryResponse(_message.Message):
+    """A summary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    EDITED_N_FIELD_NUMBER: _builtins.int
+    RETAINED_FROM_N_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the line that compaction wrote; 0: there is none."""
+    text: _builtins.str
+    """What models are shown, without the pinned messages behind it."""
+    edited_n: _builtins.int
+    """Number of the last edit's line; absent: it is as it was written."""
+    retained_from_n: _builtins.int
+    """First line that is still told beside it."""
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        text: _builtins.str = ...,
+        edited_n: _builtins.int | None = ...,
+        retained_from_n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_edited_n", b"_edited_n", "edited_n", b"edited_n"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_edited_n", b"_edited_n", "edited_n", b"edited_n", "n", b"n", "retained_from_n", b"retained_from_n", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__edited_n: _TypeAlias = _typing.Literal["edited_n"]  # noqa: Y015
+    _WhichOneofArgType__edited_n: _TypeAlias = _typing.Literal["_edited_n", b"_edited_n"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__edited_n) -> _WhichOneofReturnType__edited_n | None: ...
+
+Global___GetSummaryResponse: _TypeAlias = GetSummaryResponse  # noqa: Y015
+
+@_typing.final
+class EditSummaryRequest(_message.Message):
+    """Another text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    n: _builtins.int
+    """Number of the summary, as GetSummary gives it."""
+    text: _builtins.str
+    """The text."""
+    request_id: _builtins.str
+    """The caller's id of this request; empty: a new one."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        n: _builtins.int = ...,
+        text: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "n", b"n", "request_id", b"request_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditSummaryRequest: _TypeAlias = EditSummaryRequest  # noqa: Y015
+
+@_typing.final
+class EditSummaryResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the line that says so."""
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EditSummaryResponse: _TypeAlias = EditSummaryResponse  # noqa: Y015
+
+@_typing.final
+class ListCheckpointsRequest(_message.Message):
+    """Which checkpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    run_id: _builtins.str
+    """Only those of this run; empty: of all."""
+    kind: _builtins.str
+    """query or step: only those before one; empty: both."""
+    page_size: _builtins.int
+    """Checkpoints on a page, 1 to 200; 0: 50."""
+    page_token: _builtins.str
+    """From the last answer's next_page_token; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "kind", b"kind", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCheckpointsRequest: _TypeAlias = ListCheckpointsRequest  # noqa: Y015
+
+@_typing.final
+class ListCheckpointsResponse(_message.Message):
+    """A page of checkpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Checkpoint]:
+        """The latest first."""
+
+    def __init__(
+        self,
+        *,
+        checkpoints: _abc.Iterable[Global___Checkpoint] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCheckpointsResponse: _TypeAlias = ListCheckpointsResponse  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    """A place that a chat can go back to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    CONTEXT_ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    checkpoint_id: _builtins.int
+    """Its id, from 0."""
+    n: _builtins.int
+    """Number of the line that it is before."""
+    run_id: _builtins.str
+    """The run of that line."""
+    kind: _builtins.str
+    """query or step: what it is before."""
+    text: _builtins.str
+    """The query's text or what the step says, at most 200 characters."""
+    stage: _builtins.str
+    """Steps: the stage."""
+    context_id: _builtins.str
+    """Steps: the sub-agent's or task's context; absent: the run's own."""
+    created_at: _builtins.int
+    """When the line was committed, Unix milliseconds."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Steps: names of the tools that it calls, in order."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint_id: _builtins.int = ...,
+        n: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        context_id: _builtins.str | None = ...,
+        created_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "checkpoint_id", b"checkpoint_id", "context_id", b"context_id", "created_at", b"created_at", "kind", b"kind", "n", b"n", "run_id", b"run_id", "stage", b"stage", "text", b"text", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
+    _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+
+@_typing.final
 class RevertRequest(_message.Message):
     """Which checkpoint."""
 
@@ -1347,6 +2517,8 @@ class RevertRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     checkpoint_id: _builtins.int
@@ -1354,9 +2526,15 @@ class RevertRequest(_message.Message):
     scope: _builtins.str
     """all (when empty), or model for the model's view alone."""
     run_id: _builtins.str
-    """The writing run; empty: none."""
+    """The writing run, for its owner; empty: none."""
     generation: _builtins.int
     """The writer's lease generation."""
+    n: _builtins.int
+    """Number of the line that the checkpoint is before, as it was listed: ids are given again after a revert. Absent: not
+    compared.
+    """
+    request_id: _builtins.str
+    """The caller's id of this request; empty: a new one. A repeated one is answered as the first was."""
     def __init__(
         self,
         *,
@@ -1365,12 +2543,16 @@ class RevertRequest(_message.Message):
         scope: _builtins.str = ...,
         run_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        n: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "checkpoint_id", b"checkpoint_id", "generation", b"generation", "run_id", b"run_id", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "chat_id", b"chat_id", "checkpoint_id", b"checkpoint_id", "generation", b"generation", "n", b"n", "request_id", b"request_id", "run_id", b"run_id", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
+    _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
 
 Global___RevertRequest: _TypeAlias = RevertRequest  # noqa: Y015
 

@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class MemoryServiceStub(object):
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     def __init__(self, channel):
@@ -67,6 +67,31 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.RememberRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.RememberResponse.FromString,
                 _registered_method=True)
+        self.ListFacts = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListFacts',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ListFactsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ListFactsResponse.FromString,
+                _registered_method=True)
+        self.RecallFacts = channel.unary_unary(
+                '/headrace.v1.MemoryService/RecallFacts',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.RecallFactsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.RecallFactsResponse.FromString,
+                _registered_method=True)
+        self.UpdateFact = channel.unary_unary(
+                '/headrace.v1.MemoryService/UpdateFact',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.UpdateFactRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateFactResponse.FromString,
+                _registered_method=True)
+        self.DeleteFact = channel.unary_unary(
+                '/headrace.v1.MemoryService/DeleteFact',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.DeleteFactRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.DeleteFactResponse.FromString,
+                _registered_method=True)
+        self.ExportFacts = channel.unary_unary(
+                '/headrace.v1.MemoryService/ExportFacts',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ExportFactsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ExportFactsResponse.FromString,
+                _registered_method=True)
         self.Append = channel.unary_unary(
                 '/headrace.v1.MemoryService/Append',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.AppendRequest.SerializeToString,
@@ -77,15 +102,50 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.LoadContextRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.LoadContextResponse.FromString,
                 _registered_method=True)
+        self.ReadHistory = channel.unary_unary(
+                '/headrace.v1.MemoryService/ReadHistory',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ReadHistoryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ReadHistoryResponse.FromString,
+                _registered_method=True)
+        self.ReadResult = channel.unary_unary(
+                '/headrace.v1.MemoryService/ReadResult',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ReadResultRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ReadResultResponse.FromString,
+                _registered_method=True)
         self.Compact = channel.unary_stream(
                 '/headrace.v1.MemoryService/Compact',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.CompactRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.CompactDelta.FromString,
                 _registered_method=True)
+        self.ListCheckpoints = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListCheckpoints',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ListCheckpointsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ListCheckpointsResponse.FromString,
+                _registered_method=True)
         self.Revert = channel.unary_unary(
                 '/headrace.v1.MemoryService/Revert',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.RevertRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.RevertResponse.FromString,
+                _registered_method=True)
+        self.PinMessage = channel.unary_unary(
+                '/headrace.v1.MemoryService/PinMessage',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.PinMessageRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.PinMessageResponse.FromString,
+                _registered_method=True)
+        self.ListPins = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListPins',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ListPinsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ListPinsResponse.FromString,
+                _registered_method=True)
+        self.GetSummary = channel.unary_unary(
+                '/headrace.v1.MemoryService/GetSummary',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.GetSummaryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.GetSummaryResponse.FromString,
+                _registered_method=True)
+        self.EditSummary = channel.unary_unary(
+                '/headrace.v1.MemoryService/EditSummary',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.EditSummaryRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.EditSummaryResponse.FromString,
                 _registered_method=True)
         self.GetState = channel.unary_unary(
                 '/headrace.v1.MemoryService/GetState',
@@ -131,8 +191,8 @@ class MemoryServiceStub(object):
 
 class MemoryServiceServicer(object):
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     def ListChats(self, request, context):
@@ -188,9 +248,62 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Remember(self, request, context):
-        """Store a fact about the user, for later contexts.
+        """Store a fact, for later chats.
 
-        Idempotent by request_id.
+        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+        Idempotent by request_id, also after the fact was deleted.
+        Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
+        not allow it; FACTS_FULL; INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFacts(self, request, context):
+        """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
+
+        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecallFacts(self, request, context):
+        """Find valid facts that hold words of a query, the best first.
+
+        A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
+        script has no spaces between words, three characters in a row are one. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFact(self, request, context):
+        """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it; INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteFact(self, request, context):
+        """Delete a fact.
+
+        Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time stays.
+        The chat in which the fact was said keeps its log until it is deleted itself.
+        Idempotent: a fact that is deleted already is answered as the first time.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportFacts(self, request, context):
+        """Give the user's facts away, the oldest first: ended ones and tombstones too, and none of the tenant's that others
+        have written.
+
+        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,9 +327,31 @@ class MemoryServiceServicer(object):
     def LoadContext(self, request, context):
         """Build the messages of the next model request.
 
-        The result is always valid: every assistant message with calls is followed by exactly its results.
+        The result is always valid: every assistant message with calls is followed by exactly its results. What does not
+        fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
         Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
-        last user message fit.
+        shortened last messages fit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadHistory(self, request, context):
+        """Read the messages of a context's whole history, also those that its requests no longer show.
+
+        By line numbers, in their order, or with query those that hold any of its words, those with most of them first.
+        A run sees nothing of later ones, a sub-agent its own context alone; what was reverted is not found.
+        Changes nothing. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadResult(self, request, context):
+        """Read the whole result of a tool call, in parts.
+
+        The log's own text, whatever a request shows of it. Of calls with the same id the last one with a result counts.
+        Changes nothing. Errors: NOT_FOUND (chat, run, call without a result).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,7 +361,18 @@ class MemoryServiceServicer(object):
         """Summarise what a context holds and stream how that goes.
 
         Effect: two lines, committed before the view changes. A failure changes nothing.
+        The lines are the run's; where it has ended they are the chat's own, of no run, and no lease is asked for.
         Errors: NOT_FOUND; STALE_LEASE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCheckpoints(self, request, context):
+        """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+
+        One stands before each query and each step that people see. Changes nothing.
+        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,9 +381,51 @@ class MemoryServiceServicer(object):
     def Revert(self, request, context):
         """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-        Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
-        go on from there. Runs that have not ended keep their query, whatever is reverted.
-        Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
+        Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each query
+        and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
+        not ended keep their query, whatever is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
+        the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinMessage(self, request, context):
+        """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
+        for it.
+
+        Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes nothing.
+        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more pinned
+        text; LOG_DAMAGED. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPins(self, request, context):
+        """List a chat's pinned messages, in the order of the log. Changes nothing. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSummary(self, request, context):
+        """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes nothing.
+
+        A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EditSummary(self, request, context):
+        """Give a chat's summary another text.
+
+        Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log. The next
+        compaction summarises the edited text.
+        Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED; INVALID_REQUEST.
+        Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -245,6 +433,8 @@ class MemoryServiceServicer(object):
 
     def GetState(self, request, context):
         """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+
+        Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -253,7 +443,8 @@ class MemoryServiceServicer(object):
     def UpdateState(self, request, context):
         """Replace a context's session state, when its version is still the one expected.
 
-        A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
+        Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of every
+        state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -340,6 +531,31 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.RememberRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.RememberResponse.SerializeToString,
             ),
+            'ListFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFacts,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ListFactsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ListFactsResponse.SerializeToString,
+            ),
+            'RecallFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallFacts,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.RecallFactsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.RecallFactsResponse.SerializeToString,
+            ),
+            'UpdateFact': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFact,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateFactRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.UpdateFactResponse.SerializeToString,
+            ),
+            'DeleteFact': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteFact,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.DeleteFactRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.DeleteFactResponse.SerializeToString,
+            ),
+            'ExportFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportFacts,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ExportFactsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ExportFactsResponse.SerializeToString,
+            ),
             'Append': grpc.unary_unary_rpc_method_handler(
                     servicer.Append,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.AppendRequest.FromString,
@@ -350,15 +566,50 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.LoadContextRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.LoadContextResponse.SerializeToString,
             ),
+            'ReadHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadHistory,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ReadHistoryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ReadHistoryResponse.SerializeToString,
+            ),
+            'ReadResult': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadResult,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ReadResultRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ReadResultResponse.SerializeToString,
+            ),
             'Compact': grpc.unary_stream_rpc_method_handler(
                     servicer.Compact,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.CompactRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.CompactDelta.SerializeToString,
             ),
+            'ListCheckpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCheckpoints,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ListCheckpointsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ListCheckpointsResponse.SerializeToString,
+            ),
             'Revert': grpc.unary_unary_rpc_method_handler(
                     servicer.Revert,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.RevertRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.RevertResponse.SerializeToString,
+            ),
+            'PinMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinMessage,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.PinMessageRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.PinMessageResponse.SerializeToString,
+            ),
+            'ListPins': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPins,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ListPinsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ListPinsResponse.SerializeToString,
+            ),
+            'GetSummary': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSummary,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.GetSummaryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.GetSummaryResponse.SerializeToString,
+            ),
+            'EditSummary': grpc.unary_unary_rpc_method_handler(
+                    servicer.EditSummary,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.EditSummaryRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.EditSummaryResponse.SerializeToString,
             ),
             'GetState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetState,
@@ -410,8 +661,8 @@ def add_MemoryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     @staticmethod
@@ -577,6 +828,141 @@ class MemoryService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListFacts',
+            headrace_dot_v1_dot_memory__pb2.ListFactsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ListFactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/RecallFacts',
+            headrace_dot_v1_dot_memory__pb2.RecallFactsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.RecallFactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/UpdateFact',
+            headrace_dot_v1_dot_memory__pb2.UpdateFactRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.UpdateFactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteFact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/DeleteFact',
+            headrace_dot_v1_dot_memory__pb2.DeleteFactRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.DeleteFactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ExportFacts',
+            headrace_dot_v1_dot_memory__pb2.ExportFactsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ExportFactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Append(request,
             target,
             options=(),
@@ -631,6 +1017,60 @@ class MemoryService(object):
             _registered_method=True)
 
     @staticmethod
+    def ReadHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ReadHistory',
+            headrace_dot_v1_dot_memory__pb2.ReadHistoryRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ReadHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadResult(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ReadResult',
+            headrace_dot_v1_dot_memory__pb2.ReadResultRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ReadResultResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Compact(request,
             target,
             options=(),
@@ -658,6 +1098,33 @@ class MemoryService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListCheckpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListCheckpoints',
+            headrace_dot_v1_dot_memory__pb2.ListCheckpointsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ListCheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Revert(request,
             target,
             options=(),
@@ -674,6 +1141,114 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/Revert',
             headrace_dot_v1_dot_memory__pb2.RevertRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.RevertResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/PinMessage',
+            headrace_dot_v1_dot_memory__pb2.PinMessageRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.PinMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPins(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListPins',
+            headrace_dot_v1_dot_memory__pb2.ListPinsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ListPinsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSummary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/GetSummary',
+            headrace_dot_v1_dot_memory__pb2.GetSummaryRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.GetSummaryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EditSummary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/EditSummary',
+            headrace_dot_v1_dot_memory__pb2.EditSummaryRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.EditSummaryResponse.FromString,
             options,
             channel_credentials,
             insecure,

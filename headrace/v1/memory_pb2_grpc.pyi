@@ -28,8 +28,8 @@ GRPC_VERSION: str
 
 class MemoryServiceStub:
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     @_typing.overload
@@ -69,9 +69,42 @@ class MemoryServiceStub:
     no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
     """
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
-    """Store a fact about the user, for later contexts.
+    """Store a fact, for later chats.
 
-    Idempotent by request_id.
+    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+    Idempotent by request_id, also after the fact was deleted.
+    Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
+    not allow it; FACTS_FULL; INVALID_REQUEST.
+    """
+    ListFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]
+    """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
+
+    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+    """
+    RecallFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]
+    """Find valid facts that hold words of a query, the best first.
+
+    A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
+    script has no spaces between words, three characters in a row are one. Changes nothing.
+    """
+    UpdateFact: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]
+    """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+
+    Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it; INVALID_REQUEST.
+    """
+    DeleteFact: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteFactRequest, _memory_pb2.DeleteFactResponse]
+    """Delete a fact.
+
+    Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time stays.
+    The chat in which the fact was said keeps its log until it is deleted itself.
+    Idempotent: a fact that is deleted already is answered as the first time.
+    Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+    """
+    ExportFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ExportFactsRequest, _memory_pb2.ExportFactsResponse]
+    """Give the user's facts away, the oldest first: ended ones and tombstones too, and none of the tenant's that others
+    have written.
+
+    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     Append: _grpc.UnaryUnaryMultiCallable[_memory_pb2.AppendRequest, _memory_pb2.AppendResponse]
     """Append lines of one run to the chat's log, all or none.
@@ -87,29 +120,79 @@ class MemoryServiceStub:
     LoadContext: _grpc.UnaryUnaryMultiCallable[_memory_pb2.LoadContextRequest, _memory_pb2.LoadContextResponse]
     """Build the messages of the next model request.
 
-    The result is always valid: every assistant message with calls is followed by exactly its results.
+    The result is always valid: every assistant message with calls is followed by exactly its results. What does not
+    fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
     Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
-    last user message fit.
+    shortened last messages fit.
+    """
+    ReadHistory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReadHistoryRequest, _memory_pb2.ReadHistoryResponse]
+    """Read the messages of a context's whole history, also those that its requests no longer show.
+
+    By line numbers, in their order, or with query those that hold any of its words, those with most of them first.
+    A run sees nothing of later ones, a sub-agent its own context alone; what was reverted is not found.
+    Changes nothing. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+    """
+    ReadResult: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReadResultRequest, _memory_pb2.ReadResultResponse]
+    """Read the whole result of a tool call, in parts.
+
+    The log's own text, whatever a request shows of it. Of calls with the same id the last one with a result counts.
+    Changes nothing. Errors: NOT_FOUND (chat, run, call without a result).
     """
     Compact: _grpc.UnaryStreamMultiCallable[_memory_pb2.CompactRequest, _memory_pb2.CompactDelta]
     """Summarise what a context holds and stream how that goes.
 
     Effect: two lines, committed before the view changes. A failure changes nothing.
+    The lines are the run's; where it has ended they are the chat's own, of no run, and no lease is asked for.
     Errors: NOT_FOUND; STALE_LEASE.
+    """
+    ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListCheckpointsRequest, _memory_pb2.ListCheckpointsResponse]
+    """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+
+    One stands before each query and each step that people see. Changes nothing.
+    Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
     """
     Revert: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RevertRequest, _memory_pb2.RevertResponse]
     """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-    Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
-    go on from there. Runs that have not ended keep their query, whatever is reverted.
-    Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
+    Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each query
+    and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
+    not ended keep their query, whatever is reverted.
+    Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
+    the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+    """
+    PinMessage: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PinMessageRequest, _memory_pb2.PinMessageResponse]
+    """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
+    for it.
+
+    Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes nothing.
+    Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more pinned
+    text; LOG_DAMAGED. Idempotent by request_id.
+    """
+    ListPins: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListPinsRequest, _memory_pb2.ListPinsResponse]
+    """List a chat's pinned messages, in the order of the log. Changes nothing. Errors: NOT_FOUND."""
+    GetSummary: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetSummaryRequest, _memory_pb2.GetSummaryResponse]
+    """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes nothing.
+
+    A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+    """
+    EditSummary: _grpc.UnaryUnaryMultiCallable[_memory_pb2.EditSummaryRequest, _memory_pb2.EditSummaryResponse]
+    """Give a chat's summary another text.
+
+    Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log. The next
+    compaction summarises the edited text.
+    Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED; INVALID_REQUEST.
+    Idempotent by request_id.
     """
     GetState: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetStateRequest, _memory_pb2.GetStateResponse]
-    """Get a context's session state. Changes nothing; a context without state gives version 0 and {}."""
+    """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+
+    Errors: NOT_FOUND.
+    """
     UpdateState: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateStateRequest, _memory_pb2.UpdateStateResponse]
     """Replace a context's session state, when its version is still the one expected.
 
-    A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
+    Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of every
+    state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED; INVALID_REQUEST.
     """
     AcquireLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.AcquireLeaseRequest, _memory_pb2.AcquireLeaseResponse]
     """Become the owner of a run, with a generation that fences earlier owners.
@@ -135,8 +218,8 @@ class MemoryServiceStub:
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -173,9 +256,42 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
     """
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
-    """Store a fact about the user, for later contexts.
+    """Store a fact, for later chats.
 
-    Idempotent by request_id.
+    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+    Idempotent by request_id, also after the fact was deleted.
+    Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
+    not allow it; FACTS_FULL; INVALID_REQUEST.
+    """
+    ListFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]  # type: ignore[assignment]
+    """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
+
+    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+    """
+    RecallFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]  # type: ignore[assignment]
+    """Find valid facts that hold words of a query, the best first.
+
+    A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
+    script has no spaces between words, three characters in a row are one. Changes nothing.
+    """
+    UpdateFact: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]  # type: ignore[assignment]
+    """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+
+    Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it; INVALID_REQUEST.
+    """
+    DeleteFact: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteFactRequest, _memory_pb2.DeleteFactResponse]  # type: ignore[assignment]
+    """Delete a fact.
+
+    Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time stays.
+    The chat in which the fact was said keeps its log until it is deleted itself.
+    Idempotent: a fact that is deleted already is answered as the first time.
+    Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+    """
+    ExportFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.ExportFactsRequest, _memory_pb2.ExportFactsResponse]  # type: ignore[assignment]
+    """Give the user's facts away, the oldest first: ended ones and tombstones too, and none of the tenant's that others
+    have written.
+
+    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     Append: _aio.UnaryUnaryMultiCallable[_memory_pb2.AppendRequest, _memory_pb2.AppendResponse]  # type: ignore[assignment]
     """Append lines of one run to the chat's log, all or none.
@@ -191,29 +307,79 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     LoadContext: _aio.UnaryUnaryMultiCallable[_memory_pb2.LoadContextRequest, _memory_pb2.LoadContextResponse]  # type: ignore[assignment]
     """Build the messages of the next model request.
 
-    The result is always valid: every assistant message with calls is followed by exactly its results.
+    The result is always valid: every assistant message with calls is followed by exactly its results. What does not
+    fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
     Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
-    last user message fit.
+    shortened last messages fit.
+    """
+    ReadHistory: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReadHistoryRequest, _memory_pb2.ReadHistoryResponse]  # type: ignore[assignment]
+    """Read the messages of a context's whole history, also those that its requests no longer show.
+
+    By line numbers, in their order, or with query those that hold any of its words, those with most of them first.
+    A run sees nothing of later ones, a sub-agent its own context alone; what was reverted is not found.
+    Changes nothing. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+    """
+    ReadResult: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReadResultRequest, _memory_pb2.ReadResultResponse]  # type: ignore[assignment]
+    """Read the whole result of a tool call, in parts.
+
+    The log's own text, whatever a request shows of it. Of calls with the same id the last one with a result counts.
+    Changes nothing. Errors: NOT_FOUND (chat, run, call without a result).
     """
     Compact: _aio.UnaryStreamMultiCallable[_memory_pb2.CompactRequest, _memory_pb2.CompactDelta]  # type: ignore[assignment]
     """Summarise what a context holds and stream how that goes.
 
     Effect: two lines, committed before the view changes. A failure changes nothing.
+    The lines are the run's; where it has ended they are the chat's own, of no run, and no lease is asked for.
     Errors: NOT_FOUND; STALE_LEASE.
+    """
+    ListCheckpoints: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListCheckpointsRequest, _memory_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
+    """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+
+    One stands before each query and each step that people see. Changes nothing.
+    Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
     """
     Revert: _aio.UnaryUnaryMultiCallable[_memory_pb2.RevertRequest, _memory_pb2.RevertResponse]  # type: ignore[assignment]
     """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-    Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
-    go on from there. Runs that have not ended keep their query, whatever is reverted.
-    Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
+    Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each query
+    and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
+    not ended keep their query, whatever is reverted.
+    Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
+    the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+    """
+    PinMessage: _aio.UnaryUnaryMultiCallable[_memory_pb2.PinMessageRequest, _memory_pb2.PinMessageResponse]  # type: ignore[assignment]
+    """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
+    for it.
+
+    Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes nothing.
+    Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more pinned
+    text; LOG_DAMAGED. Idempotent by request_id.
+    """
+    ListPins: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListPinsRequest, _memory_pb2.ListPinsResponse]  # type: ignore[assignment]
+    """List a chat's pinned messages, in the order of the log. Changes nothing. Errors: NOT_FOUND."""
+    GetSummary: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetSummaryRequest, _memory_pb2.GetSummaryResponse]  # type: ignore[assignment]
+    """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes nothing.
+
+    A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+    """
+    EditSummary: _aio.UnaryUnaryMultiCallable[_memory_pb2.EditSummaryRequest, _memory_pb2.EditSummaryResponse]  # type: ignore[assignment]
+    """Give a chat's summary another text.
+
+    Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log. The next
+    compaction summarises the edited text.
+    Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED; INVALID_REQUEST.
+    Idempotent by request_id.
     """
     GetState: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetStateRequest, _memory_pb2.GetStateResponse]  # type: ignore[assignment]
-    """Get a context's session state. Changes nothing; a context without state gives version 0 and {}."""
+    """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+
+    Errors: NOT_FOUND.
+    """
     UpdateState: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateStateRequest, _memory_pb2.UpdateStateResponse]  # type: ignore[assignment]
     """Replace a context's session state, when its version is still the one expected.
 
-    A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
+    Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of every
+    state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED; INVALID_REQUEST.
     """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.AcquireLeaseRequest, _memory_pb2.AcquireLeaseResponse]  # type: ignore[assignment]
     """Become the owner of a run, with a generation that fences earlier owners.
@@ -238,8 +404,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork and search chats; the rest is the
-    orchestrator's.
+    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
+    state; the rest is the orchestrator's.
     """
 
     @_abc_1.abstractmethod
@@ -310,9 +476,72 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.RememberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.RememberResponse, _abc.Awaitable[_memory_pb2.RememberResponse]]:
-        """Store a fact about the user, for later contexts.
+        """Store a fact, for later chats.
 
-        Idempotent by request_id.
+        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+        Idempotent by request_id, also after the fact was deleted.
+        Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
+        not allow it; FACTS_FULL; INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFacts(
+        self,
+        request: _memory_pb2.ListFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ListFactsResponse, _abc.Awaitable[_memory_pb2.ListFactsResponse]]:
+        """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
+
+        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        """
+
+    @_abc_1.abstractmethod
+    def RecallFacts(
+        self,
+        request: _memory_pb2.RecallFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.RecallFactsResponse, _abc.Awaitable[_memory_pb2.RecallFactsResponse]]:
+        """Find valid facts that hold words of a query, the best first.
+
+        A word that few facts hold counts more than one that many hold, a whole word more than a part of one. Where a
+        script has no spaces between words, three characters in a row are one. Changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateFact(
+        self,
+        request: _memory_pb2.UpdateFactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.UpdateFactResponse, _abc.Awaitable[_memory_pb2.UpdateFactResponse]]:
+        """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it; INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteFact(
+        self,
+        request: _memory_pb2.DeleteFactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.DeleteFactResponse, _abc.Awaitable[_memory_pb2.DeleteFactResponse]]:
+        """Delete a fact.
+
+        Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time stays.
+        The chat in which the fact was said keeps its log until it is deleted itself.
+        Idempotent: a fact that is deleted already is answered as the first time.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportFacts(
+        self,
+        request: _memory_pb2.ExportFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ExportFactsResponse, _abc.Awaitable[_memory_pb2.ExportFactsResponse]]:
+        """Give the user's facts away, the oldest first: ended ones and tombstones too, and none of the tenant's that others
+        have written.
+
+        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
         """
 
     @_abc_1.abstractmethod
@@ -340,9 +569,35 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.LoadContextResponse, _abc.Awaitable[_memory_pb2.LoadContextResponse]]:
         """Build the messages of the next model request.
 
-        The result is always valid: every assistant message with calls is followed by exactly its results.
+        The result is always valid: every assistant message with calls is followed by exactly its results. What does not
+        fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
         Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
-        last user message fit.
+        shortened last messages fit.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadHistory(
+        self,
+        request: _memory_pb2.ReadHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ReadHistoryResponse, _abc.Awaitable[_memory_pb2.ReadHistoryResponse]]:
+        """Read the messages of a context's whole history, also those that its requests no longer show.
+
+        By line numbers, in their order, or with query those that hold any of its words, those with most of them first.
+        A run sees nothing of later ones, a sub-agent its own context alone; what was reverted is not found.
+        Changes nothing. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadResult(
+        self,
+        request: _memory_pb2.ReadResultRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ReadResultResponse, _abc.Awaitable[_memory_pb2.ReadResultResponse]]:
+        """Read the whole result of a tool call, in parts.
+
+        The log's own text, whatever a request shows of it. Of calls with the same id the last one with a result counts.
+        Changes nothing. Errors: NOT_FOUND (chat, run, call without a result).
         """
 
     @_abc_1.abstractmethod
@@ -354,7 +609,20 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Summarise what a context holds and stream how that goes.
 
         Effect: two lines, committed before the view changes. A failure changes nothing.
+        The lines are the run's; where it has ended they are the chat's own, of no run, and no lease is asked for.
         Errors: NOT_FOUND; STALE_LEASE.
+        """
+
+    @_abc_1.abstractmethod
+    def ListCheckpoints(
+        self,
+        request: _memory_pb2.ListCheckpointsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ListCheckpointsResponse, _abc.Awaitable[_memory_pb2.ListCheckpointsResponse]]:
+        """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+
+        One stands before each query and each step that people see. Changes nothing.
+        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
         """
 
     @_abc_1.abstractmethod
@@ -365,9 +633,58 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.RevertResponse, _abc.Awaitable[_memory_pb2.RevertResponse]]:
         """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-        Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
-        go on from there. Runs that have not ended keep their query, whatever is reverted.
-        Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
+        Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each query
+        and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
+        not ended keep their query, whatever is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
+        the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+        """
+
+    @_abc_1.abstractmethod
+    def PinMessage(
+        self,
+        request: _memory_pb2.PinMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.PinMessageResponse, _abc.Awaitable[_memory_pb2.PinMessageResponse]]:
+        """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
+        for it.
+
+        Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes nothing.
+        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more pinned
+        text; LOG_DAMAGED. Idempotent by request_id.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPins(
+        self,
+        request: _memory_pb2.ListPinsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ListPinsResponse, _abc.Awaitable[_memory_pb2.ListPinsResponse]]:
+        """List a chat's pinned messages, in the order of the log. Changes nothing. Errors: NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def GetSummary(
+        self,
+        request: _memory_pb2.GetSummaryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.GetSummaryResponse, _abc.Awaitable[_memory_pb2.GetSummaryResponse]]:
+        """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes nothing.
+
+        A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def EditSummary(
+        self,
+        request: _memory_pb2.EditSummaryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.EditSummaryResponse, _abc.Awaitable[_memory_pb2.EditSummaryResponse]]:
+        """Give a chat's summary another text.
+
+        Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log. The next
+        compaction summarises the edited text.
+        Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED; INVALID_REQUEST.
+        Idempotent by request_id.
         """
 
     @_abc_1.abstractmethod
@@ -376,7 +693,10 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.GetStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.GetStateResponse, _abc.Awaitable[_memory_pb2.GetStateResponse]]:
-        """Get a context's session state. Changes nothing; a context without state gives version 0 and {}."""
+        """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+
+        Errors: NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def UpdateState(
@@ -386,7 +706,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.UpdateStateResponse, _abc.Awaitable[_memory_pb2.UpdateStateResponse]]:
         """Replace a context's session state, when its version is still the one expected.
 
-        A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
+        Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of every
+        state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED; INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod

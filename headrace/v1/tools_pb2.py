@@ -27,13 +27,14 @@ from headrace.v1 import agent_pb2 as headrace_dot_v1_dot_agent__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/tools.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\"*\n\x10ListToolsRequest\x12\x16\n\x05names\x18\x01 \x03(\tB\x07\x8a\xb5\x18\x03(\x80\x04\"5\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Tool\".\n\x0eGetToolRequest\x12\x1c\n\ttool_name\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Tool\"\xad\x03\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x1a\n\nparameters\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04tier\x18\x05 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x06 \x01(\t\x12\x1c\n\x0f\x61\x66ter_call_hint\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x08 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bunavailable\x18\t \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08\x61pproval\x18\n \x01(\tH\x03\x88\x01\x01\x12\x18\n\x10\x61lways_available\x18\x0b \x01(\x08\x12\x15\n\x08\x63\x61tegory\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x14\n\x04tags\x18\r \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x17\n\ntimeout_ms\x18\x0e \x01(\x03H\x05\x88\x01\x01\x12\x12\n\nasks_model\x18\x0f \x01(\x08\x42\x12\n\x10_after_call_hintB\x0f\n\r_viewport_keyB\x0e\n\x0c_unavailableB\x0b\n\t_approvalB\x0b\n\t_categoryB\r\n\x0b_timeout_ms\"\x98\x02\n\x0e\x45xecuteRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1f\n\x0ctool_call_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x1c\n\ttool_name\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x11\n\targuments\x18\x04 \x01(\t\x12\x1b\n\neffect_key\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x19\n\x07\x63hat_id\x18\x06 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x12\n\ntimeout_ms\x18\x07 \x01(\x03\x12%\n\x05model\x18\x08 \x01(\x0b\x32\x16.headrace.v1.ToolModel\x12\'\n\x06\x62udget\x18\t \x01(\x0b\x32\x17.headrace.v1.ToolBudget\"j\n\tToolModel\x12\x1d\n\x0cprovider_key\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x16\n\x05model\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x17\n\nmax_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_max_tokens\"A\n\nToolBudget\x12\x13\n\x0bmodel_calls\x18\x01 \x01(\x03\x12\x13\n\x06tokens\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_tokens\"\xf6\x01\n\tToolDelta\x12.\n\x06output\x18\x01 \x01(\x0b\x32\x1c.headrace.v1.ToolOutputDeltaH\x00\x12*\n\x06result\x18\x02 \x01(\x0b\x32\x18.headrace.v1.ToolOutcomeH\x00\x12\x30\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.headrace.v1.ArtifactPublishH\x00\x12-\n\x06source\x18\x04 \x01(\x0b\x32\x1b.headrace.v1.SourceSnapshotH\x00\x12#\n\x05usage\x18\x05 \x01(\x0b\x32\x12.headrace.v1.UsageH\x00\x42\x07\n\x05\x64\x65lta\"0\n\x0fToolOutputDelta\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\t\"[\n\x0bToolOutcome\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x0e\n\x06result\x18\x02 \x01(\t\x12 \n\x0btool_params\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x00\x88\x01\x01\x42\x0e\n\x0c_tool_params\"l\n\x12\x43heckEffectRequest\x12\x1d\n\neffect_key\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x1c\n\ttool_name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07\x63hat_id\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"N\n\x13\x43heckEffectResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12(\n\x06result\x18\x02 \x01(\x0b\x32\x18.headrace.v1.ToolOutcome\"\x13\n\x11ListSkillsRequest\"8\n\x12ListSkillsResponse\x12\"\n\x06skills\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Skill\"\x82\x01\n\x05Skill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x12\n\nfile_types\x18\x04 \x03(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x18\n\x0bunavailable\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_unavailable\"J\n\x10LinkSkillRequest\x12\x1b\n\x08skill_id\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07\x63hat_id\x18\x02 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"6\n\x11LinkSkillResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0binterpreter\x18\x02 \x01(\t\"5\n\x12GetViewportRequest\x12\x1f\n\x0cviewport_key\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"U\n\x13GetViewportResponse\x12\x11\n\x04html\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x04view\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x01\x88\x01\x01\x42\x07\n\x05_htmlB\x07\n\x05_view\"V\n\x11UploadFileRequest\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.headrace.v1.UploadStartH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xa9\x01\n\x0bUploadStart\x12\x1c\n\x07\x63hat_id\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02\x10\x01H\x00\x88\x01\x01\x12\x17\n\x04name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \xff\x01\x12 \n\nrequest_id\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x17\n\nsize_bytes\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\n\n\x08_chat_idB\r\n\x0b_request_idB\r\n\x0b_size_bytes\"P\n\x12UploadFileResponse\x12\x0f\n\x07\x63hat_id\x18\x01 \x01(\t\x12)\n\treference\x18\x02 \x01(\x0b\x32\x16.headrace.v1.Reference\"e\n\x0fReadFileRequest\x12\x19\n\x07\x63hat_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x17\n\x04path\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80 \x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0e\n\x06length\x18\x04 \x01(\x03\"E\n\x10ReadFileResponse\x12#\n\x04info\x18\x01 \x01(\x0b\x32\x15.headrace.v1.FileInfo\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"v\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x13\n\x0bmodified_at\x18\x04 \x01(\x03\x12\x14\n\x07version\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_version\"D\n\x10ListFilesRequest\x12\x19\n\x07\x63hat_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x15\n\x04path\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80 \"K\n\x11ListFilesResponse\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.headrace.v1.FileInfo\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x32\xaa\x07\n\x0bToolService\x12\x65\n\tListTools\x12\x1d.headrace.v1.ListToolsRequest\x1a\x1e.headrace.v1.ListToolsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/toolsb\x05tools\x12]\n\x07GetTool\x12\x1b.headrace.v1.GetToolRequest\x1a\x1c.headrace.v1.GetToolResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/toolb\x04tool\x12@\n\x07\x45xecute\x12\x1b.headrace.v1.ExecuteRequest\x1a\x16.headrace.v1.ToolDelta0\x01\x12P\n\x0b\x43heckEffect\x12\x1f.headrace.v1.CheckEffectRequest\x1a .headrace.v1.CheckEffectResponse\x12j\n\nListSkills\x12\x1e.headrace.v1.ListSkillsRequest\x1a\x1f.headrace.v1.ListSkillsResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x0b/api/skillsb\x06skills\x12J\n\tLinkSkill\x12\x1d.headrace.v1.LinkSkillRequest\x1a\x1e.headrace.v1.LinkSkillResponse\x12g\n\x0bGetViewport\x12\x1f.headrace.v1.GetViewportRequest\x1a .headrace.v1.GetViewportResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/api/viewport\x12r\n\nUploadFile\x12\x1e.headrace.v1.UploadFileRequest\x1a\x1f.headrace.v1.UploadFileResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x0b/api/upload:\x01*b\treference(\x01\x12`\n\x08ReadFile\x12\x1c.headrace.v1.ReadFileRequest\x1a\x1d.headrace.v1.ReadFileResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/api/resource0\x01\x12J\n\tListFiles\x12\x1d.headrace.v1.ListFilesRequest\x1a\x1e.headrace.v1.ListFilesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/tools.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\"*\n\x10ListToolsRequest\x12\x16\n\x05names\x18\x01 \x03(\tB\x07\x8a\xb5\x18\x03(\x80\x04\"5\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Tool\".\n\x0eGetToolRequest\x12\x1c\n\ttool_name\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Tool\"\xad\x03\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x1a\n\nparameters\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04tier\x18\x05 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x06 \x01(\t\x12\x1c\n\x0f\x61\x66ter_call_hint\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x08 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0bunavailable\x18\t \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08\x61pproval\x18\n \x01(\tH\x03\x88\x01\x01\x12\x18\n\x10\x61lways_available\x18\x0b \x01(\x08\x12\x15\n\x08\x63\x61tegory\x18\x0c \x01(\tH\x04\x88\x01\x01\x12\x14\n\x04tags\x18\r \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x17\n\ntimeout_ms\x18\x0e \x01(\x03H\x05\x88\x01\x01\x12\x12\n\nasks_model\x18\x0f \x01(\x08\x42\x12\n\x10_after_call_hintB\x0f\n\r_viewport_keyB\x0e\n\x0c_unavailableB\x0b\n\t_approvalB\x0b\n\t_categoryB\r\n\x0b_timeout_ms\"\x98\x02\n\x0e\x45xecuteRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1f\n\x0ctool_call_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x1c\n\ttool_name\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x11\n\targuments\x18\x04 \x01(\t\x12\x1b\n\neffect_key\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x19\n\x07\x63hat_id\x18\x06 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x12\n\ntimeout_ms\x18\x07 \x01(\x03\x12%\n\x05model\x18\x08 \x01(\x0b\x32\x16.headrace.v1.ToolModel\x12\'\n\x06\x62udget\x18\t \x01(\x0b\x32\x17.headrace.v1.ToolBudget\"j\n\tToolModel\x12\x1d\n\x0cprovider_key\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x16\n\x05model\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x17\n\nmax_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_max_tokens\"\xd7\x01\n\nToolBudget\x12\x13\n\x0bmodel_calls\x18\x01 \x01(\x03\x12\x13\n\x06tokens\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08\x63ost_usd\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x1f\n\x12input_usd_per_mtok\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12 \n\x13output_usd_per_mtok\x18\x05 \x01(\x01H\x03\x88\x01\x01\x42\t\n\x07_tokensB\x0b\n\t_cost_usdB\x15\n\x13_input_usd_per_mtokB\x16\n\x14_output_usd_per_mtok\"\xf6\x01\n\tToolDelta\x12.\n\x06output\x18\x01 \x01(\x0b\x32\x1c.headrace.v1.ToolOutputDeltaH\x00\x12*\n\x06result\x18\x02 \x01(\x0b\x32\x18.headrace.v1.ToolOutcomeH\x00\x12\x30\n\x08\x61rtifact\x18\x03 \x01(\x0b\x32\x1c.headrace.v1.ArtifactPublishH\x00\x12-\n\x06source\x18\x04 \x01(\x0b\x32\x1b.headrace.v1.SourceSnapshotH\x00\x12#\n\x05usage\x18\x05 \x01(\x0b\x32\x12.headrace.v1.UsageH\x00\x42\x07\n\x05\x64\x65lta\"0\n\x0fToolOutputDelta\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\t\"x\n\x0bToolOutcome\x12\n\n\x02ok\x18\x01 \x01(\x08\x12\x0e\n\x06result\x18\x02 \x01(\t\x12 \n\x0btool_params\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x00\x88\x01\x01\x12\x1b\n\x0bshown_paths\x18\x04 \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x42\x0e\n\x0c_tool_params\"l\n\x12\x43heckEffectRequest\x12\x1d\n\neffect_key\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x02\x12\x1c\n\ttool_name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07\x63hat_id\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"N\n\x13\x43heckEffectResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12(\n\x06result\x18\x02 \x01(\x0b\x32\x18.headrace.v1.ToolOutcome\"\x13\n\x11ListSkillsRequest\"8\n\x12ListSkillsResponse\x12\"\n\x06skills\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Skill\"\x82\x01\n\x05Skill\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x12\n\nfile_types\x18\x04 \x03(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x18\n\x0bunavailable\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_unavailable\"J\n\x10LinkSkillRequest\x12\x1b\n\x08skill_id\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07\x63hat_id\x18\x02 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\"6\n\x11LinkSkillResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0binterpreter\x18\x02 \x01(\t\"5\n\x12GetViewportRequest\x12\x1f\n\x0cviewport_key\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"U\n\x13GetViewportResponse\x12\x11\n\x04html\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x04view\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x01\x88\x01\x01\x42\x07\n\x05_htmlB\x07\n\x05_view\"V\n\x11UploadFileRequest\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.headrace.v1.UploadStartH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xe1\x01\n\x0bUploadStart\x12\x1c\n\x07\x63hat_id\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02\x10\x01H\x00\x88\x01\x01\x12\x17\n\x04name\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \xff\x01\x12 \n\nrequest_id\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x17\n\nsize_bytes\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12+\n\x06\x66older\x18\x05 \x01(\tB\x16\x8a\xb5\x18\x12\x1a\x07uploads\x1a\x07outputsH\x03\x88\x01\x01\x42\n\n\x08_chat_idB\r\n\x0b_request_idB\r\n\x0b_size_bytesB\t\n\x07_folder\"P\n\x12UploadFileResponse\x12\x0f\n\x07\x63hat_id\x18\x01 \x01(\t\x12)\n\treference\x18\x02 \x01(\x0b\x32\x16.headrace.v1.Reference\"e\n\x0fReadFileRequest\x12\x19\n\x07\x63hat_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x17\n\x04path\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80 \x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0e\n\x06length\x18\x04 \x01(\x03\"E\n\x10ReadFileResponse\x12#\n\x04info\x18\x01 \x01(\x0b\x32\x15.headrace.v1.FileInfo\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"v\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x13\n\x0bmodified_at\x18\x04 \x01(\x03\x12\x14\n\x07version\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_version\"D\n\x10ListFilesRequest\x12\x19\n\x07\x63hat_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x15\n\x04path\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80 \"K\n\x11ListFilesResponse\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.headrace.v1.FileInfo\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x32\xaa\x07\n\x0bToolService\x12\x65\n\tListTools\x12\x1d.headrace.v1.ListToolsRequest\x1a\x1e.headrace.v1.ListToolsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/toolsb\x05tools\x12]\n\x07GetTool\x12\x1b.headrace.v1.GetToolRequest\x1a\x1c.headrace.v1.GetToolResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/toolb\x04tool\x12@\n\x07\x45xecute\x12\x1b.headrace.v1.ExecuteRequest\x1a\x16.headrace.v1.ToolDelta0\x01\x12P\n\x0b\x43heckEffect\x12\x1f.headrace.v1.CheckEffectRequest\x1a .headrace.v1.CheckEffectResponse\x12j\n\nListSkills\x12\x1e.headrace.v1.ListSkillsRequest\x1a\x1f.headrace.v1.ListSkillsResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x0b/api/skillsb\x06skills\x12J\n\tLinkSkill\x12\x1d.headrace.v1.LinkSkillRequest\x1a\x1e.headrace.v1.LinkSkillResponse\x12g\n\x0bGetViewport\x12\x1f.headrace.v1.GetViewportRequest\x1a .headrace.v1.GetViewportResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/api/viewport\x12r\n\nUploadFile\x12\x1e.headrace.v1.UploadFileRequest\x1a\x1f.headrace.v1.UploadFileResponse\"!\x82\xd3\xe4\x93\x02\x1b\"\x0b/api/upload:\x01*b\treference(\x01\x12`\n\x08ReadFile\x12\x1c.headrace.v1.ReadFileRequest\x1a\x1d.headrace.v1.ReadFileResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/api/resource0\x01\x12J\n\tListFiles\x12\x1d.headrace.v1.ListFilesRequest\x1a\x1e.headrace.v1.ListFilesResponseBA\n\x0bheadrace.v1B\nToolsProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.v1.tools_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\013headrace.v1B\nToolsProtoP\001Z\026headrace/v1;headracev1\252\002\013Headrace.V1'
   _globals['_LISTTOOLSREQUEST'].fields_by_name['names']._loaded_options = None
   _globals['_LISTTOOLSREQUEST'].fields_by_name['names']._serialized_options = b'\212\265\030\003(\200\004'
   _globals['_GETTOOLREQUEST'].fields_by_name['tool_name']._loaded_options = None
@@ -58,6 +59,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLMODEL'].fields_by_name['model']._serialized_options = b'\212\265\030\003 \200\002'
   _globals['_TOOLOUTCOME'].fields_by_name['tool_params']._loaded_options = None
   _globals['_TOOLOUTCOME'].fields_by_name['tool_params']._serialized_options = b'\212\265\030\0020\001'
+  _globals['_TOOLOUTCOME'].fields_by_name['shown_paths']._loaded_options = None
+  _globals['_TOOLOUTCOME'].fields_by_name['shown_paths']._serialized_options = b'\212\265\030\002@\001'
   _globals['_CHECKEFFECTREQUEST'].fields_by_name['effect_key']._loaded_options = None
   _globals['_CHECKEFFECTREQUEST'].fields_by_name['effect_key']._serialized_options = b'\212\265\030\005\010\001 \200\002'
   _globals['_CHECKEFFECTREQUEST'].fields_by_name['tool_name']._loaded_options = None
@@ -78,6 +81,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADSTART'].fields_by_name['name']._serialized_options = b'\212\265\030\005\010\001 \377\001'
   _globals['_UPLOADSTART'].fields_by_name['request_id']._loaded_options = None
   _globals['_UPLOADSTART'].fields_by_name['request_id']._serialized_options = b'\212\265\030\003 \200\001'
+  _globals['_UPLOADSTART'].fields_by_name['folder']._loaded_options = None
+  _globals['_UPLOADSTART'].fields_by_name['folder']._serialized_options = b'\212\265\030\022\032\007uploads\032\007outputs'
   _globals['_READFILEREQUEST'].fields_by_name['chat_id']._loaded_options = None
   _globals['_READFILEREQUEST'].fields_by_name['chat_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
   _globals['_READFILEREQUEST'].fields_by_name['path']._loaded_options = None
@@ -112,48 +117,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTEREQUEST']._serialized_end=1033
   _globals['_TOOLMODEL']._serialized_start=1035
   _globals['_TOOLMODEL']._serialized_end=1141
-  _globals['_TOOLBUDGET']._serialized_start=1143
-  _globals['_TOOLBUDGET']._serialized_end=1208
-  _globals['_TOOLDELTA']._serialized_start=1211
-  _globals['_TOOLDELTA']._serialized_end=1457
-  _globals['_TOOLOUTPUTDELTA']._serialized_start=1459
-  _globals['_TOOLOUTPUTDELTA']._serialized_end=1507
-  _globals['_TOOLOUTCOME']._serialized_start=1509
-  _globals['_TOOLOUTCOME']._serialized_end=1600
-  _globals['_CHECKEFFECTREQUEST']._serialized_start=1602
-  _globals['_CHECKEFFECTREQUEST']._serialized_end=1710
-  _globals['_CHECKEFFECTRESPONSE']._serialized_start=1712
-  _globals['_CHECKEFFECTRESPONSE']._serialized_end=1790
-  _globals['_LISTSKILLSREQUEST']._serialized_start=1792
-  _globals['_LISTSKILLSREQUEST']._serialized_end=1811
-  _globals['_LISTSKILLSRESPONSE']._serialized_start=1813
-  _globals['_LISTSKILLSRESPONSE']._serialized_end=1869
-  _globals['_SKILL']._serialized_start=1872
-  _globals['_SKILL']._serialized_end=2002
-  _globals['_LINKSKILLREQUEST']._serialized_start=2004
-  _globals['_LINKSKILLREQUEST']._serialized_end=2078
-  _globals['_LINKSKILLRESPONSE']._serialized_start=2080
-  _globals['_LINKSKILLRESPONSE']._serialized_end=2134
-  _globals['_GETVIEWPORTREQUEST']._serialized_start=2136
-  _globals['_GETVIEWPORTREQUEST']._serialized_end=2189
-  _globals['_GETVIEWPORTRESPONSE']._serialized_start=2191
-  _globals['_GETVIEWPORTRESPONSE']._serialized_end=2276
-  _globals['_UPLOADFILEREQUEST']._serialized_start=2278
-  _globals['_UPLOADFILEREQUEST']._serialized_end=2364
-  _globals['_UPLOADSTART']._serialized_start=2367
-  _globals['_UPLOADSTART']._serialized_end=2536
-  _globals['_UPLOADFILERESPONSE']._serialized_start=2538
-  _globals['_UPLOADFILERESPONSE']._serialized_end=2618
-  _globals['_READFILEREQUEST']._serialized_start=2620
-  _globals['_READFILEREQUEST']._serialized_end=2721
-  _globals['_READFILERESPONSE']._serialized_start=2723
-  _globals['_READFILERESPONSE']._serialized_end=2792
-  _globals['_FILEINFO']._serialized_start=2794
-  _globals['_FILEINFO']._serialized_end=2912
-  _globals['_LISTFILESREQUEST']._serialized_start=2914
-  _globals['_LISTFILESREQUEST']._serialized_end=2982
-  _globals['_LISTFILESRESPONSE']._serialized_start=2984
-  _globals['_LISTFILESRESPONSE']._serialized_end=3059
-  _globals['_TOOLSERVICE']._serialized_start=3062
-  _globals['_TOOLSERVICE']._serialized_end=4000
+  _globals['_TOOLBUDGET']._serialized_start=1144
+  _globals['_TOOLBUDGET']._serialized_end=1359
+  _globals['_TOOLDELTA']._serialized_start=1362
+  _globals['_TOOLDELTA']._serialized_end=1608
+  _globals['_TOOLOUTPUTDELTA']._serialized_start=1610
+  _globals['_TOOLOUTPUTDELTA']._serialized_end=1658
+  _globals['_TOOLOUTCOME']._serialized_start=1660
+  _globals['_TOOLOUTCOME']._serialized_end=1780
+  _globals['_CHECKEFFECTREQUEST']._serialized_start=1782
+  _globals['_CHECKEFFECTREQUEST']._serialized_end=1890
+  _globals['_CHECKEFFECTRESPONSE']._serialized_start=1892
+  _globals['_CHECKEFFECTRESPONSE']._serialized_end=1970
+  _globals['_LISTSKILLSREQUEST']._serialized_start=1972
+  _globals['_LISTSKILLSREQUEST']._serialized_end=1991
+  _globals['_LISTSKILLSRESPONSE']._serialized_start=1993
+  _globals['_LISTSKILLSRESPONSE']._serialized_end=2049
+  _globals['_SKILL']._serialized_start=2052
+  _globals['_SKILL']._serialized_end=2182
+  _globals['_LINKSKILLREQUEST']._serialized_start=2184
+  _globals['_LINKSKILLREQUEST']._serialized_end=2258
+  _globals['_LINKSKILLRESPONSE']._serialized_start=2260
+  _globals['_LINKSKILLRESPONSE']._serialized_end=2314
+  _globals['_GETVIEWPORTREQUEST']._serialized_start=2316
+  _globals['_GETVIEWPORTREQUEST']._serialized_end=2369
+  _globals['_GETVIEWPORTRESPONSE']._serialized_start=2371
+  _globals['_GETVIEWPORTRESPONSE']._serialized_end=2456
+  _globals['_UPLOADFILEREQUEST']._serialized_start=2458
+  _globals['_UPLOADFILEREQUEST']._serialized_end=2544
+  _globals['_UPLOADSTART']._serialized_start=2547
+  _globals['_UPLOADSTART']._serialized_end=2772
+  _globals['_UPLOADFILERESPONSE']._serialized_start=2774
+  _globals['_UPLOADFILERESPONSE']._serialized_end=2854
+  _globals['_READFILEREQUEST']._serialized_start=2856
+  _globals['_READFILEREQUEST']._serialized_end=2957
+  _globals['_READFILERESPONSE']._serialized_start=2959
+  _globals['_READFILERESPONSE']._serialized_end=3028
+  _globals['_FILEINFO']._serialized_start=3030
+  _globals['_FILEINFO']._serialized_end=3148
+  _globals['_LISTFILESREQUEST']._serialized_start=3150
+  _globals['_LISTFILESREQUEST']._serialized_end=3218
+  _globals['_LISTFILESRESPONSE']._serialized_start=3220
+  _globals['_LISTFILESRESPONSE']._serialized_end=3295
+  _globals['_TOOLSERVICE']._serialized_start=3298
+  _globals['_TOOLSERVICE']._serialized_end=4236
 # @@protoc_insertion_point(module_scope)

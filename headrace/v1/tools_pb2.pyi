@@ -315,22 +315,49 @@ class ToolBudget(_message.Message):
 
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
+    INPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
+    OUTPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
     model_calls: _builtins.int
     """Model calls."""
     tokens: _builtins.int
     """Tokens, both ways; absent: no limit."""
+    cost_usd: _builtins.float
+    """US dollars; absent: no limit."""
+    input_usd_per_mtok: _builtins.float
+    """US dollars for a million input tokens, by which cost_usd is reserved and unreported calls are charged; absent when
+    no price is known.
+    """
+    output_usd_per_mtok: _builtins.float
+    """US dollars for a million output tokens, likewise."""
     def __init__(
         self,
         *,
         model_calls: _builtins.int = ...,
         tokens: _builtins.int | None = ...,
+        cost_usd: _builtins.float | None = ...,
+        input_usd_per_mtok: _builtins.float | None = ...,
+        output_usd_per_mtok: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_tokens", b"_tokens", "cost_usd", b"cost_usd", "input_usd_per_mtok", b"input_usd_per_mtok", "output_usd_per_mtok", b"output_usd_per_mtok", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "model_calls", b"model_calls", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_tokens", b"_tokens", "cost_usd", b"cost_usd", "input_usd_per_mtok", b"input_usd_per_mtok", "model_calls", b"model_calls", "output_usd_per_mtok", b"output_usd_per_mtok", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    _WhichOneofReturnType__input_usd_per_mtok: _TypeAlias = _typing.Literal["input_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofArgType__input_usd_per_mtok: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofReturnType__output_usd_per_mtok: _TypeAlias = _typing.Literal["output_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofArgType__output_usd_per_mtok: _TypeAlias = _typing.Literal["_output_usd_per_mtok", b"_output_usd_per_mtok"]  # noqa: Y015
     _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
     _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_usd_per_mtok) -> _WhichOneofReturnType__input_usd_per_mtok | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__output_usd_per_mtok) -> _WhichOneofReturnType__output_usd_per_mtok | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
 
 Global___ToolBudget: _TypeAlias = ToolBudget  # noqa: Y015
@@ -364,7 +391,7 @@ class ToolDelta(_message.Message):
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
-        """What its model calls have cost."""
+        """What its model calls have cost so far; the last one counts."""
 
     def __init__(
         self,
@@ -420,22 +447,28 @@ class ToolOutcome(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
+    SHOWN_PATHS_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """False when it has failed or did not run."""
     result: _builtins.str
     """What the model gets; at most 30,000 characters."""
     tool_params: _builtins.str
     """The arguments as they ran: JSON; absent when they were refused."""
+    @_builtins.property
+    def shown_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pictures and sounds in the workspace, by path, that a model which takes them is shown beside the text; at most 8."""
+
     def __init__(
         self,
         *,
         ok: _builtins.bool = ...,
         result: _builtins.str = ...,
         tool_params: _builtins.str | None = ...,
+        shown_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params", "tool_params", b"tool_params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params", "ok", b"ok", "result", b"result", "tool_params", b"tool_params"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params", "ok", b"ok", "result", b"result", "shown_paths", b"shown_paths", "tool_params", b"tool_params"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tool_params: _TypeAlias = _typing.Literal["tool_params"]  # noqa: Y015
     _WhichOneofArgType__tool_params: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params"]  # noqa: Y015
@@ -735,6 +768,7 @@ class UploadStart(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; absent: a new one."""
     name: _builtins.str
@@ -745,6 +779,10 @@ class UploadStart(_message.Message):
     """Size in bytes: a stream that carries fewer or more is refused. Sent behind the bytes, a start needs none, because a
     stream that was cut short does not have it; else state it.
     """
+    folder: _builtins.str
+    """uploads: what the user gives, the default; outputs: what a model has made for the user, whose pictures keep their
+    size.
+    """
     def __init__(
         self,
         *,
@@ -752,19 +790,24 @@ class UploadStart(_message.Message):
         name: _builtins.str = ...,
         request_id: _builtins.str | None = ...,
         size_bytes: _builtins.int | None = ...,
+        folder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "folder", b"folder", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "name", b"name", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "folder", b"folder", "name", b"name", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__folder: _TypeAlias = _typing.Literal["folder"]  # noqa: Y015
+    _WhichOneofArgType__folder: _TypeAlias = _typing.Literal["_folder", b"_folder"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
     _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__folder) -> _WhichOneofReturnType__folder | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
@@ -781,10 +824,10 @@ class UploadFileResponse(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     REFERENCE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
-    """The chat."""
+    """The chat, made for the file when none was given: queries that refer to the file have to name it."""
     @_builtins.property
     def reference(self) -> _common_pb2.Reference:
-        """Pass it in a query."""
+        """Pass it in a query of this chat."""
 
     def __init__(
         self,

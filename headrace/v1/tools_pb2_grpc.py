@@ -115,7 +115,8 @@ class ToolServiceServicer(object):
 
         Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
         failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-        Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
+        Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
+        again; `result` exactly once, last.
         Leaving the stream stops the tool and everything it started within 500 ms.
         Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
         Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
@@ -129,8 +130,9 @@ class ToolServiceServicer(object):
     def CheckEffect(self, request, context):
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
-        done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+        Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
+        leaves no record.
+        done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
         Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
         call.
         """
@@ -167,16 +169,17 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
-        """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
+        """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
 
         Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-        Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
-        Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+        Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
         full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-        Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
+        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
+        before `data` in the answer, and in the header X-Chat-Id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

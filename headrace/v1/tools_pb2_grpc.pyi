@@ -49,7 +49,8 @@ class ToolServiceStub:
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
     failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-    Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
+    Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
+    again; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
     Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
     Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
@@ -59,8 +60,9 @@ class ToolServiceStub:
     CheckEffect: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
-    done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+    Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
+    leaves no record.
+    done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
     Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
     call.
     """
@@ -80,16 +82,17 @@ class ToolServiceStub:
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _grpc.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]
-    """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
+    """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
 
     Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-    Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
-    Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+    Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
     full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
+    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
+    before `data` in the answer, and in the header X-Chat-Id.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]
     """Read a file of a chat's workspace, or a range of it, in order.
@@ -126,7 +129,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
     failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-    Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
+    Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
+    again; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
     Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
     Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
@@ -136,8 +140,9 @@ class ToolServiceAsyncStub(ToolServiceStub):
     CheckEffect: _aio.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]  # type: ignore[assignment]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
-    done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+    Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
+    leaves no record.
+    done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
     Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
     call.
     """
@@ -157,16 +162,17 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _aio.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]  # type: ignore[assignment]
-    """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
+    """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
 
     Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-    Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
-    Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+    Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
     full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
+    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
+    before `data` in the answer, and in the header X-Chat-Id.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Read a file of a chat's workspace, or a range of it, in order.
@@ -218,7 +224,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
         failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-        Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
+        Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
+        again; `result` exactly once, last.
         Leaving the stream stops the tool and everything it started within 500 ms.
         Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
         Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
@@ -234,8 +241,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.CheckEffectResponse, _abc.Awaitable[_tools_pb2.CheckEffectResponse]]:
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
-        done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+        Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
+        leaves no record.
+        done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
         Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
         call.
         """
@@ -279,16 +287,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_tools_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.UploadFileResponse, _abc.Awaitable[_tools_pb2.UploadFileResponse]]:
-        """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
+        """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
 
         Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-        Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
-        Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+        Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
         full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-        Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
+        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
+        before `data` in the answer, and in the header X-Chat-Id.
         """
 
     @_abc_1.abstractmethod

@@ -14,6 +14,7 @@ setup(
     description=PROJECT["description"],
     python_requires=PROJECT["requires-python"],
     install_requires=[f"headrace-client=={PROJECT['version']}", *PROJECT["dependencies"]],
+    extras_require={"data": PROJECT["optional-dependencies"]["data"]},
     entry_points={"console_scripts": [f"{name} = {target}" for name, target in PROJECT["scripts"].items()]},
     package_dir={"": "../.."},
     packages=find_packages("../..", include=["headrace.cli*", "services*"]),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 from contextlib import AsyncExitStack
 
 from services.facade.config import Config
@@ -21,7 +26,7 @@ async def main(config: Config) -> None:
     async with AsyncExitStack() as stack:
         peers = {
             name: await stack.enter_async_context(
-                channels.open_channel(address, build_caller_metadata(config.auth, FACADE))
+                channels.open_channel(address, build_caller_metadata(config.process.auth, FACADE))
             )
             for name, address in addresses.items()
         }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from services.runtime.auth.settings import AuthSettings
-from services.runtime.process import tls, transport
-from services.runtime.process.config import setting
+from services.runtime.process.config import ProcessSettings, setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 """As browsers write it in the header Origin: in lower case, without a path."""
@@ -45,39 +43,16 @@ class Config:
     cors_origins: str = ""
     """Origins whose pages may call this facade, separated by commas: `https://app.example`. Empty: none."""
 
-    log_level: str = setting("INFO", name="HEADRACE_LOG_LEVEL")
-    """DEBUG, INFO, WARNING or ERROR."""
+    hosts: str = ""
+    """Names under which pages and requests may reach this facade where it asks for no credentials, separated by commas,
+    beside `localhost` and IP addresses, which always may: `facade,headrace.internal`. `*`: any name, for networks
+    without browsers."""
 
-    stall_s: float = setting(30.0, name="HEADRACE_STALL_S")
-    """Seconds without a turn of the event loop after which the process ends itself with code 71, to be started anew;
-    0: never."""
-
-    drain_s: float = setting(10.0, name="HEADRACE_DRAIN_S")
-    """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
-    Kubernetes) must be longer."""
-
-    transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
-    """gRPC implementation of this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas
-    behind one address need h2."""
-
-    tls_cert: str = setting("", name=tls.CERT)
-    """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
-    connection. Empty: plain text."""
-
-    tls_key: str = setting("", name=tls.KEY)
-    """File in PEM with the certificate's key."""
-
-    tls_ca: str = setting("", name=tls.CA)
-    """File in PEM with the CA that signs the certificates of the suite: each end of a connection then checks the
-    other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
-
-    auth: AuthSettings = AuthSettings()
-    """Settings of credentials."""
+    process: ProcessSettings = ProcessSettings()
+    """Settings that every service's process has."""
 
     def __post_init__(self) -> None:
-        self.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))
-        transport.check_transport(self.transport)
-        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        self.process.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=self.process.has_certificates)
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):
@@ -93,3 +68,10 @@ class Config:
     def origins(self) -> frozenset[str]:
         """The origins of `cors_origins`."""
         return frozenset(origin.strip() for origin in self.cors_origins.split(",") if origin.strip())
+
+    @property
+    def served_hosts(self) -> frozenset[str] | None:
+        """Names to be served; None serves any name, since callers show credentials."""
+        if not self.process.auth.is_none:
+            return None
+        return frozenset(host.strip().lower() for host in self.hosts.split(",") if host.strip())

@@ -5,6 +5,9 @@ aiohttp's own connections answer in plain text and log a traceback with the user
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -12,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from headrace.errors import InvalidRequest
 from services.facade.middleware.request_lifecycle import SERVER
 from services.facade.responses import envelope
+from services.facade.strangers import Strangers
 
 REFUSED = "the request is no HTTP that this server takes: a broken line, or a head that is too long"
 
@@ -19,7 +23,20 @@ log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_strangers",)
+
+    def __init__(self, server: web.Server, strangers: Strangers, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._strangers = strangers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._strangers.add_connection(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self.transport is not None:
+            self._strangers.remove_connection(self.transport)
+        super().connection_lost(exc)
 
     def handle_error(
         self,

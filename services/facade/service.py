@@ -19,16 +19,17 @@ from services.facade.handlers.rpc import make_handler
 from services.facade.middleware.cors import Cors
 from services.facade.middleware.credentials import CredentialCheck
 from services.facade.middleware.open_requests import OpenRequests
+from services.facade.middleware.page_guard import PageGuard
 from services.facade.middleware.request_lifecycle import add_headers, handle_request
 from services.facade.openai_api import routes as openai_api
 from services.facade.openai_api.errors import convert_failures
 from services.facade.openapi.document import serve_document
 from services.facade.proto_routes import load_routes
 from services.facade.responses.sse import StreamTimeouts
+from services.facade.strangers import Strangers
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
-from services.runtime.process.loop_lag import measuring_loop_lag
-from services.runtime.process.metrics import get_metrics
+from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
 SHUTDOWN_TIMEOUT_S = 0.2
@@ -49,34 +50,35 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
     Raises:
         OSError: The address cannot be bound, or a credentials file cannot be read.
     """
+    process = config.process
     async with (
-        open_authenticator(config.auth, has_certificates=bool(config.tls_ca)) as authenticator,
-        measuring_loop_lag(),
+        open_authenticator(process.auth, has_certificates=process.has_certificates) as authenticator,
+        serving_metrics(process.metrics_listen) as metrics_address,
     ):
-        open_requests = OpenRequests()
+        open_requests, strangers = OpenRequests(), Strangers()
         runner = web.AppRunner(
-            _build_application(config, peers, open_requests, authenticator),
+            _build_application(config, peers, open_requests, authenticator, strangers),
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
             shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
         await runner.setup()
         assert runner.server is not None, "it has been set up"
         try:
-            listener = await _listen(config, runner.server)
+            listener = await _listen(config, runner.server, strangers)
             try:
                 address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
-                log.info("serving", addresses=[address])
+                log.info("serving", addresses=[address], metrics=metrics_address)
                 yield address
             finally:
                 listener.close()  # not waited for: that would be for its connections too (Python 3.12)
             runner.server.pre_shutdown()  # kept-alive connections get no further request
-            await open_requests.wait_until_zero(config.drain_s)
+            await open_requests.wait_until_zero(process.drain_s)
         finally:
             await runner.cleanup()
         log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
-async def _listen(config: Config, server: web.Server) -> asyncio.Server:
+async def _listen(config: Config, server: web.Server, strangers: Strangers) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     # Any: aiohttp's own types do not know that there may be no access log.
     settings: dict[str, Any] = {
@@ -86,19 +88,28 @@ async def _listen(config: Config, server: web.Server) -> asyncio.Server:
     }
 
     def connection() -> Connection:
-        return Connection(server, loop=loop, **settings)
+        return Connection(server, strangers, loop=loop, **settings)
 
-    return await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
+    listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
+    if not listener.sockets:  # the loop takes a refused socket for an address family that the machine lacks
+        raise OSError(f"no socket could be had for {config.host}:{config.port}")
+    return listener
 
 
 def _build_application(
-    config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests, authenticator: Authenticator
+    config: Config,
+    peers: Mapping[str, grpc.aio.Channel],
+    open_requests: OpenRequests,
+    authenticator: Authenticator,
+    strangers: Strangers,
 ) -> web.Application:
     cors = Cors(config.origins)
-    middlewares = [open_requests.count_request, convert_failures, handle_request, cors.refuse_cross_site]
+    guard = PageGuard(config.origins, config.served_hosts)
+    middlewares = [open_requests.count_request, strangers.follow_request]
+    middlewares += [convert_failures, handle_request, guard.refuse_foreign_pages]
     if config.origins:
         middlewares.append(cors.answer_preflight)
-    middlewares.append(CredentialCheck(authenticator).check_credentials)
+    middlewares += [CredentialCheck(authenticator).check_credentials, strangers.note_admitted]
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     application.on_response_prepare.append(add_headers)
     if config.origins:
@@ -109,10 +120,9 @@ def _build_application(
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
-    openai_api.add_routes(application, peers["orchestrator"], pace)
+    openai_api.add_routes(application, peers, pace)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))
-    application.router.add_get("/metrics", get_metrics)
     application.router.add_get("/openapi.json", serve_document)
     return application

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 import os
 
 from services.llm_gateway.config import Config

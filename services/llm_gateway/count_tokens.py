@@ -29,12 +29,15 @@ class TokenScale:
 
 
 def choose_scale(model: Model) -> TokenScale:
-    """Choose the scale for `model`, whose file entry may name an encoding; the built-in table wins."""
-    named = _OURS.get(model.encoding or "")
+    """Choose the scale for `model`: the encoding of its file entry, or else of the built-in table, is exact."""
     known = known_facts(model.name)
-    if known is None:
-        return TokenScale(named or ESTIMATE_ENCODING, named is not None)
-    return TokenScale(known.encoding or named or ESTIMATE_ENCODING, known.encoding is not None)
+    named = _OURS.get(model.encoding or "") or (known.encoding if known else None)
+    return TokenScale(named or ESTIMATE_ENCODING, named is not None)
+
+
+def choose_exact_encoding(model: Model) -> EncodingName | None:
+    scale = choose_scale(model)
+    return scale.encoding if scale.is_own else None
 
 
 async def count_tokens(request: llm_pb2.CountTokensRequest, model: Model) -> llm_pb2.CountTokensResponse:

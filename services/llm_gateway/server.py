@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
-from services.runtime.file_watch import watch_path
+from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 if TYPE_CHECKING:
@@ -31,19 +30,15 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
     """Serve inside the block; `env` has the secrets."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
-    catalogue.reload()
     interaction_log = InteractionLog(config.interaction_log_enabled, config.interaction_log_mask_sensitive)
     accounts, breakers = Accounts(config.replicas), Breakers()
 
-    def reload() -> None:
-        catalogue.reload()
+    def forget_removed(_: object) -> None:
         accounts.keep_configured(catalogue.providers)
         breakers.keep_configured(catalogue.providers)
 
-    async with Pool() as pool, asyncio.TaskGroup() as group:
+    async with Pool() as pool, watching_paths([path], catalogue.reload, forget_removed):
         caller = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
-        watching = group.create_task(watch_path(path, reload))
         service = GrpcService(NAME, LlmService(catalogue, caller), llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        async with serving_grpc(config.server, [service]) as running:
+        async with serving_grpc(config.server, [service], is_configured=lambda: catalogue.is_loaded) as running:
             yield running
-        watching.cancel()

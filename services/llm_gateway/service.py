@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from services.llm_gateway.count_tokens import count_tokens
+from services.llm_gateway.calls.embedding_caller import EmbeddingCaller
+from services.llm_gateway.count_tokens import choose_exact_encoding, count_tokens
 from services.runtime.rpc.push_stream import opening_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from services.llm_gateway.calls.model_caller import ModelCaller
     from services.llm_gateway.providers.catalogue import Catalogue
-    from services.llm_gateway.providers.provider_file import Model, Provider
+    from services.llm_gateway.providers.provider_file import Model, Price, Provider
     from services.runtime.rpc.interceptors import Context
 
 NAME = "headrace.v1.LlmService"
@@ -21,21 +24,32 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
     def __init__(self, catalogue: Catalogue, model_caller: ModelCaller) -> None:
         self._catalogue = catalogue
         self._model_caller = model_caller
+        self._embedding_caller = EmbeddingCaller(model_caller)
 
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
         async with opening_sink(context) as caller:
             return await self._model_caller.stream_chat(request, caller, context.time_remaining())
 
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
+        return await self._embedding_caller.embed(request, context.time_remaining())
+
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
         entries = self._catalogue.list_models(request.provider_key, request.model)
-        return llm_pb2.ListModelsResponse(models=[_build_model_info(provider, model) for provider, model in entries])
+        return llm_pb2.ListModelsResponse(
+            models=[
+                _build_model_info(provider, model, self._catalogue.list_prices(provider, model))
+                for provider, model in entries
+            ]
+        )
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
         _, model = self._catalogue.find_model(request.provider_key, request.model)
         return await count_tokens(request, model)
 
 
-def _build_model_info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
+def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price | None]) -> llm_pb2.ModelInfo:
+    known = [price for price in prices if price is not None]
+    are_known = len(known) == len(prices)
     return llm_pb2.ModelInfo(
         provider_key=provider.key,
         model=model.name,
@@ -45,4 +59,7 @@ def _build_model_info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
         input_usd_per_mtok=model.price.input_per_m_tok if model.price else None,
         output_usd_per_mtok=model.price.output_per_m_tok if model.price else None,
         summary_model=provider.summary_model,
+        input_usd_per_mtok_max=max(price.dearest_input_per_m_tok for price in known) if are_known else None,
+        output_usd_per_mtok_max=max(price.output_per_m_tok for price in known) if are_known else None,
+        encoding=choose_exact_encoding(model) or "",
     )

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
@@ -16,6 +22,7 @@ from services.memory.config import Config
 from services.memory.context.context_view import ContextWindow
 from services.memory.context.token_counter import TokenCounters
 from services.memory.engines import open_engine
+from services.memory.facts.store import FactStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
 from services.memory.service import MemoryService
@@ -52,13 +59,14 @@ def build_service(
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> GrpcService:
     """Build the service over `engine`; without `llm` every compaction falls back."""
-    window, counting = ContextWindow(config.chat_k, config.message_history_max), TokenCounters(engine)
+    window, counting = ContextWindow(config.chat_k, config.message_history_max or sys.maxsize), TokenCounters(engine)
     access = ChatAccess(engine)
     loading, compacting = (
         ContextLoader(window, counting),
         Compactor(engine, access, window, counting, llm, summary_timeout_s),
     )
-    servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting)
+    facts = FactStore(engine.facts, access, allows_tenant=config.tenant_facts)
+    servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting, facts)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.memory.context.context_view import MESSAGES_MAX, MESSAGES_MIN
+from services.memory.context.context_view import MESSAGES_MIN
 from services.runtime.process.config import ServerSettings, setting
 
 
@@ -34,11 +34,14 @@ class Config:
     """Seconds that one statement may take; callers wait 15 s for an answer, so a longer one is of no use to them."""
 
     chat_k: int = setting(20, name="HEADRACE_MEMORY_CHAT_K", aliases=("MEMORY_CHAT_K",))
-    """Number of earlier runs of a chat that a model sees."""
+    """Number of earlier runs of a chat that a model sees beside a summary, where its agent (memory.maxRuns) does not
+    say."""
 
-    message_history_max: int = setting(40, name="HEADRACE_MEMORY_MESSAGE_HISTORY_MAX", aliases=("MAX_MESSAGE_HISTORY",))
-    """Messages of earlier runs that a model sees, 10 to 100, where the caller of memory does not say. Agents do: theirs
-    is memory.maxMessageHistory, 40 by default."""
+    message_history_max: int | None = setting(
+        None, name="HEADRACE_MEMORY_MESSAGE_HISTORY_MAX", aliases=("MAX_MESSAGE_HISTORY",)
+    )
+    """Messages of earlier runs that a model sees, 10 or more, where its agent (memory.maxMessageHistory) does not
+    say; empty: no limit."""
 
     chat_action_tools: str = setting(
         "", name="HEADRACE_MEMORY_CHAT_ACTION_TOOLS", aliases=("MEMORY_CHAT_ACTION_TOOLS",)
@@ -49,6 +52,9 @@ class Config:
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway, which writes the summaries of compactions."""
 
+    tenant_facts: bool = False
+    """Whether every user may store, change and delete facts that all users of the tenant see."""
+
     chat_retention_days: int | None = None
     """Days after its last line that a chat is deleted; empty: never."""
 
@@ -57,10 +63,9 @@ class Config:
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
-        if not MESSAGES_MIN <= self.message_history_max <= MESSAGES_MAX:
+        if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:
             raise ValueError(
-                f"HEADRACE_MEMORY_MESSAGE_HISTORY_MAX: {self.message_history_max}: "
-                f"expected {MESSAGES_MIN} to {MESSAGES_MAX}"
+                f"HEADRACE_MEMORY_MESSAGE_HISTORY_MAX: {self.message_history_max}: expected {MESSAGES_MIN} or more"
             )
 
     @property

@@ -9,13 +9,13 @@ import grpc
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
-from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.facts.rpcs import FactRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Revert
 from services.memory.log.session_state import get_context_key, make_state_line
-from services.memory.requests import chat_history
+from services.memory.requests import chat_history, checkpoints, history_reader, summary_requests
 from services.memory.requests.append_decoder import make_stamp
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
@@ -27,8 +27,12 @@ from services.runtime.auth import identity
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from google.protobuf.message import Message
+
     from services.memory.access.chat_access import ChatAccess
     from services.memory.compaction.compactor import Compactor
+    from services.memory.facts.store import FactStore
+    from services.memory.log.lines import Known
     from services.memory.requests.append_decoder import AppendDecoder
     from services.memory.requests.context_loader import ContextLoader
     from services.memory.storage.engine import Engine
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(MemoryServiceServicer):
+class MemoryService(FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(
@@ -46,12 +50,14 @@ class MemoryService(MemoryServiceServicer):
         decoder: AppendDecoder,
         loading: ContextLoader,
         compacting: Compactor,
+        facts: FactStore,
     ) -> None:
         self._engine = engine
         self._access = access
         self._decoder = decoder
         self._loading = loading
         self._compacting = compacting
+        self._facts = facts
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
         lines, blobs = await self._decoder.decode_append(request)
@@ -79,6 +85,19 @@ class MemoryService(MemoryServiceServicer):
         return await self._loading.load_context(
             chat, request, pending, partial(self._engine.blobs.find, request.chat_id)
         )
+
+    async def ReadHistory(
+        self, request: memory_pb2.ReadHistoryRequest, context: Context
+    ) -> memory_pb2.ReadHistoryResponse:
+        chat = await self._access.load_chat(request.chat_id)
+        # A long chat takes longer than others should wait.
+        return await asyncio.to_thread(history_reader.read_history, chat.copy_runs(), request)
+
+    async def ReadResult(
+        self, request: memory_pb2.ReadResultRequest, context: Context
+    ) -> memory_pb2.ReadResultResponse:
+        chat = await self._access.load_chat(request.chat_id)
+        return await asyncio.to_thread(history_reader.read_result, chat.copy_runs(), request)
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context
@@ -158,15 +177,55 @@ class MemoryService(MemoryServiceServicer):
             n = min(n, log_copy.find_last_n(chat, request.run_id))
         return memory_pb2.ForkChatResponse(chat_id=await self._engine.chats.fork(request.chat_id, n))
 
+    async def ListCheckpoints(
+        self, request: memory_pb2.ListCheckpointsRequest, context: Context
+    ) -> memory_pb2.ListCheckpointsResponse:
+        return checkpoints.list_checkpoints(await self._access.load_chat(request.chat_id), request)
+
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
-        await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_chat(request.chat_id)
+        stamped = make_stamp(request.chat_id, request.run_id, request.generation)
+        if request.request_id:
+            stamped["uuid"] = request.request_id
+        if stamped["uuid"] not in chat.appends:
+            checkpoints.check_position(chat, request)
         line = Revert(
-            **make_stamp(request.chat_id, request.run_id, request.generation),
+            **stamped,
             to_checkpoint_id=request.checkpoint_id,
             scope=request.scope or SCOPE_ALL,
         )
         _, answer = await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
         return memory_pb2.RevertResponse(n=get_first_n(answer))
+
+    async def PinMessage(
+        self, request: memory_pb2.PinMessageRequest, context: Context
+    ) -> memory_pb2.PinMessageResponse:
+        chat = await self._access.load_chat(request.chat_id)
+        if request.request_id in chat.appends:
+            return memory_pb2.PinMessageResponse(n=chat.appends[request.request_id].first_n)
+        line = summary_requests.make_pin_line(chat, request)
+        return memory_pb2.PinMessageResponse(n=0 if line is None else await self._append_line(line, request))
+
+    async def ListPins(self, request: memory_pb2.ListPinsRequest, context: Context) -> memory_pb2.ListPinsResponse:
+        return summary_requests.list_pinned(await self._access.load_chat(request.chat_id))
+
+    async def GetSummary(
+        self, request: memory_pb2.GetSummaryRequest, context: Context
+    ) -> memory_pb2.GetSummaryResponse:
+        return summary_requests.get_summary(await self._access.load_chat(request.chat_id))
+
+    async def EditSummary(
+        self, request: memory_pb2.EditSummaryRequest, context: Context
+    ) -> memory_pb2.EditSummaryResponse:
+        chat = await self._access.load_chat(request.chat_id)
+        if request.request_id in chat.appends:
+            return memory_pb2.EditSummaryResponse(n=chat.appends[request.request_id].first_n)
+        line = summary_requests.make_edit_line(chat, request)
+        return memory_pb2.EditSummaryResponse(n=await self._append_line(line, request))
+
+    async def _append_line(self, line: Known, request: Message) -> int:
+        _, answer = await self._engine.chats.append(line.chat_id, [line], request.ByteSize())
+        return get_first_n(answer)
 
     async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
         state = (await self._access.load_chat(request.chat_id)).get_state(get_context_key(request.context_id))
@@ -217,19 +276,16 @@ class MemoryService(MemoryServiceServicer):
         return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)
 
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
-        hits = await self._engine.index.search(
-            identity.require_identity(), Question.parse(request.query, request.scope, request.limit)
-        )
+        question = Question.parse(request.query, request.scope, request.limit)
+        hits = await self._engine.index.search(identity.require_identity(), question)
+        if question.has_facts:
+            hits = await self._facts.add_hits(request.query, question, hits)
         return memory_pb2.SearchResponse(
             hits=[
                 memory_pb2.SearchHit(chat_id=hit.chat_id, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score)
                 for hit in hits
             ]
         )
-
-    async def Remember(self, request: memory_pb2.RememberRequest, context: Context) -> memory_pb2.RememberResponse:
-        fact_id = await self._engine.facts.remember(identity.require_identity(), request.text, request.request_id)
-        return memory_pb2.RememberResponse(fact_id=fact_id)
 
     async def _put_blobs(self, chat_id: str, blobs: list[Blob]) -> None:
         if not await self._access.may_use_id(chat_id):

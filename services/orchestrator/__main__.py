@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime.process import program

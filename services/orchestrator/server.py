@@ -22,13 +22,15 @@ from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.capacity import Capacity
-from services.runtime.file_watch import watch_path
+from services.runtime.ending import guard_task
+from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
@@ -49,17 +51,11 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         }
         peers = Peers.from_channels(**channels)
         await patiently(partial(stored_runs.list_unfinished, peers))
-        # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
-        registry.reload()
+        rules_path = config.config_dir / "approvals.yaml"
+        rules = RulesFile(rules_path)
+        for path, read in ((agents_dir, registry.reload), (rules_path, rules.reload)):
+            await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        watcher = group.create_task(watch_path(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
-        stack.callback(watcher.cancel)
-        rules = RulesFile(config.config_dir / "approvals.yaml")
-        rules.reload()
-        rules_watcher = group.create_task(
-            watch_path(config.config_dir / "approvals.yaml", rules.reload, interval_ms=config.refresh_interval_ms)
-        )
-        stack.callback(rules_watcher.cancel)
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
         lanes = await stack.enter_async_context(PeerChannels(shown))
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
@@ -72,17 +68,19 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.enter_context(metrics.exposing_runs(live.all))
         takeover = Takeover(runs, registry, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
-        stack.callback(group.create_task(leases.keep(live.all, peers, owner)).cancel)
+        stack.callback(guard_task(group.create_task(leases.keep(live.all, peers, owner))).cancel)
         await takeover.at_start()
         for beside in (takeover.watch(), lanes.tidy()):
-            stack.callback(group.create_task(beside).cancel)
-        service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers)
+            stack.callback(guard_task(group.create_task(beside)).cancel)
+        embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
+        service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers, embeddings)
         served = GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
         yield await stack.enter_async_context(
             serving_grpc(
                 config.server,
                 [served],
                 peers=channels,
+                is_configured=lambda: registry.is_loaded,
                 drain=lambda: runs.drain(config.server.drain_s),
                 message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
             )

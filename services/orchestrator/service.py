@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
+from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
-from services.orchestrator.lifecycle.live_calls import run_list, submit_rpc
+from services.orchestrator.lifecycle.live_calls import context_rpc, run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.interceptors import Context
@@ -23,11 +24,12 @@ from services.runtime.rpc.push_stream import MessageSink, opening_sink
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Asks memory about ended runs, and other owners about theirs."""
 
-    def __init__(self, registry: Registry, runs: Runs, relays: Forwarder, peers: Peers) -> None:
+    def __init__(self, registry: Registry, runs: Runs, relays: Forwarder, peers: Peers, embeddings: Embeddings) -> None:
         self._registry = registry
         self._runs = runs
         self._relays = relays
         self._peers = peers
+        self._embeddings = embeddings
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
@@ -107,6 +109,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         # The chat's live runs are one owner's, so one other answer is complete.
         response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
         return response or run_list.page(runs, request)
+
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
+        return await self._embeddings.embed(request, context.time_remaining())
+
+    async def GetContext(self, request: agent_pb2.GetContextRequest, context: Context) -> agent_pb2.GetContextResponse:
+        live = self._runs.live.find(request.run_id) if request.HasField("run_id") else None
+        if live is None and request.HasField("run_id"):
+            response = await self._relays.ask_owner("GetContext", request, context, request.run_id)
+            if response is not None:
+                return response
+        return await context_rpc.get_context(self._peers, self._registry, live, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
         live = self._runs.live.find(request.run_id)

@@ -2,24 +2,71 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.errors import Overloaded
+from headrace.errors import DiskFull, Overloaded
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+FULL_RETRY_AFTER_S = 5.0
+"""Wait that callers are told: somebody has to make room, which is noticed within a second or two."""
 
 
 @contextmanager
 def disk_errors(what: str, chat_id: str) -> Generator[None]:
-    """Raise an OSError of `what` as Overloaded."""
+    """Raise an OSError of `what` as Overloaded, or as DiskFull."""
     try:
         yield
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise make_full_error(what, chatId=chat_id) from error
         code = error.errno or 0
         raise Overloaded(
             f"the disk refused {what}: {os.strerror(code)}; try again later", chatId=chat_id, errno=code
         ) from error
+
+
+def make_full_error(what: str, **metadata: str) -> DiskFull:
+    message = f"the disk has no room for {what}; make some, then try again"
+    return DiskFull(message, retry_after_s=FULL_RETRY_AFTER_S, **metadata)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents where they are missing, with durable names."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Make or replace a file, which is there whole or not at all, and durable when this returns."""
+    unfinished = path.with_name(f".{uuid.uuid4()}")
+    try:
+        with open(unfinished, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_file_system(fd: int) -> None:
+    """Make everything durable that anybody has written to the file system of `fd`."""
+    if _libc.syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def sync_folder(folder: Path, sync: Callable[[int], None] = os.fsync) -> None:

@@ -1,16 +1,25 @@
-"""Watches definition files by polling.
+"""Reads definition files at the start, when they change, and again when the machine could not read one, by polling, in
+a thread.
 
-Notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared volumes.
+Notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared volumes. In a
+thread, because a file system that does not answer must not hold the loop. Read with
+`headrace.regular_files.read_regular_file`, which refuses what has no end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
+
+from headrace.regular_files import noting_passing_errors
+from services.runtime.daemon_thread import DaemonThread
+from services.runtime.ending import guard_task
 
 REFRESH_INTERVAL_MS = 300
 """Time between looks, which cost about 5 µs a file."""
@@ -21,40 +30,123 @@ INTERVAL_MS_MIN = 10
 UNSETTLED_LOOKS_MAX = 10
 """Looks after which a reload no longer waits for changes to settle."""
 
+READ_TIMEOUT_S = 10.0
+"""Time for files to be read at the start; later ones that take longer are reported and waited for."""
+
+UNREAD_WAIT_S = 2.0
+"""Time before files are read again of which the machine could not read one (PASSING)."""
+
 Seen: TypeAlias = frozenset[tuple[str, int, int]]
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
 
-async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
-    """Call `reload`, which must not raise, after each change of the file or folder `path`, until cancelled.
+@asynccontextmanager
+async def watching_paths(
+    paths: Sequence[Path],
+    read: Callable[[], T],
+    use: Callable[[T], object] | None = None,
+    *,
+    interval_ms: int = REFRESH_INTERVAL_MS,
+) -> AsyncGenerator[None]:
+    """Call `read` in a thread before the block is entered, and in it after each change of the files or folders `paths`,
+    or after some time when `read_regular_file` met an error that passes.
 
-    A missing path is waited for.
+    `use` is called on the loop with each result. Neither may raise: inside the block an error ends the process. A
+    missing path is waited for.
+
+    Raises:
+        TimeoutError: The first call took longer than READ_TIMEOUT_S.
     """
-    interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
-    loaded = _list_stamps(path)
-    while True:
+    where = ", ".join(map(str, paths))
+    thread = DaemonThread(f"watch {paths[0].name}")
+
+    def read_noting() -> tuple[T, bool]:
+        with noting_passing_errors() as errors:
+            return read(), not errors
+
+    async def load() -> bool:
+        result, is_whole = await thread.call(read_noting)
+        if use is not None:
+            use(result)
+        return is_whole
+
+    try:
+        # Looked at before it is read, so that no change between the two is missed.
+        seen = await read_in_time(thread.call(partial(_list_stamps, paths)), where)
+        # An error that passes may have passed already; what would be lacking until the next look is read at once.
+        is_whole = await read_in_time(load(), where) or await read_in_time(load(), where)
+        interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
+        watching = guard_task(
+            asyncio.create_task(_follow_changes(paths, where, seen if is_whole else None, thread, load, interval_s))
+        )
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+    finally:
+        thread.close()
+
+
+async def read_in_time(reading: Awaitable[T], where: str) -> T:
+    """Return what is read; raises TimeoutError after READ_TIMEOUT_S."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await reading
+    except TimeoutError as error:
+        raise TimeoutError(f"{where}: its file system has not answered for {READ_TIMEOUT_S:.0f} s") from error
+
+
+async def _follow_changes(
+    paths: Sequence[Path],
+    where: str,
+    loaded: Seen | None,
+    thread: DaemonThread,
+    load: Callable[[], Coroutine[Any, Any, bool]],
+    interval_s: float,
+) -> None:
+    """Follow changes to what was loaded; None: not all of it could be read."""
+
+    async def look() -> Seen:
         await asyncio.sleep(interval_s)
-        seen = _list_stamps(path)
-        if seen == loaded:
+        return await _report_delay(thread.call(partial(_list_stamps, paths)), where)
+
+    while True:
+        if loaded is None:
+            await asyncio.sleep(UNREAD_WAIT_S)
+        if (seen := await look()) == loaded:
             continue
         for _ in range(UNSETTLED_LOOKS_MAX):
             before = seen
-            await asyncio.sleep(interval_s)
-            if (seen := _list_stamps(path)) == before:
+            if (seen := await look()) == before:
                 break
-        loaded = seen
-        log.debug("files changed", path=str(path), files=len(seen))
-        reload()
+        log.debug("files changed", path=where, files=len(seen))
+        loaded = seen if await _report_delay(load(), where) else None
 
 
-def _list_stamps(path: Path) -> Seen:
+async def _report_delay(reading: Coroutine[Any, Any, T], where: str) -> T:
+    """Return what is read, however long it takes; what was read before stays in force meanwhile."""
+    task = asyncio.create_task(reading)
     try:
-        return frozenset(
-            stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp_file(file)
-        )
+        if not (await asyncio.wait({task}, timeout=READ_TIMEOUT_S))[0]:
+            log.error("files not read in time", path=where, seconds=READ_TIMEOUT_S, last_good_version_stays=True)
+        return await task
+    finally:
+        task.cancel()
+
+
+def _list_stamps(paths: Iterable[Path]) -> Seen:
+    return frozenset(stamp for path in paths for file in _list_files(path) for stamp in _stamp_file(file))
+
+
+def _list_files(path: Path) -> list[Path]:
+    try:
+        return [*path.iterdir()] if path.is_dir() else [path]
     except OSError:  # the folder has just gone
-        return frozenset()
+        return []
 
 
 def _stamp_file(file: Path) -> tuple[tuple[str, int, int], ...]:

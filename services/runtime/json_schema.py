@@ -1,8 +1,13 @@
-"""JSON Schemas of tools' arguments."""
+"""JSON Schemas of tools' arguments and of answers."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 PATTERN_BYTES_MAX = 1024 * 1024
 """Size of a compiled pattern, ten times an honest tool's."""
@@ -10,11 +15,40 @@ PATTERN_BYTES_MAX = 1024 * 1024
 MESSAGE_CHARS_MAX = 400
 """Length of a message, which repeats the value."""
 
+VIOLATIONS_SHOWN_MAX = 5
+"""Enough for a model to correct all at once."""
 
+SCHEMAS_KEPT = 256
+"""Installations have fewer tools."""
+
+
+@lru_cache(SCHEMAS_KEPT)
 def compile_validator(schema: str) -> Draft202012Validator:
     """Return a validator with patterns in linear time, which fetches nothing; raises ValidationError."""
     options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
     return Draft202012Validator(schema, offline=True, pattern_options=options)
+
+
+def find_schema_problem(schema: str) -> str:
+    """Return why a JSON text is no schema; empty when it is one."""
+    try:
+        compile_validator(schema)
+    except ValidationError as error:
+        return format_violation(error)
+    return ""
+
+
+def describe_violations(value: Any, *validators: Draft202012Validator) -> str:
+    """Return for a model what is wrong with a parsed value; empty when nothing is."""
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
+        return f"$: nested too deeply, more than {JSON_DEPTH_MAX} levels"
+    violations = [format_violation(error) for validator in validators for error in validator.iter_errors(value)]
+    return "; ".join([*dict.fromkeys(violations)][:VIOLATIONS_SHOWN_MAX])
+
+
+def refuse_constant(name: str) -> float:
+    """Refuse NaN and the infinities, which json.loads takes unless this is its `parse_constant`."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def format_path(error: ValidationError) -> str:

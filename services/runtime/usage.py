@@ -1,6 +1,8 @@
-"""Sums of the cost of model calls."""
+"""The cost of model calls: sums, and the most that a call may cost."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from headrace.v1 import common_pb2
 
@@ -13,7 +15,29 @@ def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
         total.reasoning_tokens += one.reasoning_tokens
     if one.HasField("cached_tokens"):
         total.cached_tokens += one.cached_tokens
+    if one.HasField("cache_write_tokens"):
+        total.cache_write_tokens += one.cache_write_tokens
     if one.HasField("cost_usd"):
         total.cost_usd += one.cost_usd
     if one.estimated:
         total.estimated = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Dearest prices that a call may be billed at, in US dollars for a million tokens."""
+
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+
+    def count_cost(self, input_tokens: int, output_tokens: int) -> float:
+        return (input_tokens * self.input_usd_per_mtok + output_tokens * self.output_usd_per_mtok) / 1_000_000
+
+    def count_affordable_output(self, usd: float, input_tokens: int) -> float:
+        """Return the output tokens that `usd` pay for beside the input; negative if not even that."""
+        left_usd = usd - self.count_cost(input_tokens, 0)
+        if left_usd < 0:
+            return -1
+        if self.output_usd_per_mtok == 0:
+            return float("inf")
+        return left_usd * 1_000_000 // self.output_usd_per_mtok

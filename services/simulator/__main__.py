@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 import argparse
 import asyncio
-import signal
 import sys
 from pathlib import Path
 
 import uvloop
 
+from services.runtime.process.early_stop import list_stops
 from services.simulator.scripts.script import BadScript, read_script
 from services.simulator.server import simulator
 
@@ -31,7 +36,7 @@ def main() -> None:
 async def _serve(rules: object, arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in list_stops():
         loop.add_signal_handler(number, stop.set)
     serving = simulator(rules, host=arguments.host, port=arguments.port, pace_ms=arguments.pace_ms)
     async with serving as sim:

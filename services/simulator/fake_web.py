@@ -25,7 +25,7 @@ KINDS = (
 """Titles of the results, best first."""
 
 SENTENCES = (
-    "{} has been described in {} reports since {}.",
+    "There are {} reports about {}, the first of them from {}.",
     "Most of them agree on the outline, and {} of them give figures.",
     "The largest collection about {} was made in {}.",
     "Nobody has counted the exceptions; estimates go up to {} percent.",
@@ -69,7 +69,7 @@ def _make_hit(origin: str, query: str, number: int) -> dict[str, str]:
 def _write_sentences(subject: str, number: int) -> list[str]:
     dice = hashlib.sha256(f"{number}\n{subject.casefold()}".encode()).digest()
     facts = (
-        (subject, dice[0] % 90 + 10, 1950 + dice[1] % 70),
+        (dice[0] % 90 + 10, subject, 1950 + dice[1] % 70),
         (dice[2] % 9 + 1,),
         (subject, 1970 + dice[3] % 50),
         (dice[4] % 40 + 1,),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
 
+from services.simulator import embeddings
 from services.simulator.fake_web import add_routes
 from services.simulator.model.builtin import build_reply
 from services.simulator.model.load import build_load_reply
 from services.simulator.playback.player import play_actions
-from services.simulator.protocols.registry import PROTOCOLS, WireProtocol
+from services.simulator.protocols.registry import CHAT_PATH, PROTOCOLS, WireProtocol
 from services.simulator.requests.model_request import ModelRequest, RequestRefused
+from services.simulator.requests.prefix_cache import PrefixCache
 from services.simulator.requests.request_log import RecordedRequest, RequestLog
 from services.simulator.scripts.script import BadScript, find_rule, parse_script
 from services.simulator.scripts.steps import Refusal, Reply, Rule
@@ -42,6 +44,7 @@ class Simulator:
         """Address with the final `/v1`, set once the server listens."""
         self._pace_ms = pace_ms
         self._request_log = RequestLog()
+        self._prefix_cache = PrefixCache()
 
     @property
     def requests(self) -> deque[RecordedRequest]:
@@ -59,6 +62,7 @@ class Simulator:
         app = web.Application(client_max_size=BODY_SIZE_BYTES_MAX)
         for path in PROTOCOLS:
             app.router.add_post(path, self._handle_chat)
+        app.router.add_post(embeddings.PATH, self._handle_embeddings)
         app.router.add_get("/v1/models", self._handle_models)
         app.router.add_get("/simulator/requests", self._handle_requests)
         app.router.add_post("/simulator/script", self._handle_script)
@@ -71,6 +75,8 @@ class Simulator:
             try:
                 record.body = orjson.loads(await request.read())
                 model_request = protocol.parse_request(record.body, record.headers)
+                cached_tokens = self._prefix_cache.measure(record.body, model_request.prompt_tokens)
+                model_request = replace(model_request, cached_tokens=cached_tokens)
             except (RequestRefused, orjson.JSONDecodeError) as error:
                 record.status = 400
                 return _make_json_response(protocol.build_error(str(error), 400), status=400)
@@ -86,6 +92,17 @@ class Simulator:
             except ConnectionResetError:  # the client left while something was written
                 record.closed_by_client = True
             return response
+
+    async def _handle_embeddings(self, request: web.Request) -> web.StreamResponse:
+        with self._request_log.recording(request.path, request.headers) as record:
+            try:
+                record.body = orjson.loads(await request.read())
+                answer = embeddings.build_answer(record.body)
+            except (RequestRefused, orjson.JSONDecodeError) as error:
+                record.status = 400
+                return _make_json_response(PROTOCOLS[CHAT_PATH].build_error(str(error), 400), status=400)
+            record.status = 200
+            return _make_json_response(answer)
 
     async def _send_answer(
         self,

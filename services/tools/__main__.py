@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import exit_at_signals
+
+    exit_at_signals()  # before the slow imports below
+
 import dataclasses
 import os
 
@@ -11,6 +16,7 @@ from services.runtime.process import program
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.net.allow_list import parse_allow_list
+from services.tools.sandbox.leftovers import make_mark
 from services.tools.sandbox.selftest import find_sandbox
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
@@ -20,7 +26,12 @@ log = structlog.get_logger()
 
 async def main(config: Config) -> None:
     has_tenants = not config.server.auth.is_none
-    found = await find_sandbox(config.sandbox, allow_unsandboxed=config.allow_unsandboxed, has_tenants=has_tenants)
+    found = await find_sandbox(
+        config.sandbox,
+        allow_unsandboxed=config.allow_unsandboxed,
+        has_tenants=has_tenants,
+        mark=make_mark(config.data_dir),
+    )
     sandbox = choose_sandbox(config, found)
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):

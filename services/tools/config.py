@@ -19,7 +19,7 @@ class Config:
     """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Folder that holds tools/, tools.yaml, mcp.json and skills/."""
+    """Folder that holds tools/, viewports/, tools.yaml, mcp.json and skills/."""
 
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
     """Folder of everything that the services keep; workspaces are in its folder workspaces."""
@@ -62,8 +62,8 @@ class Config:
     """Paths, separated by commas, that commands may read beside their workspace."""
 
     workspace_bytes_max: int = 1024**3
-    """Bytes that a chat's workspace may hold; beyond them uploads and file tools are refused until something is
-    deleted."""
+    """Bytes that a chat's workspace may hold, with 20,000 files and folders; a command that exceeds them is killed, and
+    uploads and file tools are refused until something is deleted."""
 
     workspace_retention_days: float = 7.0
     """Days after which workspaces, and the records of what calls have done, are removed when nobody has used them."""

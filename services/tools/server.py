@@ -12,7 +12,8 @@ from typing import Any
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import TOOLS
-from services.runtime.file_watch import watch_path
+from services.runtime.ending import guard_task
+from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
@@ -22,6 +23,7 @@ from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import run_pool
 from services.tools.mcp_client.servers import run_mcp_servers
 from services.tools.net.allow_list import parse_allow_list
+from services.tools.sandbox.leftovers import make_mark, sweep_leftovers
 from services.tools.sandbox.tier import Sandbox
 from services.tools.service import ToolService
 from services.tools.skills.environments import SkillEnvironments
@@ -57,17 +59,20 @@ async def tool_server(
         workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
         effects = EffectRecords(config.data_dir / "effects", sync)
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        for watched in ("tools", "tools.yaml"):
-            watcher = group.create_task(watch_path(config.config_dir / watched, catalogue.reload))
-            stack.callback(watcher.cancel)
+        await stack.enter_async_context(
+            watching_paths(catalogue.paths, catalogue.read_files, lambda _: catalogue.rebuild())
+        )
         daily = group.create_task(
             remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
         )
-        stack.callback(daily.cancel)
+        stack.callback(guard_task(daily).cancel)
         await stack.enter_async_context(run_mcp_servers(config.config_dir, env or {}, catalogue.replace_source))
         environments = SkillEnvironments(config.data_dir / "skill_envs", group)
         stack.callback(environments.stop)
-        sandbox = dataclasses.replace(sandbox, readable=(*sandbox.readable, str(environments.root)))
+        sandbox = dataclasses.replace(
+            sandbox, readable=(*sandbox.readable, str(environments.root)), mark=make_mark(config.data_dir)
+        )
+        stack.callback(guard_task(group.create_task(sweep_leftovers(config.data_dir))).cancel)
         skills = SkillLinker(SkillFolder(config.config_dir / "skills"), environments, workspaces)
         sessions = await stack.enter_async_context(run_pool(config.interpreters_max))
 

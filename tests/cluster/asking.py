@@ -28,6 +28,8 @@ class Asked:
     chat_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     run_id: str = ""
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of the query."""
     events: list[Event] = field(default_factory=list[Event])
     attaches: int = 0
     """How often the reader had to come back."""
@@ -87,7 +89,13 @@ class Asker:
             return
         # Until the run's id is known, the whole stream comes again.
         asked.events.clear()
-        body = {"message": message, "agentKey": agent, "chatId": asked.chat_id, "requestId": asked.request_id}
+        body: dict[str, Any] = {
+            "message": message,
+            "agentKey": agent,
+            "chatId": asked.chat_id,
+            "requestId": asked.request_id,
+        }
+        body |= asked.fields
         async with self._http.post(f"{self._url()}/api/query", json=body) as response:
             async for event in _sse(response):
                 if event["type"] == "run.error" and not event["runId"]:

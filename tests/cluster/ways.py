@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
+from headrace.cli.supervisor.ports import reserve_port
 from tests.cluster.links import link
 
 
@@ -49,7 +49,9 @@ class Sockets:
 
     def at(self, replica: str) -> str:
         if replica.startswith("facade"):
-            return f"{self.host}:{self._ports.setdefault(replica, _free_port())}"
+            if replica not in self._ports:
+                self._ports[replica] = self._stack.enter_context(reserve_port("replica", 0))
+            return f"{self.host}:{self._ports[replica]}"
         return f"unix:{self._folder / replica}"
 
     def before(self, replica: str) -> list[str]:
@@ -58,9 +60,3 @@ class Sockets:
     async def link(self, caller: str, replica: str) -> tuple[str, Cut]:
         path = self._folder / f"{caller}~{replica}"
         return f"unix:{path}", await self._stack.enter_async_context(link(path, self._folder / replica))
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]

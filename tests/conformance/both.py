@@ -66,6 +66,8 @@ class Both:
     async def one(self, http: aiohttp.ClientSession, verb: str, path: str, body: bytes | None, headers: Any) -> Answer:
         url = URL(str(http._base_url).rstrip("/") + path, encoded=True)  # pyright: ignore[reportPrivateUsage] - it has no other name
         data = io.BytesIO(body) if body is not None else None
+        if body is not None and "Content-Type" not in dict(headers):
+            headers = [*headers, ("Content-Type", "application/json")]
         async with http.request(verb, url, data=data, headers=headers, skip_auto_headers=["Content-Type"]) as response:
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status, headers, await response.read())

@@ -16,6 +16,8 @@ import pytest
 
 from services.facade import service
 from services.facade.config import Config
+from services.runtime.process.config import ProcessSettings
+from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import open_channel
 
 ROOT = Path(__file__).parents[2]
@@ -35,30 +37,49 @@ class Timing:
 
 DEFAULTS = Timing()
 
-Front: TypeAlias = Callable[[Mapping[str, str], Timing], AbstractAsyncContextManager[str]]
+
+class FrontUrl(str):
+    """A facade's URL, which knows where its metrics are."""
+
+    metrics: str = ""
+    """URL of its metrics."""
+
+    @classmethod
+    def of(cls, url: str, metrics_address: str) -> FrontUrl:
+        made = cls(url)
+        made.metrics = f"http://{metrics_address}/metrics"
+        return made
+
+
+Front: TypeAlias = Callable[[Mapping[str, str], Timing], AbstractAsyncContextManager[FrontUrl]]
 """A facade in front of the peers at these addresses; gives its URL."""
 
 
 @asynccontextmanager
-async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerator[str]:
+async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerator[FrontUrl]:
     """services/facade, in this process."""
     async with AsyncExitStack() as stack:
         peers = {name: await stack.enter_async_context(open_channel(address)) for name, address in addresses.items()}
         config = Config(
-            port=0, heartbeat_s=timing.heartbeat_s, slow_reader_s=timing.slow_reader_s, drain_s=timing.drain_s
+            port=0,
+            heartbeat_s=timing.heartbeat_s,
+            slow_reader_s=timing.slow_reader_s,
+            process=ProcessSettings(drain_s=timing.drain_s),
         )
-        yield f"http://{await stack.enter_async_context(service.serve(config, peers))}"
+        metrics = await stack.enter_async_context(serving_metrics("127.0.0.1:0"))
+        yield FrontUrl.of(f"http://{await stack.enter_async_context(service.serve(config, peers))}", metrics)
 
 
 @asynccontextmanager
 async def gateway(
     addresses: Mapping[str, str], timing: Timing, env: Mapping[str, str] | None = None, **settings: str
-) -> AsyncGenerator[str]:
+) -> AsyncGenerator[FrontUrl]:
     """deploy/gateway, a process of its own; `env` is added to our own environment."""
     if shutil.which("go") is None and not GATEWAY.exists():
         pytest.skip("Go is not installed: the gateway of deploy/gateway is NOT tested")
     given = {f"{name}_ADDRESS": address for name, address in addresses.items()} | {
         "LISTEN": "127.0.0.1:0",
+        "METRICS_LISTEN": "127.0.0.1:0",
         "HEARTBEAT_S": str(timing.heartbeat_s),
         "SLOW_READER_S": str(timing.slow_reader_s),
         "DRAIN_S": str(timing.drain_s),
@@ -76,7 +97,7 @@ async def gateway(
         assert line["event"] == "serving", line
         reading = asyncio.create_task(_read(process.stderr, lines))
         scheme = "https" if line["tls"] else "http"
-        yield f"{scheme}://{line['addresses'][0]}"
+        yield FrontUrl.of(f"{scheme}://{line['addresses'][0]}", line["metrics"])
     finally:
         if process.returncode is None:
             process.terminate()

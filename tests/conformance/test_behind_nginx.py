@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -17,7 +17,7 @@ from tests.conformance.fronts import Front, Timing
 from tests.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
 
 CONFIG = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
+daemon off; user root; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 64; }}
 http {{
     access_log off; proxy_temp_path {folder}/proxy; client_body_temp_path {folder}/body;
@@ -41,7 +41,7 @@ async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]
     command = (program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"))
     process = await asyncio.create_subprocess_exec(*command)
     try:
-        while not (folder / "nginx.sock").exists():
+        while not await _is_listening(folder / "nginx.sock"):
             assert process.returncode is None
             await asyncio.sleep(0.01)
         connector = aiohttp.UnixConnector(str(folder / "nginx.sock"))
@@ -51,6 +51,14 @@ async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+async def _is_listening(path: Path) -> bool:
+    with suppress(FileNotFoundError, ConnectionRefusedError):  # bound comes before listening
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.close()
+        return True
+    return False
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.25, 60.0])

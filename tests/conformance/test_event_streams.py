@@ -128,7 +128,10 @@ async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancel
     async with suite(tmp_path, front=front, script=Script(query=[*opening(), *flood])) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
         body = orjson.dumps(ASK)
-        writer.write(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(
+            b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
         await reader.readline()
         sent = -1
         while sent != facade.script.sent:
@@ -145,7 +148,10 @@ async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_pat
     async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
         body = orjson.dumps(ASK)
-        writer.write(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(
+            b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
         await reader.readline()
         while not script.closed.is_set():
             async with facade.http.get("/api/agents") as response:
@@ -338,8 +344,10 @@ async def test_open_streams_and_ended_requests_are_counted(tmp_path: Path, front
         await (await facade.http.get("/api/agents")).read()
         async with facade.http.post("/api/query", json=ASK) as response:
             await response.content.readany()
-            async with facade.http.get("/metrics") as metrics:
+            async with facade.http.get(facade.url.metrics) as metrics:
                 lines = (await metrics.text()).splitlines()
+            async with facade.http.get("/metrics") as public:
+                assert public.status == 404
             response.close()
     assert "headrace_facade_open_streams 1.0" in lines or "headrace_facade_open_streams 1" in lines
     ended = [line for line in lines if line.startswith("headrace_facade_requests_total{")]

@@ -88,9 +88,10 @@ async def test_without_a_chat_one_is_made_and_fields_come_in_any_order(tmp_path:
         form = aiohttp.FormData({"chatId": first["chatId"]})
         form.add_field("file", b"y", filename="b")
         async with files.http.post("/api/upload", data=form) as response:
-            second = await response.json()
+            second, in_header = await response.json(), response.headers["X-Chat-Id"]
     assert is_uuid(first["chatId"])
-    assert first["chatId"] == second["chatId"]
+    assert first["chatId"] == second["chatId"] == in_header
+    assert [*second] == ["code", "msg", "chatId", "data"], "the chat is met before the reference"
 
 
 def form(*parts: tuple[str, str], end: str = "--B--\r\n") -> bytes:
@@ -157,7 +158,7 @@ async def test_a_file_that_is_too_large_is_refused_while_it_is_sent(tmp_path: Pa
 
 
 async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path, front: Front) -> None:
-    head = "POST /api/upload HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=B\r\n"
+    head = "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
     async with site(tmp_path, front) as files:
         reader, writer = await asyncio.open_connection("127.0.0.1", files.port)
         writer.write(f"{head}Content-Length: {52 * MIB}\r\n\r\n".encode())
@@ -182,7 +183,7 @@ async def test_a_large_upload_and_download_pass_through_without_being_held(tmp_p
 
 async def test_a_caller_who_leaves_in_the_middle_leaves_nothing(tmp_path: Path, front: Front) -> None:
     head = (
-        "POST /api/upload HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=B\r\n"
+        "POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
         f'Content-Length: 99999\r\n\r\n--B\r\nContent-Disposition: form-data; name="chatId"\r\n\r\n{CHAT}\r\n'
         '--B\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhalf a'
     )

@@ -82,7 +82,7 @@ async def test_a_body_that_does_not_say_its_size_is_refused_at_4_mib(tmp_path: P
 
     async with (
         suite(tmp_path, Script(query=answering()), front=gateway) as facade,
-        facade.http.post("/api/query", data=chunks(), skip_auto_headers=["Content-Type"]) as response,
+        facade.http.post("/api/query", data=chunks(), headers={"Content-Type": "application/json"}) as response,
     ):
         assert (response.status, (await response.json())["msg"]) == (413, "body: must not be larger than 4194304 bytes")
 

@@ -173,6 +173,8 @@ async def test_parameters_are_understood_alike(tmp_path: Path) -> None:
     ("headers", "field"),
     [
         ([("Content-Type", "text/plain")], "Content-Type"),
+        ([("Content-Type", "text/plain; application/json")], "Content-Type"),
+        ([("Content-Type", "application/jsonp")], "Content-Type"),
         ([("Content-Type", "")], "Content-Type"),
         ([("Content-Encoding", "identity"), ("Content-Encoding", "identity")], "Content-Encoding"),
         ([("Content-Encoding", "gzip")], "Content-Encoding"),

@@ -101,6 +101,6 @@ async def test_it_is_counted_by_its_own_status(tmp_path: Path, front: Front) -> 
 
 
 async def _count(facade: Suite, name: str) -> float:
-    async with facade.http.get("/metrics") as response:
+    async with facade.http.get(facade.url.metrics) as response:
         lines = (await response.text()).splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)), 0.0)

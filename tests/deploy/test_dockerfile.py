@@ -84,3 +84,16 @@ def test_containers_write_where_the_image_lets_them() -> None:
     for service in ours.values():
         assert (service["read_only"], service["tmpfs"]) == (True, ["/tmp"])
         assert service.get("volumes", ["data:/data"]) == ["data:/data"]
+
+
+def test_the_first_process_passes_signals_on_from_the_first_moment() -> None:
+    """test_early_stop.py tries it."""
+    assert [rest for name, rest in last_stage() if name == "ENTRYPOINT"] == ['["tini", "--"]']
+    assert " tini " in next(rest for name, rest in last_stage() if name == "RUN" and "apt-get" in rest)
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert [name for name, it in services.items() if "entrypoint" in it] == []
+
+
+def test_the_image_makes_no_place_to_write_of_its_own() -> None:
+    """A container runtime makes a folder without a limit for each VOLUME, also where the root is read-only."""
+    assert [rest for name, rest in INSTRUCTIONS if name == "VOLUME"] == []

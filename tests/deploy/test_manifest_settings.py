@@ -11,9 +11,9 @@ import structlog
 from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load_settings
-from services.tools.catalogue.catalogue import Catalogue
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
 from tests.deploy.settings import CONFIGS, PORTS, list_gateway_settings, list_settings, prefix
+from tests.tools.catalogue.reading import read_catalogue
 
 pytestmark = needs_go
 
@@ -29,11 +29,11 @@ def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
     for container in containers(variant):
         if container["name"] == "simulator":
             assert ours(container) == {}
-        elif container["command"] == ["headrace-gateway"]:
+        elif container["args"] == ["headrace-gateway"]:
             assert ours(container).keys() <= list_gateway_settings().keys()
         else:
             service = container["name"]
-            assert container["command"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
+            assert container["args"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
             assert ours(container).keys() <= list_settings(service).keys(), service
             load_settings(CONFIGS[service], prefix(service), ours(container))
 
@@ -49,9 +49,7 @@ def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) 
     services = of_kind(variant, "Service")
     for container in containers(variant):
         settings = (
-            list_gateway_settings()
-            if container["command"] == ["headrace-gateway"]
-            else list_settings(container["name"])
+            list_gateway_settings() if container["args"] == ["headrace-gateway"] else list_settings(container["name"])
         )
         expected = {name for name in settings if re.fullmatch(r"HEADRACE_\w+_ADDRESS", name)}
         given = {name: value for name, value in ours(container).items() if name.endswith("_ADDRESS")}
@@ -95,7 +93,7 @@ def test_the_configuration_files_are_taken(tmp_path: Path) -> None:
     backends = set(agent.tool_config.backends or ())
     assert backends
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(mounted("tools", tmp_path) / "tools")
+        catalogue = read_catalogue(mounted("tools", tmp_path) / "tools")
     assert [entry for entry in logged if entry["log_level"] in ("warning", "error")] == []
     assert {tool.name for tool in catalogue.list_tools() if tool.tier != "discovered"} >= backends
     file = Providers.model_validate_json((mounted("providers", tmp_path) / "providers.json").read_bytes())

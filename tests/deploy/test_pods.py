@@ -56,6 +56,21 @@ def test_images_have_a_version_and_resources_a_bound(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_a_container_writes_only_to_volumes_with_a_bound(variant: str) -> None:
+    for container in containers(variant):
+        assert container["resources"]["limits"]["ephemeral-storage"], container["name"]
+    for pod in pods(variant).values():
+        for volume in pod["spec"]["volumes"]:
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_images_first_process_is_kept(variant: str) -> None:
+    """With `command` the pod's own program would be the first process, which loses early signals."""
+    assert [container["name"] for container in containers(variant) if "command" in container] == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_every_volume_is_there_and_used(variant: str) -> None:
     for name, workload in workloads(variant).items():
         spec = workload["spec"]["template"]["spec"]
@@ -74,13 +89,16 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
     for name, pod in pods("prod").items():
         (container,) = pod["spec"]["containers"]
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe].get("timeoutSeconds", 1) > 1, "a busy node takes longer than the kubelet's default"
             if name == "facade":
                 path = "/readyz" if probe == "readinessProbe" else "/healthz"
                 assert container[probe]["httpGet"] == {"path": path, "port": PORTS[name]}
             else:
                 listen = environment(container)[f"HEADRACE_{prefix(name)}_LISTEN"]
                 assert listen == f"0.0.0.0:{PORTS[name]},plain:0.0.0.0:{PROBES}"
-                assert container[probe]["grpc"] == {"port": PROBES}
+                # One without valid files is not ready, and is not started again for it.
+                name_of_check = {} if probe == "readinessProbe" else {"service": "live"}
+                assert container[probe]["grpc"] == {"port": PROBES} | name_of_check
     # The kubelet does not reach the loopback of a pod: the facade is asked, for all of them.
     (suite,) = pods("dev").values()
     assert [item["name"] for item in suite["spec"]["containers"] if "readinessProbe" in item] == ["facade"]
@@ -100,7 +118,7 @@ def ending_s(container: Manifest) -> float:
     service = container["name"]
     ours = {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
     config = load_settings(CONFIGS[service], prefix(service), ours)
-    drain_s = config.drain_s if service == "facade" else config.server.drain_s
+    drain_s = (config.process if service == "facade" else config.server).drain_s
     sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     return sleep_s + drain_s + (drain_s + ENDING_S if service == "orchestrator" else 0)
 

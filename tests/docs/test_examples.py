@@ -27,11 +27,11 @@ from services.orchestrator.calls import ask_person
 from services.orchestrator.run.approvals.file import RulesFile
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
-from services.tools.catalogue.catalogue import Catalogue as Tools
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
 from tests.docs.pages import BLOCK, REFERENCE
 from tests.e2e.suite import Running, up
+from tests.tools.catalogue.reading import read_catalogue
 
 
 class Block(NamedTuple):
@@ -59,7 +59,7 @@ def read_agent(text: str, folder: Path, _: str) -> None:
     (folder / "example.json").write_text(text)
     registry = Registry(folder)
     registry.reload()
-    assert registry.get("example").limits.max_model_calls == 60
+    assert registry.get("example").limits.max_model_calls == (60 if "maxModelCalls" in text else None)
 
 
 def read_providers(text: str, folder: Path, _: str) -> None:
@@ -72,7 +72,7 @@ def read_providers(text: str, folder: Path, _: str) -> None:
 def read_tools(text: str, folder: Path, suffix: str) -> None:
     (tools := folder / "tools").mkdir()
     (tools / f"example{suffix}").write_text(text)
-    catalogue = Tools(tools)
+    catalogue = read_catalogue(tools)
     for tool in json.loads(text)["tools"]:
         found = catalogue.find(tool["name"])
         assert found is not None
@@ -82,7 +82,7 @@ def read_tools(text: str, folder: Path, suffix: str) -> None:
 def read_tiers(text: str, folder: Path, _: str) -> None:
     (folder / "tools").mkdir()
     (folder / "tools.yaml").write_text(text)
-    bash, fetch = (Tools(folder / "tools").find(name) for name in ("_bash_", "fetch_web"))
+    bash, fetch = (read_catalogue(folder / "tools").find(name) for name in ("_bash_", "fetch_web"))
     assert bash is not None
     assert fetch is not None
     assert (bash.tool.tier, bash.tool.tags, fetch.tool.always_available) == ("enabled", ("shell",), True)

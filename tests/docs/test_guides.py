@@ -69,7 +69,9 @@ async def test_a_guide_does_what_it_says(page: Path, tmp_path: Path) -> None:
     script = await asyncio.to_thread(write_files, blocks, tmp_path)
     async with simulator(script) as provider:
         folders = ("--config-dir", str(tmp_path / "examples"), "--data-dir", str(tmp_path / "data"))
-        async with up(*folders, SIMULATOR_URL=provider.base_url) as suite:
+        host = provider.base_url.removeprefix("http://").removesuffix("/v1")
+        web = {"HEADRACE_TOOLS_SEARCH_URL": f"http://{host}/search", "HEADRACE_TOOLS_FETCH_ALLOW": host}
+        async with up(*folders, SIMULATOR_URL=provider.base_url, **web) as suite:
             for step in list_steps(blocks):
                 check_output(await run_step(step, tmp_path, suite), step.output)
     assert await asyncio.to_thread(list_refusals, tmp_path / "data") == []

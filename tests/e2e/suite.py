@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from tests.order import Event, check_order
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
 READY_TIMEOUT_S = 600.0
 TEST_TIMEOUT_S = 300.0
+
+COMMAND = (sys.executable, "-m", "headrace.cli")
 
 MODEL = {"providerKey": "sim", "model": "sim-1"}
 TOOLS = ["mock_city_weather", "city_datetime", "_bash_", "write_file", "read_file"]
@@ -67,6 +69,12 @@ AGENTS: dict[str, dict[str, Any]] = {
         "modelConfig": {"providerKey": "sim", "model": "small-1"},
         "plain": {"systemPrompt": "Answer."},
     },
+    "seeing": {
+        "mode": "REACT",
+        "modelConfig": {"providerKey": "sim", "model": "seeing-1"},
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer."},
+    },
     "hurried": {
         "mode": "ONESHOT",
         "modelConfig": MODEL,
@@ -74,7 +82,10 @@ AGENTS: dict[str, dict[str, Any]] = {
         "plain": {"systemPrompt": "Answer."},
     },
 }
-WINDOWS: dict[str, dict[str, Any]] = {"small-1": {"contextWindow": 2400, "maxOutput": 400}}
+WINDOWS: dict[str, dict[str, Any]] = {
+    "small-1": {"contextWindow": 2400, "maxOutput": 400},
+    "seeing-1": {"capabilities": ["tools", "vision", "audio", "files"]},
+}
 
 # A model that failed has a breaker, which is not to open for another test: each that fails has its own.
 for number in range(6):
@@ -117,7 +128,7 @@ class Suite:
         body = {"message": message, "agentKey": agent} | fields
         async with self.http.post(f"{self.url}/api/query", json=body) as response:
             assert response.status == 200, await response.text()
-            yield _events(response)
+            yield read_events(response)
 
     async def ask(self, message: str, agent: str = "plain", **fields: Any) -> list[Event]:
         """A whole run, its order checked."""
@@ -130,7 +141,7 @@ class Suite:
         """A run that only compacts, its order checked."""
         async with self.http.post(f"{self.url}/api/compact", json={"chatId": chat_id}) as response:
             assert response.status == 200, await response.text()
-            seen = [event async for event in _events(response)]
+            seen = [event async for event in read_events(response)]
         check_order(seen)
         return seen
 
@@ -157,7 +168,7 @@ class Suite:
         params = {"runId": run_id, "lastSeq": str(last_seq)}
         async with self.http.get(f"{self.url}/api/attach", params=params) as response:
             assert response.status == 200, await response.text()
-            yield _events(response)
+            yield read_events(response)
 
     def play(self, *rules: dict[str, Any]) -> None:
         """Let the provider play these rules instead of its built-in answers."""
@@ -171,7 +182,10 @@ class Suite:
         """Process ids of the services."""
         found: dict[str, int] = {}
         for pid in _children(self.process.pid):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                continue
             if "-m" in command:
                 found[command[command.index("-m") + 1].removeprefix("services.")] = pid
         return found
@@ -194,22 +208,24 @@ class Running:
 
 
 @asynccontextmanager
-async def running(config_dir: Path, data_dir: Path, sim: Simulator, **env: str) -> AsyncGenerator[Suite]:
+async def running(
+    config_dir: Path, data_dir: Path, sim: Simulator, *, command: Sequence[str] = COMMAND, **env: str
+) -> AsyncGenerator[Suite]:
     """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
     write_config(config_dir, sim)
     timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     async with (
-        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), **env) as it,
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, **env) as it,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
         yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
 
 
 @asynccontextmanager
-async def up(*options: str, **env: str) -> AsyncGenerator[Running]:
+async def up(*options: str, command: Sequence[str] = COMMAND, **env: str) -> AsyncGenerator[Running]:
     """`headrace up` on free ports; `env` is added to our own environment."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headrace.cli", "up", "--port", "0", "--grpc-port", "0", *options),
+        *(*command, "up", "--port", "0", "--grpc-port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | env,
     )
@@ -237,7 +253,8 @@ def write_config(config_dir: Path, sim: Simulator) -> None:
         for key, agent in AGENTS.items():
             (agents / f"{key}.json").write_text(json.dumps(agent))
     names = {agent["modelConfig"]["model"] for agent in AGENTS.values()} | {"idle", "bench"}
-    models = [{"name": name} | WINDOWS.get(name, {}) for name in sorted(names)]
+    models: list[dict[str, Any]] = [{"name": name} | WINDOWS.get(name, {}) for name in sorted(names)]
+    models.append({"name": "embed-1", "capabilities": ["embeddings"], "price": {"inputPerMTok": 0.02}})
     provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
     provider["retry"] = {"maxAttempts": 1}
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
@@ -252,7 +269,7 @@ async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
     raise AssertionError("headrace up ended before it was ready")
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
+async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
     """The events of an SSE response; the frame form is checked too."""
     reader, done = SseReader(), False
     async for chunk in response.content.iter_any():

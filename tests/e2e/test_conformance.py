@@ -27,12 +27,13 @@ PIECES = ["\n\n", " ", "ha", "lf", "👩‍👩‍👧", "\u2028", "\u0000", "da
 @asynccontextmanager
 async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
     """The same suite, through a gateway that is given the addresses of its facade."""
-    async with gateway(_addresses(suite.services()["facade"]), DEFAULTS) as url:
+    async with gateway(addresses_of(suite), DEFAULTS) as url:
         yield replace(suite, url=url)
 
 
-def _addresses(facade_pid: int) -> dict[str, str]:
-    pairs = Path(f"/proc/{facade_pid}/environ").read_text().split("\0")
+def addresses_of(suite: Suite) -> dict[str, str]:
+    """Addresses of the services behind the suite's facade."""
+    pairs = Path(f"/proc/{suite.services()['facade']}/environ").read_text().split("\0")
     environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
 
@@ -50,6 +51,7 @@ async def test_a_run_through_the_gateway_is_the_same_for_every_reader(suite: Sui
             assert fold([*seen[:seq], *await through.attach(run_id, seq)]) == fold(seen)
         for path, parameters in (
             ("/readyz", {}),
+            ("/readyz", {"all": ""}),
             ("/api/agents", {}),
             ("/api/agent", {"agentKey": "react"}),
             ("/api/tools", {}),
@@ -80,6 +82,12 @@ async def test_a_file_goes_in_through_the_gateway_and_comes_out_anywhere(suite: 
         form.add_field("file", b"a,b\n1,2\n", filename="a.csv")
         async with suite.http.post(f"{through.url}/api/upload", data=form) as response:
             reference = (await response.json())["data"]
+        suite.play({"steps": [{"content": "Read."}]})
+        events = await through.ask(
+            "Read it.", chatId=reference["url"].partition("chatId=")[2][:36], references=[reference]
+        )
+        (told,) = [event["upload"] for event in events if event["type"] == "request.upload"]
+        assert (told["name"], told["sizeBytes"], told["sha256"]) == ("a.csv", 8, reference["sha256"])
         for each in (suite, through):
             async with suite.http.get(each.url + reference["url"], headers={"Range": "bytes=4-"}) as response:
                 assert (response.status, await response.read()) == (206, b"1,2\n")

@@ -118,7 +118,7 @@ async def ready_again(suite: Any, service: str, old_pid: int) -> None:
         if suite.services().get(service, old_pid) == old_pid:
             continue
         try:
-            status, _ = await suite.get("/readyz")
+            status, _ = await suite.get("/readyz", all="")
         except OSError:
             continue
         if status == 200:

@@ -1,11 +1,17 @@
-"""A file's way through the suite: uploaded, named in a query, worked on by a command, handed out as an artifact."""
+"""Files on their way through the suite: an upload that becomes an artifact, and a picture that a model answers with."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+
 import aiohttp
 import pytest
+from PIL import Image
 
 from tests.e2e.suite import Suite
+from tests.e2e.test_conformance import behind_gateway
 from tests.order import Event, check_order
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -27,8 +33,37 @@ async def test_an_upload_is_worked_on_and_the_artifact_is_downloaded(suite: Suit
             if event["type"] == "tool.start":
                 suite.play({"steps": [{"content": ["Sorted."]}]})
     check_order(events)
+    (told,) = [event["upload"] for event in events if event["type"] == "request.upload"]
+    assert (told["name"], told["mimeType"], told["sizeBytes"]) == ("fruit.csv", "text/csv", 15)
+    assert told["sha256"] == uploaded["data"]["sha256"]
     (artifact,) = [event for event in events if event["type"] == "artifact.publish"]
     async with suite.http.get(suite.url + artifact["url"], headers={"Range": "bytes=0-5"}) as response:
         assert (response.status, await response.read()) == (206, b"apple,")
     assert (artifact["name"], artifact["mimeType"], artifact["sizeBytes"]) == ("sorted.csv", "text/csv", 15)
     assert "fruit.csv" in str(suite.requests()[-1]["messages"])
+
+
+async def test_a_picture_that_a_model_answers_with_is_read_by_both_facades(suite: Suite) -> None:
+    encoded = io.BytesIO()
+    Image.linear_gradient("L").resize((3000, 100)).save(encoded, format="PNG")
+    picture = encoded.getvalue()
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    frame = {"choices": [{"delta": {"images": [{"type": "image_url", "image_url": {"url": url}}]}}]}
+    suite.play({"steps": [{"content": "A slope."}, {"raw": f"data: {json.dumps(frame)}\n\n"}]})
+    asked = {"model": "plain", "messages": [{"role": "user", "content": "Draw a slope."}]}
+    async with behind_gateway(suite) as through:
+        async with suite.query("Draw a slope.", "plain") as running:
+            events = [event async for event in running]
+        async with suite.http.post(f"{suite.url}/v1/chat/completions", json=asked) as response:
+            completed = await response.json()
+        (artifact,) = [event for event in events if event["type"] == "artifact.publish"]
+        for front in (suite, through):
+            async with front.http.get(front.url + artifact["url"]) as response:
+                assert (response.status, response.content_type) == (200, "image/png")
+                assert await response.read() == picture
+    check_order(events)
+    assert (artifact["name"], artifact["sizeBytes"]) == ("image.png", len(picture))
+    said = "".join(event["delta"] for event in events if event["type"] == "content.delta")
+    assert said == f"A slope.\n\n![image.png]({artifact['url']})"
+    text = completed["choices"][0]["message"]["content"]
+    assert text.startswith("A slope.\n\n![image.png](/api/resource?chatId=")

@@ -120,12 +120,12 @@ async def test_one_answer_instead_of_a_stream(suite: Suite) -> None:
 
 async def test_agents_and_tools_are_listed(suite: Suite) -> None:
     _, agents = await suite.get("/api/agents", tag="weather")
-    assert [agent["key"] for agent in agents["data"]] == ["once", "parallel", "react", "required", "thrifty"]
+    assert [agent["key"] for agent in agents["data"]] == ["once", "parallel", "react", "required", "seeing", "thrifty"]
     _, agent = await suite.get("/api/agent", agentKey="plain")
     assert agent["data"]["instructions"] == "Answer."
     _, tools = await suite.get("/api/tools")
     assert "_bash_" in [tool["name"] for tool in tools["data"]]
-    _, ready = await suite.get("/readyz")
+    _, ready = await suite.get("/readyz", all="")
     assert ready["data"] == {"orchestrator": True, "memory": True, "tools": True}
 
 

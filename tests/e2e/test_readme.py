@@ -44,18 +44,18 @@ async def test_the_http_examples_answer_with_the_events_that_are_shown(readme: R
     (shown,) = [text for _, text in BLOCKS if text.startswith("id: ")]
     events = await query(readme, command)
     check_order(events)
-    keys = {event["type"]: list(event) for event in events}
-    for frame in re.findall(r"data: (.+)", shown):
-        kind, fields = re.search(r'"type":"([^"]+)"', frame), re.findall(r'[{,]"(\w+)":', frame)
-        assert kind is not None
-        assert keys[kind[1]] == fields
-    (attach,) = re.findall(r"GET (/api/attach\S+lastSeq=)49", README)
+    frames = [f"id: {event['seq']}\nevent: message\ndata: {write_json(event)}" for event in events]
+    for frame in shown.strip().split("\n\n"):
+        assert is_shown(frame, "\n\n".join(frames)), frame
+    assert shown.count("content.delta") == 3
+    assert shown.count("tool.start") == 1
+    (attach,) = re.findall(r"GET (/api/attach\S+lastSeq=)37", README)
     path = attach.replace("…", events[-1]["runId"])
     async with aiohttp.ClientSession(readme.url) as http, http.get(f"{path}{events[-2]['seq']}") as response:
         missed = events_of(await response.text())
     assert [event["seq"] for event in missed] == [events[-1]["seq"]]
     answer = await query(readme, command.replace('"message"', '"stream": false, "message"'))
-    assert answer[0]["data"]["content"].startswith("mock_city_weather says: city Paris")
+    assert answer[0]["data"]["content"].startswith("The weather in Paris on ")
 
 
 async def test_the_python_example_prints_the_answer(readme: Running) -> None:
@@ -63,7 +63,21 @@ async def test_the_python_example_prints_the_answer(readme: Running) -> None:
     assert "127.0.0.1:7001" in program
     code, said = await run(sys.executable, "-c", program.replace("127.0.0.1:7001", readme.grpc))
     assert code == 0
-    assert said.startswith("mock_city_weather says: city Paris")
+    assert said.startswith("The weather in Paris on ")
+
+
+async def test_the_demo_prints_what_the_readme_shows(readme: Running) -> None:
+    (shown,) = [text for _, text in BLOCKS if text.startswith("[reasoning] ")]
+    makefile = (ROOT / "Makefile").read_text()
+    asked = dict(re.findall(r"^(AGENT|ASK) \?= (.+)$", makefile, re.MULTILINE))
+    others = re.findall(r'AGENT=(\w+) ASK="([^"]+)"', README)
+    for agent, question in [(asked["AGENT"], asked["ASK"]), *others]:
+        command = ("-m", "headrace.cli", "ask", "--url", readme.url, "--agent", agent, " ".join(question.split()))
+        code, said = await run(sys.executable, *command)
+        assert code == 0
+        if agent == asked["AGENT"]:
+            assert is_shown(shown.strip(), said), said
+    assert {agent for agent, _ in others} == {"trip_planner", "research_team"}
 
 
 async def test_every_command_that_is_named_works(readme: Running) -> None:
@@ -111,6 +125,16 @@ async def query(readme: Running, command: str) -> list[Event]:
         assert response.status == 200
         text = await response.text()
         return events_of(text) if response.content_type == "text/event-stream" else [json.loads(text)]
+
+
+def write_json(event: Event) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_shown(shown: str, said: str) -> bool:
+    """Whether all of `shown` was said; … and a time stand for anything within a line, ids for any other."""
+    shown = re.sub(r'"timestamp":\d+', '"timestamp":…', shown)
+    return re.search(".*".join(map(re.escape, re.split(r"\w{4}…|…", shown))), said) is not None
 
 
 def events_of(text: str) -> list[Event]:

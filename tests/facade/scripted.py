@@ -11,14 +11,26 @@ from typing import Any, TypeAlias
 
 import aiohttp
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, NotFound, StaleLease
 from headrace.sse import SseFrame, SseReader
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    common_pb2,
+    llm_pb2,
+    memory_pb2,
+    memory_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+)
+from services.memory.facts.rpcs import FactRpcs
+from services.memory.facts.store import FactStore
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.conformance.fronts import DEFAULTS, PEERS, Front, Timing, embedded
+from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
+from tests.facade.scripted_facts import make_fact_store
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -26,7 +38,7 @@ USAGE = common_pb2.Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_c
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _AgentServicer: Any = agent_pb2_grpc.AgentServiceServicer
-_MemoryServicer: Any = memory_pb2_grpc.MemoryServiceServicer
+_MemoryServicer: Any = FactRpcs
 _ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
 
 Step: TypeAlias = agent_pb2.AgentDelta | HeadraceError | Exception | asyncio.Event | float
@@ -77,6 +89,9 @@ class Script(_AgentServicer):
 
     run: agent_pb2.Run | None = None
     """What GetRun gives; None: a bug of the orchestrator."""
+
+    vectors: Sequence[bytes] | HeadraceError = ()
+    """What Embed gives."""
 
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -151,6 +166,48 @@ class Script(_AgentServicer):
             raise KeyError("secret inside")
         return agent_pb2.GetRunResponse(run=self.run)
 
+    async def GetContext(self, request: Any, context: Context) -> agent_pb2.GetContextResponse:
+        self._heard(request, context)
+        return make_window(request.chat_id, request.agent_key or "helper")
+
+    async def Embed(self, request: Any, context: Context) -> llm_pb2.EmbedResponse:
+        self._heard(request, context)
+        if isinstance(self.vectors, HeadraceError):
+            raise self.vectors
+        embeddings = [llm_pb2.Embedding(vector=vector) for vector in self.vectors]
+        return llm_pb2.EmbedResponse(provider_key="sim", model=request.model, embeddings=embeddings, usage=USAGE)
+
+
+def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
+    """A window with a summary, from which messages have gone."""
+    rows = [
+        ("system", "shown", "", 1, 900, 0, 0),
+        ("tools", "shown", "", 7, 2_600, 0, 0),
+        ("summary", "shown", "", 1, 1_500, 41, 41),
+        ("messages", "shown", "", 9, 1_200, 30, 52),
+        ("results", "shortened", "too long for its place", 2, 3_000, 33, 50),
+        ("reminder", "shown", "", 1, 100, 0, 0),
+        ("messages", "summarised", "a summary stands for it", 24, 8_800, 1, 29),
+        ("results", "left_out", "does not fit the model's window", 1, 40_000, 31, 31),
+    ]
+    return agent_pb2.GetContextResponse(
+        chat_id=chat_id,
+        agent_key=agent_key,
+        model="sim-1",
+        tokens=9_300,
+        context_window_tokens=32_000,
+        output_tokens=4_000,
+        parts=[
+            agent_pb2.ContextPart(
+                kind=kind, state=state, why=why, count=count, tokens=tokens, first_n=first, last_n=last
+            )
+            for kind, state, why, count, tokens, first, last in rows
+        ],
+        compaction_due=True,
+        last_input_tokens=9_000,
+        last_cached_ratio=0.75,
+    )
+
 
 @dataclass
 class ScriptedMemory(_MemoryServicer):
@@ -158,6 +215,52 @@ class ScriptedMemory(_MemoryServicer):
 
     chat: memory_pb2.GetChatResponse = field(default_factory=memory_pb2.GetChatResponse)
     deleted: list[str] = field(default_factory=list[str])
+    reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
+    state: str = "{}"
+    state_version: int = 0
+    pinned: list[memory_pb2.PinMessageRequest] = field(default_factory=list[memory_pb2.PinMessageRequest])
+    edits: list[memory_pb2.EditSummaryRequest] = field(default_factory=list[memory_pb2.EditSummaryRequest])
+
+    async def PinMessage(self, request: Any, context: Context) -> memory_pb2.PinMessageResponse:
+        self.pinned.append(request)
+        return memory_pb2.PinMessageResponse(n=10)
+
+    async def ListPins(self, request: Any, context: Context) -> memory_pb2.ListPinsResponse:
+        return memory_pb2.ListPinsResponse(pins=[memory_pb2.Pin(n=1, text="My boat\nis Ada.")])
+
+    async def GetSummary(self, request: Any, context: Context) -> memory_pb2.GetSummaryResponse:
+        return memory_pb2.GetSummaryResponse(n=41, text="of the weather", retained_from_n=30)
+
+    async def EditSummary(self, request: Any, context: Context) -> memory_pb2.EditSummaryResponse:
+        self.edits.append(request)
+        return memory_pb2.EditSummaryResponse(n=11)
+
+    _facts: FactStore = field(default_factory=make_fact_store)
+
+    async def ListCheckpoints(self, request: Any, context: Context) -> memory_pb2.ListCheckpointsResponse:
+        at = 1_700_000_000_000
+        steps = [memory_pb2.Checkpoint(checkpoint_id=1, n=2, kind="step", tools=["weather", "bash"], created_at=at)]
+        queries = [
+            memory_pb2.Checkpoint(checkpoint_id=2, n=4, run_id=RUN, kind="query", text="and\nnow?", created_at=at),
+            memory_pb2.Checkpoint(checkpoint_id=0, n=1, run_id=RUN, kind="query", text="水车 怎么做", created_at=at),
+        ]
+        found = queries if request.kind == "query" else [queries[0], *steps, queries[1]]
+        return memory_pb2.ListCheckpointsResponse(checkpoints=found)
+
+    async def Revert(self, request: Any, context: Context) -> memory_pb2.RevertResponse:
+        if request.checkpoint_id > 2:
+            raise NotFound(f"chat {CHAT} has no checkpoint {request.checkpoint_id}; it has 3")
+        self.reverted.append(request)
+        return memory_pb2.RevertResponse(n=9)
+
+    async def GetState(self, request: Any, context: Context) -> memory_pb2.GetStateResponse:
+        return memory_pb2.GetStateResponse(version=self.state_version, state=self.state)
+
+    async def UpdateState(self, request: Any, context: Context) -> memory_pb2.UpdateStateResponse:
+        if request.expected_version != self.state_version:
+            raise StaleLease(f"the state is at version {self.state_version} now; get it and change it again")
+        self.state, self.state_version = request.state, self.state_version + 1
+        return memory_pb2.UpdateStateResponse(version=self.state_version)
 
     async def ListChats(self, request: Any, context: Context) -> memory_pb2.ListChatsResponse:
         chat = memory_pb2.Chat(
@@ -180,8 +283,36 @@ class ScriptedMemory(_MemoryServicer):
 VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 12345678901234567890,\n "html": "<p>"}'}}
 
 
+@dataclass
 class ScriptedTools(_ToolServicer):
-    """Tools with two views."""
+    """Tools with two views, and uploads."""
+
+    uploaded: list[tuple[tools_pb2.UploadStart, bytes]] = field(
+        default_factory=list[tuple[tools_pb2.UploadStart, bytes]]
+    )
+    refused: HeadraceError | None = None
+    """What UploadFile raises."""
+
+    async def ReadFile(self, request: Any, context: Context) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
+        for start, data in self.uploaded:
+            if request.path == f"uploads/{start.name}" and request.chat_id == CHAT:
+                yield tools_pb2.ReadFileResponse(info=tools_pb2.FileInfo(path=request.path, size_bytes=len(data)))
+                yield tools_pb2.ReadFileResponse(data=data[: request.length or len(data)])
+                return
+        raise NotFound("there is no such file")
+
+    async def UploadFile(self, pieces: Any, context: Context) -> tools_pb2.UploadFileResponse:
+        start, data = tools_pb2.UploadStart(), b""
+        async for piece in pieces:
+            if piece.HasField("start"):
+                start = piece.start
+            data += piece.data
+        if self.refused is not None:
+            raise self.refused
+        self.uploaded.append((start, data))
+        path = f"uploads/{start.name}"
+        reference = common_pb2.Reference(id=f"file_{len(self.uploaded)}", name=start.name, meta=f'{{"path":"{path}"}}')
+        return tools_pb2.UploadFileResponse(chat_id=start.chat_id or CHAT, reference=reference)
 
     async def GetViewport(self, request: Any, context: Context) -> tools_pb2.GetViewportResponse:
         if request.viewport_key not in VIEWS:
@@ -193,9 +324,10 @@ class ScriptedTools(_ToolServicer):
 class Suite:
     """A facade and the scripts behind it."""
 
-    url: str
+    url: FrontUrl
     script: Script
     memory: ScriptedMemory
+    tools: ScriptedTools
     http: aiohttp.ClientSession
     """Its base is `url`."""
 
@@ -205,25 +337,25 @@ async def suite(
     folder: Path, script: Script | None = None, *, front: Front = embedded, timing: Timing = DEFAULTS
 ) -> AsyncGenerator[Suite]:
     """A running facade; `folder` is for its peers' sockets. Given up after two minutes, which load does not reach."""
-    script, memory = script or Script(), ScriptedMemory()
+    script, memory, tools = script or Script(), ScriptedMemory(), ScriptedTools()
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(900))
         settings = ServerSettings(listen=address, drain_s=0)
-        await stack.enter_async_context(serving_rpcs(settings, served(script, memory)))
+        await stack.enter_async_context(serving_rpcs(settings, served(script, memory, tools)))
         url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), timing))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
-        yield Suite(url, script, memory, http)
+        yield Suite(url, script, memory, tools, http)
 
 
-def served(script: Script, memory: ScriptedMemory) -> list[GrpcService]:
+def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
         GrpcService(
             "headrace.v1.ToolService",
-            ScriptedTools(),
+            tools or ScriptedTools(),
             tools_pb2_grpc.add_ToolServiceServicer_to_server,
         ),
     ]

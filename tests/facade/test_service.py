@@ -20,6 +20,7 @@ from services.facade.proto_routes import CONTRACT_FILES, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
 from services.runtime.rpc.channels import open_channel
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
+from tests.raw_http import sending
 
 ASK = {"message": "hi"}
 
@@ -33,11 +34,14 @@ def test_every_annotated_rpc_is_a_route_and_nothing_else_is() -> None:
         if rpc.GetOptions().HasExtension(annotations_pb2.http)
     }
     assert {route.rpc.full_name for route in load_routes()} == annotated
-    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 20
+    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 36
 
 
 def test_every_grpc_code_has_an_http_status() -> None:
     assert set(HTTP_STATUS) == set(grpc.StatusCode)
+
+
+JSON = {"Content-Type": "application/json"}
 
 
 async def test_every_route_reaches_its_rpc(tmp_path: Path) -> None:
@@ -70,7 +74,7 @@ async def test_a_success_is_enveloped_and_other_fields_stand_beside_data(tmp_pat
         ("GET", "/api/query", 405, "UNSUPPORTED"),
         ("GET", f"/api/run?runId={RUN}", 500, "INTERNAL"),
         ("GET", f"/api/runs?chatId={CHAT}", 501, "UNIMPLEMENTED"),
-        ("GET", f"/api/resource?chatId={CHAT}&path=x", 501, "UNIMPLEMENTED"),
+        ("GET", f"/api/resource?chatId={CHAT}&path=x", 404, "NOT_FOUND"),
         ("POST", "/api/upload", 400, "INVALID_REQUEST"),
         ("DELETE", "/api/chat?chatId=../../x", 400, "INVALID_REQUEST"),
     ],
@@ -91,6 +95,8 @@ async def test_a_failure_is_enveloped_with_its_status(
         (b"{}", {}, "message"),
         (b'{"message":"a","chatId":"../../x"}', {}, "chatId"),
         (b'{"message":"a"}', {"Content-Type": "text/plain"}, "Content-Type"),
+        (b'{"message":"a"}', {"Content-Type": "text/plain; application/json"}, "Content-Type"),
+        (b'{"message":"a"}', {"Content-Type": ""}, "Content-Type"),
     ],
 )
 async def test_bad_input_is_400_with_field_and_rule(
@@ -98,7 +104,7 @@ async def test_bad_input_is_400_with_field_and_rule(
 ) -> None:
     async with (
         suite(tmp_path, Script(query=answering())) as facade,
-        facade.http.post("/api/query", data=body, headers=headers, skip_auto_headers=["Content-Type"]) as it,
+        facade.http.post("/api/query", data=body, headers=JSON | headers) as it,
     ):
         assert it.status == 400
         assert (await it.json())["error"]["details"]["field"] == field
@@ -120,7 +126,7 @@ async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, s
 
     async with suite(tmp_path) as facade:
         body = io.BytesIO(b" " * (30 << 20)) if says_its_size else chunks()
-        async with facade.http.post("/api/query", data=body, skip_auto_headers=["Content-Type"]) as response:
+        async with facade.http.post("/api/query", data=body, headers=JSON) as response:
             assert response.status == 413
             assert (await response.json())["error"] == {
                 "code": "INVALID_REQUEST",
@@ -178,11 +184,11 @@ async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path)
 async def test_who_asks_whether_all_is_well_is_not_in_the_log(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with suite(tmp_path) as facade:
-            for path in ("/healthz", "/readyz", "/metrics"):
+            for path in ("/healthz", "/readyz"):
                 async with facade.http.get(path) as response:
                     assert response.status == 200
     done = [(line["route"], line["log_level"]) for line in lines if line["event"] == "http done"]
-    assert done == [("/healthz", "debug"), ("/readyz", "debug"), ("/metrics", "debug")]
+    assert done == [("/healthz", "debug"), ("/readyz", "debug")]
 
 
 async def test_an_answer_does_not_tell_which_library_made_it(tmp_path: Path) -> None:
@@ -190,11 +196,8 @@ async def test_an_answer_does_not_tell_which_library_made_it(tmp_path: Path) -> 
         for path in ("/healthz", "/nowhere", "/"):
             async with facade.http.get(path) as response:
                 assert response.headers["Server"] == "headrace"
-        host, port = facade.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"no HTTP at all\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
+        async with sending(facade.url, b"no HTTP at all\r\n\r\n") as reader:
+            answer = await reader.read()
     assert b"\r\nServer: headrace\r\n" in answer
 
 
@@ -203,6 +206,8 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
         async with facade.http.get("/healthz") as response:
             assert (response.status, (await response.json())["data"]) == (200, {"status": "live"})
         async with facade.http.get("/readyz") as response:
+            assert (response.status, (await response.json())["data"]) == (200, {"facade": True})
+        async with facade.http.get("/readyz?all") as response:
             assert response.status == 200
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
 
@@ -215,6 +220,8 @@ async def test_a_peer_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
             aiohttp.ClientSession(f"http://{address}") as http,
         ):
             async with http.get("/readyz") as response:
+                assert response.status == 200, "it serves what needs no peer, and says what is missing for the rest"
+            async with http.get("/readyz?all") as response:
                 assert response.status == 503
                 assert (await response.json())["data"] == {"orchestrator": False, "memory": False, "tools": False}
             async with http.post("/api/query", json=ASK) as response:

@@ -101,10 +101,11 @@ def text_message(role: str, text: str, **fields: Any) -> llm_pb2.Message:
 
 
 def provider_entry(base_url: str, **fields: Any) -> dict[str, Any]:
-    model = {"name": "sim-1", "capabilities": ["tools", "reasoning"], "contextWindow": 1000}
+    model = {"name": "sim-1", "capabilities": ["tools", "reasoning", "vision"], "contextWindow": 1000}
     models = [model, {"name": "idle"}, {"name": "bench"}]
-    once = {"maxAttempts": 1}  # most tests are about one attempt; those about more say how many
-    return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "retry": once, "models": models} | fields
+    # Most tests are about one attempt, and about bodies without marks; others say so.
+    calm: dict[str, Any] = {"retry": {"maxAttempts": 1}, "promptCache": False}
+    return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "models": models} | calm | fields
 
 
 def http_answer(status: int, body: bytes = b"", **headers: str) -> bytes:

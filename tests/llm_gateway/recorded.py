@@ -6,6 +6,7 @@ deltas `call_*` is any id made here. `error` is the reason that ends the stream,
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,10 @@ def _describe_delta(delta: llm_pb2.LlmDelta) -> dict[str, Any]:
     kind = delta.WhichOneof("delta") or ""
     if kind == "provider_state":
         return {kind: orjson.loads(delta.provider_state)}
+    if kind == "media":
+        media = delta.media
+        data = base64.b64encode(media.data).decode()
+        return {kind: {"mime_type": media.mime_type, "data": data, "problem": media.problem}}
     if kind != "tool_call":
         return {kind: getattr(delta, kind)}
     call = delta.tool_call

@@ -25,6 +25,7 @@ from services.memory.__main__ import build_service
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
@@ -57,7 +58,7 @@ EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
 
 
 class HeldSync:
-    """fdatasync that can be told to wait, and to fail with "No space left on device" after that."""
+    """fdatasync that can be told to wait, and to fail with "Input/output error" after that."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -72,7 +73,7 @@ class HeldSync:
         self.reached.set()
         self.go_on.wait(10)
         if self.fails:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.fdatasync(fd)
 
 
@@ -83,12 +84,13 @@ async def memory_over(
     sync: Callable[[int], None] = os.fdatasync,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
+    probe_s: float = PROBE_S,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over the logs of a folder."""
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
-            open_files(disk, cache_bytes_max=cache_bytes_max, clock=clock) as engine,
+            open_files(disk, cache_bytes_max=cache_bytes_max, clock=clock, probe_s=probe_s) as engine,
             _serving(engine, **options) as memory,
         ):
             yield memory

@@ -9,7 +9,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from headrace.errors import HeadraceError, LogDamaged, StaleLease
+from headrace.errors import DiskFull, HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
 from tests.memory.conftest import memory_in, memory_over
 from tests.memory.writing import Memory, content, query_line, run_line, step_line, user
@@ -17,9 +17,13 @@ from tests.memory.writing import Memory, content, query_line, run_line, step_lin
 APPENDS = 30
 TRIES = 20
 
+PROBE_S = 0.01
+"""A disk that was full for one call has room at once."""
+
 
 async def main(place: str, turn: str, chat_ids: list[str]) -> None:
-    async with memory_in(place) if place.startswith("postgresql:") else memory_over(Path(place)) as memory:
+    is_folder = not place.startswith("postgresql:")
+    async with memory_over(Path(place), probe_s=PROBE_S) if is_folder else memory_in(place) as memory:
         await asyncio.gather(*(write(memory, chat_id, turn) for chat_id in chat_ids))
 
 
@@ -43,6 +47,9 @@ async def try_append(
             reply = await memory.append(chat_id, run_id, *lines, request_id=request_id)
         except (LogDamaged, StaleLease):
             return False
+        except DiskFull:
+            await asyncio.sleep(2 * PROBE_S)
+            continue
         except HeadraceError:
             continue
         sys.stdout.write(f"acknowledged {chat_id} {request_id} {reply.first_n} {reply.last_n}\n")

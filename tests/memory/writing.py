@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.memory.facts.changes import add_fact
+from services.memory.storage.user_facts import make_fact
 
 if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+    from services.memory.storage.engine import Engine
+    from services.runtime.auth.identity import Identity
 
 USAGE = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=1, tool_calls=1)
 
@@ -69,6 +74,10 @@ class Memory:
             request = memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=checkpoint_id, **fields)
             return (await self.stub.Revert(request)).n
 
+    async def checkpoints(self, chat_id: str, **fields: Any) -> memory_pb2.ListCheckpointsResponse:
+        with rpc_errors():
+            return await self.stub.ListCheckpoints(memory_pb2.ListCheckpointsRequest(chat_id=chat_id, **fields))
+
     async def fork(self, chat_id: str, **fields: Any) -> str:
         with rpc_errors():
             return (await self.stub.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id, **fields))).chat_id
@@ -112,9 +121,32 @@ class Memory:
             request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
             return list((await self.stub.Search(request)).hits)
 
-    async def remember(self, text: str, request_id: str = "") -> str:
+    async def remember(self, text: str, request_id: str = "", **fields: Any) -> str:
         with rpc_errors():
-            return (await self.stub.Remember(memory_pb2.RememberRequest(text=text, request_id=request_id))).fact_id
+            request = memory_pb2.RememberRequest(text=text, request_id=request_id, **fields)
+            return (await self.stub.Remember(request)).fact_id
+
+    async def list_facts(self, **fields: Any) -> list[memory_pb2.Fact]:
+        with rpc_errors():
+            return list((await self.stub.ListFacts(memory_pb2.ListFactsRequest(**fields))).facts)
+
+    async def recall(self, query: str, **fields: Any) -> list[str]:
+        """The texts of facts, the best first."""
+        with rpc_errors():
+            hits = (await self.stub.RecallFacts(memory_pb2.RecallFactsRequest(query=query, **fields))).hits
+        return [hit.fact.text for hit in hits]
+
+    async def update_fact(self, fact_id: str, **fields: Any) -> memory_pb2.Fact:
+        with rpc_errors():
+            return (await self.stub.UpdateFact(memory_pb2.UpdateFactRequest(fact_id=fact_id, **fields))).fact
+
+    async def delete_fact(self, fact_id: str) -> memory_pb2.Fact:
+        with rpc_errors():
+            return (await self.stub.DeleteFact(memory_pb2.DeleteFactRequest(fact_id=fact_id))).fact
+
+    async def export_facts(self) -> list[memory_pb2.Fact]:
+        with rpc_errors():
+            return list((await self.stub.ExportFacts(memory_pb2.ExportFactsRequest())).facts)
 
     async def delete(self, chat_id: str) -> None:
         with rpc_errors():
@@ -123,6 +155,12 @@ class Memory:
     async def list_unfinished(self) -> list[memory_pb2.UnfinishedRun]:
         with rpc_errors():
             return list((await self.stub.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest())).runs)
+
+
+async def store_fact(engine: Engine, owner: Identity, text: str, request_id: str) -> str:
+    """Store a fact without a service, and return its id."""
+    fact = make_fact(owner, text, request_id)
+    return (await engine.facts.change(owner, partial(add_fact, fact=fact, replaces=(), allows_tenant=False))).uuid
 
 
 def query_line(message: str = "hello", **query: Any) -> memory_pb2.LogLine:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlencode
 
 import grpc
 import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
-from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -27,6 +29,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.order import Event, check_order
+from tests.summaries import write_summary
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
@@ -70,7 +73,25 @@ def finish(reason: str = "stop") -> list[Step]:
 
 def summary(text: str = "They spoke of the weather.") -> list[Step]:
     """What a model writes that is asked for a summary."""
-    return [*content(f"<analysis>hm</analysis><summary>{text}</summary>"), *finish()]
+    return [*content(write_summary(text)), *finish()]
+
+
+_TIME = re.compile(r"(<system_reminder>\n)Current time: .* UTC\n")
+
+
+def hide_time(request: llm_pb2.ChatRequest) -> llm_pb2.ChatRequest:
+    """Return a request without the time at its end, which would be in the way of most tests."""
+    shown = llm_pb2.ChatRequest()
+    shown.CopyFrom(request)
+    last = shown.messages[-1]
+    reminder = last.content[-1] if last.content else llm_pb2.ContentPart()
+    if _TIME.match(reminder.text):
+        reminder.text = _TIME.sub(r"\1", reminder.text)
+        if reminder.text == "<system_reminder>\n</system_reminder>":
+            del last.content[-1]
+        if not last.content:
+            del shown.messages[-1]
+    return shown
 
 
 class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
@@ -84,10 +105,20 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         self.reply: Callable[[llm_pb2.ChatRequest], list[Step]] | None = None
         """What is played instead, where the order of requests is not fixed."""
         self.requests: list[llm_pb2.ChatRequest] = []
+        """Without the time."""
+        self.raw_requests: list[llm_pb2.ChatRequest] = []
         self.aside: dict[str, list[Step]] = {"compact": summary()}
         self.aside_requests: list[llm_pb2.ChatRequest] = []
         self.models: list[llm_pb2.ModelInfo] | HeadraceError = []
         self.models_asked = 0
+        self.embedded: list[llm_pb2.EmbedResponse | HeadraceError] = [
+            llm_pb2.EmbedResponse(provider_key="p", model="e", embeddings=[llm_pb2.Embedding(vector=b"12345678")])
+        ]
+        """What Embed gives in turn, the last one again and again."""
+        self.embed_requests: list[llm_pb2.EmbedRequest] = []
+        self.embedding = asyncio.Event()
+        """Awaited by each Embed."""
+        self.embedding.set()
         self.open = 0
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Any) -> llm_pb2.ListModelsResponse:
@@ -97,11 +128,21 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         models = [info for info in self.models if info.model == request.model]
         return llm_pb2.ListModelsResponse(models=models)
 
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Any) -> llm_pb2.EmbedResponse:
+        self.embed_requests.append(request)
+        await self.embedding.wait()
+        reply = self.embedded.pop(0) if len(self.embedded) > 1 else self.embedded[0]
+        if isinstance(reply, HeadraceError):
+            raise reply
+        return reply
+
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
         if request.stage in self.aside:
             steps = self.aside[request.stage]
             self.aside_requests.append(request)
         else:
+            self.raw_requests.append(request)
+            request = hide_time(request)
             steps = self.reply(request) if self.reply else self.turns[min(len(self.requests), len(self.turns) - 1)]
             self.requests.append(request)
         self.open += 1
@@ -148,6 +189,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.files: dict[str, bytes] = {}
         """Of every workspace."""
         self.lists_files = True
+        self.upload_error: HeadraceError | None = None
         self.error: HeadraceError | None = None
         self.execute: Callable[[tools_pb2.ExecuteRequest], AsyncGenerator[tools_pb2.ToolDelta]] | None = None
         self.check: Callable[[str], tools_pb2.CheckEffectResponse] | None = None
@@ -224,11 +266,28 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any
     ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
+        if "ReadFile" in self.breaking:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too late")
         if request.path not in self.files:
             raise NotFound("no such file")
         data = self.files[request.path]
         yield tools_pb2.ReadFileResponse(info=tools_pb2.FileInfo(path=request.path, size_bytes=len(data)))
         yield tools_pb2.ReadFileResponse(data=data)
+
+    async def UploadFile(
+        self, request_iterator: AsyncIterator[tools_pb2.UploadFileRequest], context: Any
+    ) -> tools_pb2.UploadFileResponse:
+        start, data = tools_pb2.UploadStart(), b""
+        async for piece in request_iterator:
+            start.MergeFrom(piece.start)
+            data += piece.data
+        if self.upload_error is not None:
+            raise self.upload_error
+        path = f"{start.folder}/{start.name}"
+        self.files[path] = data
+        url = "/api/resource?" + urlencode({"chatId": start.chat_id, "path": path})
+        reference = common_pb2.Reference(name=start.name, url=url, size_bytes=len(data), mime_type="image/png")
+        return tools_pb2.UploadFileResponse(chat_id=start.chat_id, reference=reference)
 
 
 class WatchedMemory:

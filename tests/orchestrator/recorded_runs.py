@@ -68,9 +68,13 @@ def _delegated(task: str, *, index: int = 0) -> list[Step]:
 
 Play: TypeAlias = list[list[Step]] | Callable[[llm_pb2.ChatRequest], list[Step]]
 
+PICTURE: list[Step] = [llm_pb2.LlmDelta(media=llm_pb2.LlmMedia(data=b"png", mime_type="image/png"))]
+
 RUNS: dict[str, tuple[str, Play, dict[str, Any]]] = {
     "text": ("oneshot", [content("All ", "is ", "good.")], {}),
     "thoughts and text": ("oneshot", [reasoning("hm", " hm") + content("Fine.")], {}),
+    "a picture": ("oneshot", [content("Here.") + PICTURE], {}),
+    "pictures beside a tool": ("react", [content("See.") + PICTURE + LOOK, PICTURE], {}),
     "a tool": ("react", [reasoning("so") + LOOK, content("Seen.")], {}),
     "what is done once": ("react", [content("I act.") + ACT, content("Done.")], {}),
     "three steps": (

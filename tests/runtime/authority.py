@@ -36,17 +36,24 @@ class Authority:
     name: str = "headrace test"
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
-    def issue(self, common_name: str, *, valid_days: int = 1) -> Files:
-        """For localhost, 127.0.0.1 and the workload `common_name`; with negative days it has expired."""
+    def issue(
+        self,
+        common_name: str,
+        *,
+        valid_days: int = 1,
+        workload: x509.GeneralName | None = None,
+        subject: str = "",
+    ) -> Files:
+        """For localhost, 127.0.0.1 and the workload `common_name`, or for a client that has the name `workload` alone;
+        with negative days it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName(
-            [
-                x509.DNSName("localhost"),
-                x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                x509.UniformResourceIdentifier(f"spiffe://headrace/{common_name}"),
-            ]
-        )
-        cert = self._signed(_name(common_name), key.public_key(), names, valid_days)
+        own = [
+            x509.DNSName("localhost"),
+            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            x509.UniformResourceIdentifier(f"spiffe://headrace/{common_name}"),
+        ]
+        names = x509.SubjectAlternativeName(own if workload is None else [workload])
+        cert = self._signed(_name(subject or common_name), key.public_key(), names, valid_days)
         stem = self.folder / common_name
         pem = serialization.Encoding.PEM
         secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from services.runtime.ending import guard_task
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings, setting
 from services.runtime.rpc.server import serving_grpc
@@ -22,15 +23,24 @@ class Config:
     start_s: float = 0.0
     blocks_s: float = 0.0
     """Time for which the loop is held once it serves."""
+    breaks_after_s: float = 0.0
+    """Time after which a task fails that it owns for life; 0: never."""
 
 
 async def main(config: Config) -> None:
     llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
     await asyncio.sleep(config.start_s)
     # A group wraps the errors inside it.
-    async with asyncio.TaskGroup(), serving_grpc(config.server, [build_service(llm)]):
+    async with asyncio.TaskGroup() as group, serving_grpc(config.server, [build_service(llm)]):
         time.sleep(config.blocks_s)  # noqa: ASYNC251 - what must not be done
+        if config.breaks_after_s:
+            guard_task(group.create_task(_break(config.breaks_after_s)))
         await program.wait_for_stop()
+
+
+async def _break(after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    raise LookupError("nothing")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from services.runtime.file_watch import UNSETTLED_LOOKS_MAX, watch_path
-from tests.timing import within
+from services.runtime.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
+from tests.timing import ScriptedClockLoop, within
 
 INTERVAL_MS = 20
 
@@ -24,7 +27,7 @@ class Reloads:
         self.count = 0
         self._happened = asyncio.Event()
 
-    def reload(self) -> None:
+    def count_one(self) -> None:
         self.count += 1
         self._happened.set()
 
@@ -38,12 +41,10 @@ class Reloads:
 @asynccontextmanager
 async def watched(path: Path) -> AsyncGenerator[Reloads]:
     reloads = Reloads()
-    watching = asyncio.create_task(watch_path(path, reloads.reload, interval_ms=INTERVAL_MS))
-    await asyncio.sleep(0)  # it looks for the first time
-    yield reloads
-    watching.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await watching
+    async with watching_paths([path], lambda: None, lambda _: reloads.count_one(), interval_ms=INTERVAL_MS):
+        assert reloads.count == 1, "at the start"
+        reloads.count = 0
+        yield reloads
 
 
 async def quiet(reloads: Reloads) -> None:
@@ -138,3 +139,60 @@ async def test_a_mounted_configmap_is_seen_when_its_link_turns(tmp_path: Path, n
     async with watched(tmp_path / name) as reloads:
         await reloads.after(lambda: version(2))
         assert (tmp_path / "providers.json").read_text() == "2"
+
+
+async def test_a_file_system_that_does_not_answer_holds_neither_the_loop_nor_what_leaves(tmp_path: Path) -> None:
+    hangs, reads = threading.Event(), 0
+
+    def read() -> None:
+        nonlocal reads
+        reads += 1
+        if reads > 1:
+            hangs.wait()
+
+    async with asyncio.timeout(100):
+        async with watching_paths([tmp_path], read, interval_ms=INTERVAL_MS):
+            (tmp_path / "a.json").write_text("1")
+            while reads < 2:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(INTERVAL_MS * 5 / 1000)
+        assert reads == 2, "nothing is read twice at a time"
+    hangs.set()
+
+
+def test_what_is_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
+    """Time goes on when the loop has nothing to do."""
+    hangs = threading.Event()
+
+    async def start() -> None:
+        async with watching_paths([tmp_path], hangs.wait):
+            raise AssertionError("entered")
+
+    message = f"{tmp_path}: .* not answered for {READ_TIMEOUT_S:.0f} s"
+    with asyncio.Runner(loop_factory=ScriptedClockLoop) as runner, pytest.raises(TimeoutError, match=message):
+        runner.run(start())
+    hangs.set()
+
+
+def test_a_process_ends_while_a_file_is_read_that_has_no_end(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os, pathlib
+from services.runtime.file_watch import watching_paths
+path = pathlib.Path({str(tmp_path / "pipe")!r})
+os.mkfifo(path)
+reads = []
+def read():
+    reads.append(1)
+    if len(reads) > 1:
+        print("hangs", flush=True)
+        path.read_bytes()
+async def main():
+    async with watching_paths([path], read, interval_ms=10):
+        os.chmod(path, 0o600)
+        while len(reads) < 2:
+            await asyncio.sleep(0.01)
+asyncio.run(main())
+print("ended")
+"""
+    run = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=100, check=True)
+    assert run.stdout.endswith("hangs\nended\n")

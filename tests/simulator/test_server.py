@@ -97,6 +97,36 @@ async def test_runs_the_command_in_backticks(http: aiohttp.ClientSession) -> Non
     assert arguments(frames) == {"command": "ls -l"}
 
 
+REMINDER = "<system_reminder>\nLeft of the budget: the weather in Rome.\n</system_reminder>"
+
+
+async def test_the_suites_reminders_and_uploads_are_no_words_of_the_user(http: aiohttp.ClientSession) -> None:
+    parts = [{"type": "text", "text": text} for text in ("Hello", REMINDER)]
+    upload = {"role": "user", "content": [{"type": "text", "text": "[File: a.txt]\nthe weather in Rome"}]}
+    question = user("", tools=[WEATHER])
+    question["messages"] = [{"role": "user", "content": parts}, upload]
+    call = {"id": "c1", "type": "function", "function": {"name": "mock_city_weather", "arguments": "{}"}}
+    result = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "fog"},
+        {"role": "user", "content": REMINDER},
+    ]
+    async with simulator([{"match": {"text": "^scripted$"}, "steps": [{"content": "yes"}]}]) as sim:
+        answer = join_texts(await ask(http, sim, question), "content")
+        question["messages"] += result
+        after = join_texts(await ask(http, sim, question), "content")
+        scripted = join_texts(await ask(http, sim, user(f"scripted{REMINDER}")), "content")
+    assert answer.startswith("You asked: “Hello”.")
+    assert after == "mock_city_weather says: fog"
+    assert scripted == "yes"
+
+
+async def test_no_tool_is_called_where_none_may_be(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        frames = await ask(http, sim, user("weather in Rome", tools=[WEATHER], tool_choice="none"))
+    assert join_texts(frames, "content").startswith("You asked")
+
+
 async def test_answers_in_one_body_when_no_stream_is_asked_for(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         body = user("weather in Paris", tools=[WEATHER]) | {"stream": False}

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from services.simulator.model.builtin import build_reply
-from services.simulator.requests.model_request import ModelRequest
 from services.simulator.scripts.steps import Content, ToolCall
 from services.simulator.server import simulator
+from tests.simulator.asking import make_request
 
 WEB = {
     "web_search": frozenset({"query"}),
@@ -22,17 +22,17 @@ WEB = {
 }
 
 
-def ask(text: str, system: str = "", tools: dict[str, frozenset[str]] | None = None) -> ModelRequest:
-    return ModelRequest("sim-1", system, text, "", 1, (), tools or {}, 1, stream=True, include_usage=True)
-
-
 def find_call(text: str) -> tuple[str, Any]:
-    call = next(step for step in build_reply(ask(text, tools=WEB)).steps if isinstance(step, ToolCall))
+    call = next(step for step in build_reply(make_request(text, WEB)).steps if isinstance(step, ToolCall))
     return call.tool_call, orjson.loads("".join(call.arguments))
 
 
 def write_answer(text: str, system: str) -> str:
-    return "".join("".join(step.content) for step in build_reply(ask(text, system)).steps if isinstance(step, Content))
+    return "".join(
+        "".join(step.content)
+        for step in build_reply(make_request(text, system=system)).steps
+        if isinstance(step, Content)
+    )
 
 
 async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> None:
@@ -53,6 +53,7 @@ async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> No
     ("text", "tool", "arguments"),
     [
         ("Search for water mills", "web_search", {"query": "water mills"}),
+        ("Read up on water mills", "web_search", {"query": "water mills"}),
         ("搜索水车", "web_search", {"query": "搜索水车"}),
         ("What does https://a.example/x say?", "fetch_web", {"url": "https://a.example/x"}),
         ("Research water mills", "deep_search", {"query": "water mills"}),

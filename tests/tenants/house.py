@@ -33,7 +33,7 @@ from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.process.config import ServerSettings
+from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
@@ -175,7 +175,9 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
             await stack.enter_async_context(serving_grpc(server, [memory_served(store, memory_config)]))
         ).addresses[0]
         tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data")
-        tools = await stack.enter_async_context(tool_server(tools_config, Sandbox("process"), _catalogue(folder)))
+        tools = await stack.enter_async_context(
+            tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
+        )
         addresses = {"LlmService": gateway, "MemoryService": memory, "ToolService": tools.addresses[0]}
         config = OrchestratorConfig(
             server=server,
@@ -204,15 +206,9 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
             for name, service in names.items()
         }
         address = await stack.enter_async_context(
-            facade.serve(FacadeConfig(port=0, drain_s=0, auth=auth, heartbeat_s=1), peers)
+            facade.serve(FacadeConfig(port=0, process=ProcessSettings(drain_s=0, auth=auth), heartbeat_s=1), peers)
         )
         yield f"http://{address}"
-
-
-def _catalogue(folder: Path) -> Catalogue:
-    catalogue = Catalogue(folder / "tools")
-    catalogue.reload()
-    return catalogue
 
 
 def fresh() -> str:

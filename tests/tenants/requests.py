@@ -29,6 +29,7 @@ class Ids:
     chat: str
     run: str
     blob: str = "0" * 64
+    fact: str = ""
 
 
 Make: TypeAlias = Callable[[Ids], list[Message]]
@@ -59,6 +60,7 @@ REQUESTS: dict[str, Make] = {
     "AgentService.Steer": _one(lambda ids: agent_pb2.SteerRequest(run_id=ids.run, message="go on")),
     "AgentService.Compact": _one(lambda ids: agent_pb2.CompactChatRequest(chat_id=ids.chat)),
     "AgentService.ListRuns": _one(lambda ids: agent_pb2.ListRunsRequest(chat_id=ids.chat)),
+    "AgentService.GetContext": _one(lambda ids: agent_pb2.GetContextRequest(chat_id=ids.chat, run_id=ids.run)),
     "AgentService.GetRun": _one(lambda ids: agent_pb2.GetRunRequest(run_id=ids.run)),
     "MemoryService.GetChat": _one(
         lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)
@@ -68,7 +70,16 @@ REQUESTS: dict[str, Make] = {
         lambda ids: memory_pb2.AppendRequest(chat_id=ids.chat, run_id=ids.run, request_id=fresh(), lines=[_step(ids)])
     ),
     "MemoryService.LoadContext": _one(lambda ids: memory_pb2.LoadContextRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.ReadHistory": _one(lambda ids: memory_pb2.ReadHistoryRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.ReadResult": _one(
+        lambda ids: memory_pb2.ReadResultRequest(chat_id=ids.chat, run_id=ids.run, tool_call_id="c_1")
+    ),
     "MemoryService.Compact": _one(lambda ids: memory_pb2.CompactRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.ListCheckpoints": _one(lambda ids: memory_pb2.ListCheckpointsRequest(chat_id=ids.chat)),
+    "MemoryService.PinMessage": _one(lambda ids: memory_pb2.PinMessageRequest(chat_id=ids.chat, n=1)),
+    "MemoryService.ListPins": _one(lambda ids: memory_pb2.ListPinsRequest(chat_id=ids.chat)),
+    "MemoryService.GetSummary": _one(lambda ids: memory_pb2.GetSummaryRequest(chat_id=ids.chat)),
+    "MemoryService.EditSummary": _one(lambda ids: memory_pb2.EditSummaryRequest(chat_id=ids.chat, n=1, text="t")),
     "MemoryService.Revert": _one(lambda ids: memory_pb2.RevertRequest(chat_id=ids.chat, run_id=ids.run)),
     "MemoryService.GetState": _one(lambda ids: memory_pb2.GetStateRequest(chat_id=ids.chat)),
     "MemoryService.UpdateState": _one(
@@ -98,6 +109,15 @@ REQUESTS: dict[str, Make] = {
     "ToolService.UploadFile": _upload,
     "ToolService.ReadFile": _one(lambda ids: tools_pb2.ReadFileRequest(chat_id=ids.chat, path="uploads/notes.txt")),
     "ToolService.ListFiles": _one(lambda ids: tools_pb2.ListFilesRequest(chat_id=ids.chat)),
+    "MemoryService.Remember": _one(
+        lambda ids: memory_pb2.RememberRequest(
+            text="likes tea", source=memory_pb2.FactSource(chat_id=ids.chat, run_id=ids.run)
+        )
+    ),
+    "MemoryService.UpdateFact": _one(
+        lambda ids: memory_pb2.UpdateFactRequest(fact_id=ids.fact or ids.run, text="drinks tea")
+    ),
+    "MemoryService.DeleteFact": _one(lambda ids: memory_pb2.DeleteFactRequest(fact_id=ids.fact or ids.run)),
     "MemoryService.DeleteChat": _one(lambda ids: memory_pb2.DeleteChatRequest(chat_id=ids.chat)),
 }
 """In the order in which an owner may do all of it."""

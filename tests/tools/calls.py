@@ -34,13 +34,14 @@ def request(
 
 
 async def deltas_of(suite: Suite, call: tools_pb2.ExecuteRequest) -> list[Any]:
-    """All deltas; the result is the last, and only files come between the usage, where there is one, and it."""
+    """All deltas; the result is the last, and only files come between the last usage, where there is one, and it."""
     async with reading(suite.stub.Execute(call)) as deltas:
         seen = [delta async for delta in deltas]
     kinds = [delta.WhichOneof("delta") for delta in seen]
     assert kinds.count("result") == 1
     assert kinds[-1] == "result"
-    assert "usage" not in kinds or set(kinds[kinds.index("usage") + 1 : -1]) <= {"artifact"}
+    after = kinds[::-1].index("usage") if "usage" in kinds else 1
+    assert set(kinds[-after:-1]) <= {"artifact"}
     return seen
 
 
@@ -53,4 +54,4 @@ def sources(deltas: list[Any]) -> list[str]:
 
 
 def usage(deltas: list[Any]) -> Any:
-    return next(delta.usage for delta in deltas if delta.HasField("usage"))
+    return next(delta.usage for delta in reversed(deltas) if delta.HasField("usage"))

@@ -100,3 +100,15 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
         _, logged = await process.communicate()
     assert ended == [True] * 48
     assert b"fork" not in logged
+
+
+HEAVY = ("reportlab", "pptx", "fontTools", "numpy", "pandas", "matplotlib", "scipy", "openpyxl")
+"""Libraries that reports and data work need, and nothing else."""
+
+
+async def test_a_start_loads_no_library_that_only_some_calls_need() -> None:
+    code = f"import sys, services.tools.server; print([name for name in {HEAVY} if name in sys.modules])"
+    command = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(100):
+        said, _ = await command.communicate()
+    assert said.decode() == "[]\n"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -16,12 +19,30 @@ from headrace.cli.run_view.view import choose_view
 @url_option
 @click.option("--agent", help="Key of the agent; without it the chat's last one, or the default.")
 @click.option("--chat", "chat_id", help="Id of the chat to go on with; without it a new one.")
+@click.option(
+    "--schema", type=click.File("rb"), help="File with the JSON Schema that the answer has to fit; - is standard input."
+)
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    multiple=True,
+    help="File that the question is about, such as a picture, a sound or a PDF; may be given several times.",
+)
 @click.argument("question")
-def ask(url: str, agent: str | None, chat_id: str | None, question: str) -> None:
+def ask(
+    url: str, agent: str | None, chat_id: str | None, schema: BinaryIO | None, files: tuple[Path, ...], question: str
+) -> None:
     """Ask an agent QUESTION ("-" reads it from standard input) and show what it does.
 
     Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 130 cancelled. Ctrl-C cancels the run.
     """
     message = sys.stdin.read() if question == "-" else question
-    code, _ = asyncio.run(follow_run(url, choose_view(), message, agent, chat_id))
+    try:
+        output_schema = None if schema is None else json.load(schema)
+    except ValueError as error:
+        raise click.BadParameter(f"is no JSON: {error}", param_hint="--schema") from None
+    code, _ = asyncio.run(
+        follow_run(url, choose_view(), message, agent, chat_id, output_schema=output_schema, files=files)
+    )
     sys.exit(code)

@@ -14,6 +14,8 @@ from headrace.cli.commands.chats_folder import (
     reindex_chats,
     verify_chats,
 )
+from headrace.cli.commands.checkpoints import checkpoints, revert, state
+from headrace.cli.commands.pins import pin, pins, summary
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
@@ -38,9 +40,11 @@ class History(msgspec.Struct, frozen=True):
 
 @click.group()
 def chats() -> None:
-    """List chats, show one; move and clear them."""
+    """List chats, show one, take one back; move and clear them."""
 
 
+for command in (checkpoints, revert, state, pin, pins, summary):
+    chats.add_command(command)
 for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_chats):
     chats.add_command(command)
 

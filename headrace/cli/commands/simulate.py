@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.supervisor.ports import find_free_port
+from headrace.cli.supervisor.ports import reserve_port
 
 
 @click.command()
@@ -16,8 +16,9 @@ from headrace.cli.supervisor.ports import find_free_port
 @click.option("--script", type=click.Path(path_type=Path), help="What it says; without it, built-in behaviour.")
 def simulate(port: int, script: Path | None) -> None:
     """Serve the simulated provider (OpenAI protocol) until stopped."""
-    command = [sys.executable, "-m", "services.simulator", "--port", str(find_free_port("--port", port))]
-    if script is not None:
-        command += ["--script", str(script)]
-    # The process becomes the simulator: signals reach it, and this package imports no server.
-    os.execv(sys.executable, command)
+    with reserve_port("--port", port) as free_port:
+        command = [sys.executable, "-m", "services.simulator", "--port", str(free_port)]
+        if script is not None:
+            command += ["--script", str(script)]
+        # The process becomes the simulator: signals reach it, and this package imports no server.
+        os.execv(sys.executable, command)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from headrace.cli.facade.options import token_option
-from headrace.cli.supervisor.ports import find_free_port
+from headrace.cli.supervisor.ports import reserve_port
 from headrace.cli.supervisor.suite_plan import SuitePlan
 from headrace.cli.supervisor.supervisor import Question, run_suite
 
@@ -77,16 +78,15 @@ def up(
     """
     if memory_port is None:  # where --grpc-port is any, several suites may be on the machine
         memory_port = MEMORY_PORT if grpc_port else 0
-    with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
-        simulator_port = find_free_port("--simulate-port", simulate_port) if simulate else None
+    with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir, ExitStack() as ports:
         plan = SuitePlan(
             config_dir=config_dir.absolute(),
             data_dir=data_dir.absolute(),
             run_dir=Path(run_dir),
-            http_port=find_free_port("--port", port),
-            grpc_port=find_free_port("--grpc-port", grpc_port),
-            memory_port=find_free_port("--memory-port", memory_port),
-            simulator_port=simulator_port,
+            http_port=ports.enter_context(reserve_port("--port", port)),
+            grpc_port=ports.enter_context(reserve_port("--grpc-port", grpc_port)),
+            memory_port=ports.enter_context(reserve_port("--memory-port", memory_port)),
+            simulator_port=ports.enter_context(reserve_port("--simulate-port", simulate_port)) if simulate else None,
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))

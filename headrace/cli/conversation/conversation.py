@@ -16,12 +16,17 @@ from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import RunFollower, follow_run
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
 from headrace.cli.run_view.agent_list import print_agents
+from headrace.cli.run_view.checkpoint_list import print_checkpoints, revert_chat
+from headrace.cli.run_view.context_view import print_context
 from headrace.cli.run_view.view import choose_view
 
 HELP = """\
 /agents        list the agents
 /agent KEY     ask this agent from now on; `auto` has one picked for each question
 /compact HINT  shorten what the model is told of this chat; the hint is for the summary
+/context       show what fills the model's window, and what has left it
+/checkpoints   list the places that this chat can go back to
+/revert ID     go back to before the question of a checkpoint; nothing is deleted
 /cancel        stop the running answer; Ctrl-C does too, twice leaves
 /steer TEXT    tell the running agent something
 /help          this
@@ -89,6 +94,16 @@ class Conversation:
                 click.echo("no run is going on")
             case "/compact" if not self.chat_id:
                 click.echo("there is nothing to compact yet")
+            case "/context" | "/checkpoints" | "/revert" if not self.chat_id:
+                click.echo("nothing has been asked in this chat yet")
+            case "/context" if self.chat_id:
+                await print_context(self._url, self.chat_id, self._agent_key)
+            case "/checkpoints" if self.chat_id:
+                await print_checkpoints(self._url, self.chat_id)
+            case "/revert" if self.chat_id and rest.strip().isdecimal():
+                await revert_chat(self._url, self.chat_id, int(rest))
+            case "/revert":
+                click.echo("/revert needs the id of a checkpoint; /checkpoints lists them")
             case _ if command.startswith("/") and command != "/compact" and not rest:
                 click.echo(HELP)
             case _:

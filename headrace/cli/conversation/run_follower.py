@@ -6,8 +6,9 @@ import asyncio
 import random
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -53,7 +54,14 @@ class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
 
 class RunFollower:
     def __init__(
-        self, facade: FacadeClient, view: View, message: str, agent_key: str | None, chat_id: str | None
+        self,
+        facade: FacadeClient,
+        view: View,
+        message: str,
+        agent_key: str | None,
+        chat_id: str | None,
+        output_schema: Any = None,
+        references: Sequence[Any] = (),
     ) -> None:
         self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
@@ -65,6 +73,10 @@ class RunFollower:
         self._query: dict[str, Any] = {"message": message, "requestId": str(uuid.uuid4())}
         if agent_key:
             self._query["agentKey"] = agent_key
+        if output_schema is not None:
+            self._query["outputFormat"] = {"schema": output_schema}
+        if references:
+            self._query["references"] = references
         self._chat_id = chat_id
         self._run_id = ""
         self._last_event_s = 0.0
@@ -200,9 +212,14 @@ async def follow_run(
     agent_key: str | None,
     chat_id: str | None,
     interaction: Interaction | None = None,
+    output_schema: Any = None,
+    files: Sequence[Path] = (),
 ) -> tuple[int, str | None]:
-    """Ask, show the run to its end, and return exit code and chat."""
+    """Ask with `files` as uploads, show the run to its end, and return exit code and chat."""
     async with FacadeClient(url) as facade:
-        follower = RunFollower(facade, view, message, agent_key, chat_id)
+        if files:
+            chat_id = chat_id or str(uuid.uuid4())
+        references = [msgspec.json.decode(await facade.upload(file, chat_id or "")) for file in files]
+        follower = RunFollower(facade, view, message, agent_key, chat_id, output_schema, references)
         follower.interaction = interaction
         return await follower.follow_to_end(), follower.chat_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,6 +24,9 @@ CONNECT_TIMEOUT_S = 5.0
 
 ANSWER_TIMEOUT_S = 60.0
 """Longer than the facade waits for a JSON answer."""
+
+UPLOAD_TIMEOUT_S = 600.0
+"""As long as the facade takes an upload."""
 
 SILENCE_TIMEOUT_S = 90.0
 """Silence, of six heartbeats of 15 s, after which a stream is dead."""
@@ -80,6 +84,14 @@ class FacadeClient:
             async with self._http.post(path, json=body, timeout=_ANSWER_TIMEOUT) as response:
                 return await _read_data(response)
 
+    async def upload(self, file: Path, chat_id: str) -> msgspec.Raw:
+        """Store a file in a chat's uploads and return its reference; OSError where it cannot be read."""
+        with self._translate_errors(), file.open("rb") as content:
+            form = aiohttp.FormData({"chatId": chat_id})
+            form.add_field("file", content, filename=file.name)
+            async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
+                return await _read_data(response)
+
     async def delete(self, path: str, **parameters: str) -> None:
         with self._translate_errors():
             async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
@@ -87,7 +99,7 @@ class FacadeClient:
 
     async def fetch_readiness(self) -> dict[str, bool]:
         with self._translate_errors():
-            async with self._http.get("/readyz", timeout=_ANSWER_TIMEOUT) as response:
+            async with self._http.get("/readyz", params={"all": ""}, timeout=_ANSWER_TIMEOUT) as response:
                 return msgspec.json.decode(await response.read(), type=_FailureEnvelope).data
 
     @asynccontextmanager
@@ -156,6 +168,8 @@ def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]])
 
     return asyncio.run(answer())
 
+
+_UPLOAD_TIMEOUT = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 

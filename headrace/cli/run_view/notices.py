@@ -51,6 +51,8 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"failed: {delta.task_fail.error.code}: {delta.task_fail.error.message}"
         case "artifact_publish":
             return f"file: {delta.artifact_publish.name} {delta.artifact_publish.url}"
+        case "request_upload":
+            return f"uploaded: {delta.request_upload.upload.name}"
         case "request_steer":
             return f"told: {delta.request_steer.message}"
         case "approval_ask":

@@ -41,6 +41,10 @@ class PlainView:
         self._start_block(block_id, f"{self._prefix}[reasoning] ")
         self._write(text)
 
+    def write_planning(self, block_id: str, text: str) -> None:
+        self._start_block(block_id, f"{self._prefix}[plan] ")
+        self._write(text)
+
     def open_call(self, call_id: str, name: str) -> None:
         self._calls[call_id] = [name]
 

@@ -14,6 +14,9 @@ from headrace.cli.run_view.view import View
 from headrace.fold import TERMINAL, Fold, Scope, find_scope
 from headrace.v1 import agent_pb2
 
+PLANNER = "plan"
+"""The stage whose text is no part of an answer."""
+
 Write: TypeAlias = Callable[[str, str], None]
 """Takes a block's id and a piece of its text."""
 
@@ -30,6 +33,7 @@ class RunDisplay:
         """Text shown before, of blocks that began again."""
         self._open_scopes: dict[str, Scope] = {}
         """The open blocks of tasks and sub-agents, by id."""
+        self._planners_blocks: set[str] = set()
         self._line_starts: dict[str, str] = {}
         """For blocks shown by lines, the incomplete line."""
         self._labels = ScopeLabels()
@@ -61,9 +65,13 @@ class RunDisplay:
     def _show_text(self, kind: str, part: str, delta: agent_pb2.AgentDelta) -> None:
         payload: Any = getattr(delta, f"{kind}_{part}")
         block_id: str = getattr(payload, f"{kind}_id")
-        write = self._view.write_reasoning if kind == "reasoning" else self._view.write_content
         if part in ("start", "snapshot"):
             self._restart_block(block_id)
+            if kind == "content" and payload.stage == PLANNER:
+                self._planners_blocks.add(block_id)
+        write = self._view.write_reasoning if kind == "reasoning" else self._view.write_content
+        if block_id in self._planners_blocks:
+            write = self._view.write_planning
         if (scope := find_scope(delta)) != ("", ""):
             write = self._choose_write(part, block_id, scope, write)
         if part in ("end", "snapshot") and (rest := self._line_starts.pop(block_id, "")):

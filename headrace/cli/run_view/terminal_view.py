@@ -60,6 +60,9 @@ class TerminalView:
         self._start_section(block_id)
         self._write(text, "dim")
 
+    def write_planning(self, block_id: str, text: str) -> None:
+        self.write_reasoning(block_id, text)
+
     def open_call(self, call_id: str, name: str) -> None:
         self._names[call_id] = name
         self._start_section(call_id)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.regular_files import read_regular_file
+
 EVERYONE = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LC_.*|LD_.*|PYTHON.*|MALLOC_.*|GRPC_.*|OTEL_.*"
     r"|SSL_CERT_.*|XDG_.*|COVERAGE_.*|(?i:(https?|all|no)_proxy)"
@@ -30,6 +32,8 @@ COMMAND_LINE = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN"})
 
 OWNER = re.compile(r"HEADRACE_(FACADE|ORCHESTRATOR|LLM_GATEWAY|MEMORY|TOOLS|SIMULATOR|GATEWAY)_")
 
+FILE_BYTES_MAX = 1024 * 1024
+
 _REFERENCE = re.compile(r'"env:(\w+)"')
 
 
@@ -37,7 +41,7 @@ def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -
     references: list[str] = []
     if service == "tools":
         with suppress(OSError, UnicodeDecodeError):  # the service itself refuses a file that cannot be read
-            references = _REFERENCE.findall((config_dir / "mcp.json").read_text())
+            references = _REFERENCE.findall(read_regular_file(config_dir / "mcp.json", FILE_BYTES_MAX).decode())
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
 
 

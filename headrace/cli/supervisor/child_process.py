@@ -17,13 +17,18 @@ from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
 from headrace.cli.supervisor.terminal import show_bytes
 
-DEATHS_MAX, DEATHS_WINDOW_S = 3, 10.0
-"""So many deaths in so short a time before readiness mean that the process cannot start."""
+DEATHS_MAX = 3
+"""So many deaths before readiness mean that the process cannot start."""
 
 WAIT_FIRST_S, WAIT_MAX_S = 0.1, 5.0
+"""Time before a process is started again, doubled at each death. With the longest wait a service that was
+killed ten times serves within 15 s."""
 
-WRONG_SETTINGS = 2
-"""Exit code of a service with wrong settings, for which a restart is useless."""
+SETTLED_S = 10.0
+"""Life after which a death is the first one again."""
+
+WRONG_SETTINGS, WRONG_CONFIGURATION = 2, 78
+"""Exit codes of a service that a person has to help, for which a restart is useless."""
 
 MESSAGE_LINES_MAX = 5
 
@@ -50,10 +55,9 @@ class ChildProcess:
         """Keep the process running until `stop`.
 
         Raises:
-            CannotStart: Its settings are wrong, or it died too often before the suite was ready.
+            CannotStart: A person has to help, or it died too often, before the suite was ready.
         """
-        deaths: list[float] = []
-        wait_s = WAIT_FIRST_S
+        deaths, wait_s = 0, WAIT_FIRST_S
         try:
             while not self._is_stopping:
                 log_size = self._rotate_log()
@@ -61,11 +65,11 @@ class ChildProcess:
                 code = await self._run_once()
                 if self._is_stopping:
                     return
-                now = time.monotonic()
-                deaths = [death for death in deaths if now - death < DEATHS_WINDOW_S] + [now]
-                if not self.has_been_ready and (code == WRONG_SETTINGS or len(deaths) >= DEATHS_MAX):
+                deaths += 1
+                is_hopeless = code in (WRONG_SETTINGS, WRONG_CONFIGURATION) or deaths >= DEATHS_MAX
+                if is_hopeless and not self.has_been_ready:
                     raise CannotStart(f"{self.name} cannot start:\n{self._read_last_words(log_size)}")
-                wait_s = WAIT_FIRST_S if now - started > DEATHS_WINDOW_S else min(wait_s * 2, WAIT_MAX_S)
+                wait_s = WAIT_FIRST_S if time.monotonic() - started > SETTLED_S else min(wait_s * 2, WAIT_MAX_S)
                 self._report(f"{self.name} ended with {code}; starting it again (log: {self._log_path})")
                 await asyncio.sleep(wait_s)
         finally:
@@ -79,6 +83,15 @@ class ChildProcess:
     def kill(self) -> None:
         self._is_stopping = True
         self._signal(signal.SIGKILL)
+
+    def measure_cpu_s(self) -> float:
+        """Return the CPU time of the running process; 0 without one."""
+        try:
+            stat = Path(f"/proc/{self._process.pid if self._process else 0}/stat").read_text()
+        except OSError:
+            return 0.0
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     async def _run_once(self) -> int:
         """Run the process to its end; leaving early kills it."""
@@ -115,13 +128,11 @@ class ChildProcess:
 
     def _rotate_log(self) -> int:
         """Set a large log aside, and return the size of the one to continue in bytes."""
-        try:
+        with suppress(OSError):
             size = self._log_path.stat().st_size
             if size <= LOG_BYTES_MAX:
                 return size
             self._log_path.replace(self._log_path.with_suffix(".log.1"))
-        except OSError:
-            return 0
         return 0
 
     def _read_last_words(self, start: int) -> str:

@@ -1,21 +1,25 @@
-"""Ports to listen on, checked before anything starts."""
+"""Ports to listen on, had before anything starts."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from headrace.cli.supervisor.start_errors import CannotStart
 
 
-def find_free_port(option: str, port: int) -> int:
-    """Return the port if it is free; for 0, any free one.
+@contextmanager
+def reserve_port(option: str, port: int) -> Generator[int]:
+    """Keep the port, or for 0 any free one, for a process of ours that is going to listen there.
 
-    A taken port may be another suite's facade, which would answer as ready.
+    A taken port may be another suite's facade, which would answer as ready. Our socket never listens, so that another
+    with SO_REUSEADDR may do so, while the kernel gives the port to nobody who takes any.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            held.bind(("127.0.0.1", port))
         except OSError as error:
             raise CannotStart(f"{option} {port} cannot be had ({error.strerror}); 0 takes any free port") from error
-        return int(probe.getsockname()[1])
+        yield int(held.getsockname()[1])

@@ -20,10 +20,13 @@ from headrace.cli.supervisor.log_reader import LogReader
 from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.start_progress import describe_progress
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
-from headrace.cli.supervisor.terminal import STDERR, STDOUT, show_text
+from headrace.cli.supervisor.terminal import show_text
 
 START_TIMEOUT_S = 60.0
-"""Time to readiness from the start or the last logged progress; a slow machine needs about five seconds."""
+"""Time without progress after which a start is given up; a slow machine needs about five seconds."""
+
+PROGRESS_CPU_S = 3.0
+"""CPU time of one process that is progress, too: a service that only waits uses less than 1 % of a processor."""
 
 POLL_S = 0.1
 
@@ -55,7 +58,7 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
                 for child in children:
                     group.create_task(child.supervise())
                 try:
-                    if await _wait_until_ready(plan, children, reader, stopped):
+                    if await _wait_until_ready(plan, children, reader, errors, stopped):
                         reporting = group.create_task(errors.report_errors(show_text))
                         code = await _serve(plan, question, stopped)
                         reporting.cancel()
@@ -68,12 +71,13 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
 
 
 async def _wait_until_ready(
-    plan: SuitePlan, children: list[ChildProcess], logs: LogReader, stopped: asyncio.Event
+    plan: SuitePlan, children: list[ChildProcess], logs: LogReader, errors: ErrorReports, stopped: asyncio.Event
 ) -> bool:
-    """Wait until all services are ready; False if stopped before."""
+    """Wait until all services are ready, for as long as they come closer to it; False if stopped before."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S
     readiness: dict[str, bool] = {}
+    ready_count, cpu_s = 0, [0.0] * len(children)
     async with FacadeClient(plan.url) as facade:
         while not stopped.is_set():
             with suppress(ServerUnreachable):
@@ -82,9 +86,14 @@ async def _wait_until_ready(
                 for child in children:
                     child.has_been_ready = True
                 return True
-            for text in describe_progress(logs):
-                deadline = loop.time() + START_TIMEOUT_S
+            progress = list(describe_progress(logs))
+            for text in (*progress, *errors.read_errors()):
                 show_text(text)
+            used_s = [child.measure_cpu_s() for child in children]
+            has_worked = any(now - before >= PROGRESS_CPU_S for now, before in zip(used_s, cpu_s, strict=True))
+            if progress or has_worked or sum(readiness.values()) > ready_count:
+                deadline = loop.time() + START_TIMEOUT_S
+                ready_count, cpu_s = max(ready_count, sum(readiness.values())), used_s
             if loop.time() > deadline:
                 missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
                 raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
@@ -96,7 +105,7 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
     """Stay up until stopped, or until the question is answered."""
     # Standard output belongs to the answer when there will be one.
     ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
-    show_text(ready, STDOUT if question is None else STDERR)
+    show_text(ready, on_stdout=question is None)
     if question is None:
         await stopped.wait()
         return COMPLETED
@@ -121,9 +130,11 @@ async def _ask(plan: SuitePlan, question: Question) -> int:
 
 @contextmanager
 def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Generator[None]:
-    """Set `stopped` at SIGTERM or Ctrl-C; kill the children at the second."""
+    """Set `stopped` at SIGTERM, Ctrl-C or a terminal that goes away; kill the children at a second of the first two."""
 
-    def stop() -> None:
+    def stop(number: signal.Signals) -> None:
+        if stopped.is_set() and number == signal.SIGHUP:
+            return  # the kernel and the shell each say so
         if stopped.is_set():
             for child in children:
                 child.kill()
@@ -132,10 +143,13 @@ def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Gen
             stopped.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop, number)
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)

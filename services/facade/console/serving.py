@@ -34,6 +34,10 @@ FRAME_POLICY = (
 )
 """A view may run scripts and talk to the page around it, but reaches no server, ours included."""
 
+NO_CONNECTIONS = "()"
+"""Connection-Allowlist of a view: what its policy does not rule, WebRTC and connections made ahead of a refused
+navigation, would carry text to whoever listens. https://wicg.github.io/connection-allowlists/ (Chromium 152)"""
+
 FRAME = "frame.html"
 
 FileHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,6 +59,8 @@ def _make_handler(name: str, body: bytes) -> FileHandler:
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cache-Control": "no-cache",  # asked for again each time with its ETag: modules of one version belong together
     }
+    if name == FRAME:
+        headers["Connection-Allowlist"] = NO_CONNECTIONS
     tag = hashlib.sha256(body).hexdigest()[:32]
 
     async def answer(request: web.Request) -> web.StreamResponse:

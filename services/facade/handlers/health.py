@@ -1,4 +1,4 @@
-"""Liveness of the facade (/healthz), and readiness of all services behind it (/readyz)."""
+"""Liveness of the facade (/healthz), its own readiness (/readyz), and that of all services behind it (/readyz?all)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ async def serve_healthz(_: web.Request) -> web.StreamResponse:
 def make_readyz_handler(
     peers: Mapping[str, grpc.aio.Channel],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Make the handler that answers 200 when each peer and its own peers are ready, else 503."""
+    """Make the handler that answers 200, with `all` when each peer and its own peers are ready, else 503.
 
-    async def answer(_: web.Request) -> web.StreamResponse:
+    Without `all` no peer counts: a facade that left its load balancer with every peer's trouble would take away what
+    does not need that peer, and clients would get refused connections in the place of errors.
+    """
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "all" not in request.query:
+            return envelope.wrap_data({"facade": True})
         ready = await check_peers(peers)
         if all(ready.values()):
             return envelope.wrap_data(ready)

@@ -10,17 +10,11 @@ import re
 
 from aiohttp import web
 
-from headrace import errors
 from services.facade.middleware.request_lifecycle import REQUEST_ID, Handler
 
 METHODS = "GET, HEAD, POST, DELETE"
-EXPOSED = f"{REQUEST_ID}, Retry-After, Content-Disposition, Content-Range, ETag"
+EXPOSED = f"{REQUEST_ID}, X-Chat-Id, Retry-After, Content-Disposition, Content-Range, ETag"
 MAX_AGE_S = 600
-
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-OTHER_SITES = frozenset({"cross-site", "same-site"})
-"""Sec-Fetch-Site of requests from another origin (https://www.w3.org/TR/fetch-metadata/). A proxy may change Host, so
-Origin is not compared with it."""
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
 """Allowed origins may send any header."""
@@ -39,20 +33,6 @@ class Cors:
         if _HEADER_NAMES.fullmatch(wanted):
             headers["Access-Control-Allow-Headers"] = wanted
         return web.Response(status=204, headers=headers)
-
-    @web.middleware
-    async def refuse_cross_site(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse a request from another origin's page, which could start a run without reading the answer."""
-        site = request.headers.get("Sec-Fetch-Site", "")
-        if (
-            request.method not in SAFE_METHODS
-            and site in OTHER_SITES
-            and request.headers.get("Origin") not in self._origins
-        ):
-            raise errors.PermissionDenied(
-                "pages of other origins may call this facade only where its settings name them"
-            )
-        return await handler(request)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the CORS headers before an answer is sent."""

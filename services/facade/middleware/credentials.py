@@ -6,8 +6,11 @@ from aiohttp import web
 
 from services.facade.middleware.request_lifecycle import Handler
 from services.facade.requests.body import read_single_header
+from services.runtime import local_users
+from services.runtime.auth import identity
 from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
 from services.runtime.auth.identity import acting_as
+from services.runtime.turnstile import Turnstile
 
 GUARDED = ("/api/", "/v1/")
 """Path prefixes that need a credential; console, health, metrics and the OpenAPI document are public."""
@@ -16,13 +19,15 @@ GUARDED = ("/api/", "/v1/")
 class CredentialCheck:
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
+        self._turnstile = Turnstile()
 
     @web.middleware
     async def check_credentials(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Serve the request for the user that its credential names.
+        """Serve the request for the user that its credential names, when it is the tenant's turn.
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
+            PermissionDenied: No credentials are wanted, and another user of this machine asks.
             Overloaded: The credential cannot be checked now.
         """
         if not request.path.startswith(GUARDED):
@@ -30,5 +35,11 @@ class CredentialCheck:
         given = {
             name: value for name in (AUTHORIZATION, API_KEY) if (value := read_single_header(request, name)) is not None
         }
-        with acting_as(await self._authenticator.identify_client(given)):
+        transport = request.transport
+
+        def is_foreign_user() -> bool:
+            return transport is not None and local_users.is_foreign_user(transport)
+
+        with acting_as(await self._authenticator.identify_client(given, is_foreign_user)):
+            await self._turnstile.pass_through(identity.current_tenant())
             return await handler(request)

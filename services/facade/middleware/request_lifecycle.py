@@ -68,8 +68,11 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     request[_STARTED_RESPONSE] = response
+    if _ID not in request:  # refused before any middleware, for an expectation that is unknown
+        request[_ID] = _adopt_ids(request)
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"  # no page of another origin shows what we answer
 
 
 def has_begun(request: web.Request) -> bool:
@@ -90,7 +93,10 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
     except web.HTTPException as error:
         answer, reason = envelope.wrap_http_error(error), error.reason
     except ConnectionError:
-        raise
+        if not has_begun(request):
+            raise
+        # aiohttp logs as an error of ours what leaves us here; it sees itself that the client has gone.
+        return request[_STARTED_RESPONSE], 499, "CANCELLED"
     except Exception:
         log.exception("http failed", method=request.method, route=_find_route(request))
         answer, reason = envelope.build_failure(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"

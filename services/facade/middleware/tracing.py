@@ -10,7 +10,7 @@ from opentelemetry.trace import Span
 from services.runtime.rpc import call_ids
 from services.runtime.telemetry import names, spans
 
-PROBES = ("/healthz", "/readyz", "/metrics")
+PROBES = ("/healthz", "/readyz")
 """Paths polled every few seconds, which get no span and a log line only at DEBUG."""
 
 

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.requests.json_body import BODY
 from services.runtime.rpc.field_rules import check_json
 
 T = TypeVar("T")
 
+ANY_OBJECT = '{"type":"object"}'
+
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
-class Part(msgspec.Struct):
+class ImageUrl(msgspec.Struct):
+    url: str
+    detail: str | None = None
+
+
+class Sound(msgspec.Struct):
+    data: str = ""
+    format: str = ""
+
+
+class File(msgspec.Struct, kw_only=True):
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+
+
+class Part(File, kw_only=True):
+    """A response has the fields of a file here, chat completions have them in `file`."""
+
     type: str
     text: str = ""
     refusal: str = ""
+    image_url: str | ImageUrl | None = None
+    detail: str | None = None
+    input_audio: Sound | None = None
+    file: File | None = None
 
 
 class Function(msgspec.Struct):
@@ -29,8 +55,34 @@ class Function(msgspec.Struct):
     """The raw JSON schema, kept as it was written."""
 
 
-class ResponseFormat(msgspec.Struct):
+class _JsonSchema(msgspec.Struct):
+    name: str | None = None
+    description: str | None = None
+    schema: msgspec.Raw = msgspec.Raw()
+    strict: bool | None = None
+
+
+class ResponseFormat(_JsonSchema):
+    """Chat completions have the schema in `json_schema`, responses have it here."""
+
     type: str = "text"
+    json_schema: _JsonSchema | None = None
+
+
+class AllowedTools(msgspec.Struct):
+    mode: str = "auto"
+    tools: list[Any] = []
+
+
+class ToolChoice(msgspec.Struct):
+    """Chat completions have their parts in objects of their own, responses have them here."""
+
+    type: str
+    name: str = ""
+    function: Function | None = None
+    mode: str = "auto"
+    tools: list[Any] = []
+    allowed_tools: AllowedTools | None = None
 
 
 def parse_body(body: bytes, kind: type[T]) -> T:
@@ -56,10 +108,56 @@ def read_text(content: str | list[Part] | None, name: str) -> str:
     return "".join(part.text or part.refusal for part in content)
 
 
-def check_format(form: ResponseFormat | None, name: str) -> None:
-    """Refuse output formats: an agent decides its answer's form."""
-    if form is not None and form.type != "text":
-        raise InvalidRequest.of(name, "must be text: the agent decides the form of its answer")
+def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.OutputFormat | None:
+    """Return the form of the answer, None for any text; one without a schema raises InvalidRequest."""
+    if given is None or given.type == "text":
+        return None
+    if given.type == "json_object":
+        return common_pb2.OutputFormat(schema=ANY_OBJECT)
+    if given.type != "json_schema":
+        raise InvalidRequest.of(f"{name}.type", "must be text, json_object or json_schema")
+    form = given.json_schema or given
+    if not form.schema:
+        raise InvalidRequest.of(name, "must have a schema")
+    return common_pb2.OutputFormat(
+        schema=bytes(form.schema).decode(), name=form.name, description=form.description, strict=form.strict
+    )
+
+
+def choose_tools(
+    choice: str | ToolChoice | None, tools: Sequence[agent_pb2.ClientTool]
+) -> tuple[str, Sequence[agent_pb2.ClientTool]]:
+    """Return the query's toolChoice and the caller's tools that are offered.
+
+    `none` is about the caller's tools: the agent may still use its own.
+
+    Raises:
+        InvalidRequest: The choice names no function of the request.
+    """
+    if choice is None or choice == "auto":
+        return "", tools
+    if choice == "none":
+        return "", []
+    if choice == "required":
+        return "required", tools
+    if isinstance(choice, str):
+        raise InvalidRequest.of("tool_choice", "must be none, auto, required, or an object that names a function")
+    if choice.type == "allowed_tools":
+        allowed = choice.allowed_tools or AllowedTools(choice.mode, choice.tools)
+        names = {_read_tool_name(tool) for tool in allowed.tools}
+        mode = "required" if allowed.mode == "required" else "auto"
+        return choose_tools(mode, [tool for tool in tools if tool.name in names])
+    name = choice.function.name if choice.function is not None else choice.name
+    if choice.type != "function" or name not in {tool.name for tool in tools}:
+        raise InvalidRequest.of("tool_choice", f"must name a function of tools, not {name[:64]!r}")
+    return name, tools
+
+
+def _read_tool_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return ""
+    function = tool.get("function")
+    return str((function if isinstance(function, dict) else tool).get("name", ""))
 
 
 def make_client_tool(function: Function, name: str) -> agent_pb2.ClientTool:

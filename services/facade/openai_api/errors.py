@@ -18,6 +18,10 @@ from services.facade.responses.envelope import HTTP_STATUS
 
 PREFIX = "/v1/"
 
+BAD_GATEWAY = 502
+
+FROM_BEHIND = frozenset({"PROVIDER_AUTHENTICATION", "NO_ANSWER", "OUTPUT_MISMATCH"})
+
 CODES = {
     "CONTENT_FILTERED": "content_filter",
     "RATE_LIMITED": "rate_limit_exceeded",
@@ -37,6 +41,10 @@ async def convert_failures(request: web.Request, handler: Handler) -> web.Stream
         return answer
     failure = orjson.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
     error = failure["error"]
+    if _is_from_behind(error["code"], error["details"]):
+        answer.set_status(BAD_GATEWAY)
+        # OpenAI's clients repeat a 502 by themselves; here each time would be another run that ends the same way.
+        answer.headers["x-should-retry"] = "false"
     answer.body = orjson.dumps({"error": build_error(answer.status, error["code"], failure["msg"], error["details"])})
     return answer
 
@@ -59,13 +67,21 @@ def build_end_error(end: RunEnded) -> dict[str, Any] | None:
 def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:
     cls = BY_REASON.get(failure.code)
     details = orjson.loads(failure.details or "{}")
-    return build_error(HTTP_STATUS[cls.code] if cls else 500, failure.code, failure.message, details)
+    status = HTTP_STATUS[cls.code] if cls else 500
+    if _is_from_behind(failure.code, details):
+        status = BAD_GATEWAY
+    return build_error(status, failure.code, failure.message, details)
 
 
 def map_code(reason: str, details: dict[str, Any]) -> str:
-    if reason == "NOT_FOUND" and "agentKey" in details:
+    if reason == "NOT_FOUND" and ("agentKey" in details or "model" in details):
         return "model_not_found"
     return CODES.get(reason, reason.lower())
+
+
+def _is_from_behind(reason: str, details: dict[str, Any]) -> bool:
+    """Whether the fault is no caller's: a provider's, its model's, or that of our request to it."""
+    return reason in FROM_BEHIND or (reason == "INVALID_REQUEST" and "provider" in details)
 
 
 def build_error(status: int, reason: str, message: str, details: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Maps a run's events to its text, reasoning and calls of the caller's functions.
 
-The agent's own tools, plan and sub-agents are left out. A function call is emitted once the run waits for its result,
-so that the calls of one answer stay together.
+The agent's own tools, plan and sub-agents are left out; what its planner says is reasoning. A function call is emitted
+once the run waits for its result, so that the calls of one answer stay together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import Interrupted
 from headrace.fold import find_scope
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.openai_api.events import (
     BlockEnded,
     BlockKind,
@@ -50,7 +50,7 @@ async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: froz
         except TimeoutError:
             for call in pending.calls:
                 yield FunctionCall(seq - 1, call.tool_id, call.name, call.whole)
-            yield RunEnded(seq, "calls")
+            yield RunEnded(seq, "calls", common_pb2.Usage())
             return
         if delta is None:
             raise Interrupted("the run's stream ended before the run did")
@@ -74,9 +74,17 @@ class _PendingCall:
 
 
 class _PendingCalls:
+    """Calls of the caller's functions, due when the answer that holds them has ended.
+
+    A call ends when the next one begins, the last one with its answer. So any open call of the answer, the agent's own
+    too, says that the model may still ask for more.
+    """
+
     def __init__(self, answered: frozenset[str]) -> None:
         self._answered = answered
         self._calls: dict[str, _PendingCall] = {}
+        self._open: dict[str, tuple[tuple[str, str], int]] = {}
+        """Scope and seq of each call that a model is writing, by its id."""
         self._quiet_since_s = 0.0
 
     @property
@@ -85,8 +93,9 @@ class _PendingCalls:
 
     @property
     def due_at(self) -> float | None:
-        """Loop time at which to emit the calls; None without calls or while one is being written."""
-        if not self._calls or not all(call.whole for call in self._calls.values()):
+        """Loop time at which to emit the calls; None without calls or while a model writes one in their scopes."""
+        writing = {scope for scope, _ in self._open.values()}
+        if not self._calls or any(call.scope in writing for call in self._calls.values()):
             return None
         return self._quiet_since_s + TURN_QUIET_S
 
@@ -94,6 +103,7 @@ class _PendingCalls:
         kind = delta.WhichOneof("payload")
         if kind in _MODEL_EVENTS:
             self._quiet_since_s = asyncio.get_running_loop().time()
+        self._note_writing(kind, delta)
         match kind:
             case "tool_start" if delta.tool_start.tool_api == CLIENT:
                 self._open_call(delta, delta.tool_start.tool_id, delta.tool_start.tool_name)
@@ -111,6 +121,20 @@ class _PendingCalls:
                 scope, from_seq = find_scope(delta), delta.attempt_reset.from_seq
                 kept = (call for call in self.calls if call.scope != scope or call.seq <= from_seq)
                 self._calls = {call.tool_id: call for call in kept}
+                self._open = {id: at for id, at in self._open.items() if at[0] != scope or at[1] <= from_seq}
+            case _:
+                pass
+
+    def _note_writing(self, kind: str | None, delta: agent_pb2.AgentDelta) -> None:
+        match kind:
+            case "tool_start":
+                self._open[delta.tool_start.tool_id] = find_scope(delta), delta.seq
+            case "action_start":
+                self._open[delta.action_start.action_id] = find_scope(delta), delta.seq
+            case "tool_end":
+                self._open.pop(delta.tool_end.tool_id, None)
+            case "action_end":
+                self._open.pop(delta.action_end.action_id, None)
             case _:
                 pass
 
@@ -129,7 +153,8 @@ def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
         case "reasoning_delta":
             yield TextDelta(seq, delta.reasoning_delta.reasoning_id, delta.reasoning_delta.delta)
         case "content_start":
-            yield BlockStarted(seq, "text", delta.content_start.content_id)
+            start = delta.content_start
+            yield BlockStarted(seq, _get_kind(start), start.content_id)
         case "reasoning_start":
             yield BlockStarted(seq, "reasoning", delta.reasoning_start.reasoning_id)
         case "content_end":
@@ -137,7 +162,8 @@ def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
         case "reasoning_end":
             yield BlockEnded(seq, delta.reasoning_end.reasoning_id)
         case "content_snapshot":
-            yield from _map_snapshot(seq, "text", delta.content_snapshot.content_id, delta.content_snapshot.text)
+            past = delta.content_snapshot
+            yield from _map_snapshot(seq, _get_kind(past), past.content_id, past.text)
         case "reasoning_snapshot":
             past = delta.reasoning_snapshot
             yield from _map_snapshot(seq, "reasoning", past.reasoning_id, past.text)
@@ -147,13 +173,18 @@ def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
         case "attempt_reset":
             yield BlocksDropped(seq, delta.attempt_reset.from_seq)
         case "run_complete":
-            yield RunEnded(seq, delta.run_complete.finish_reason, delta.run_complete.usage)
+            complete = delta.run_complete
+            yield RunEnded(seq, complete.finish_reason, complete.usage, output=complete.output)
         case "run_error":
             yield RunEnded(seq, "failed", delta.run_error.usage, delta.run_error.error)
         case "run_cancel":
             yield RunEnded(seq, "cancelled", delta.run_cancel.usage)
         case _:
             pass
+
+
+def _get_kind(block: agent_pb2.ContentStart | agent_pb2.ContentSnapshot) -> BlockKind:
+    return "reasoning" if block.HasField("is_answer") and not block.is_answer else "text"
 
 
 def _map_snapshot(seq: int, kind: BlockKind, block_id: str, text: str) -> Iterator[RunEvent]:

@@ -74,9 +74,11 @@ class RunEnded:
     """The reason of run.complete, or failed, cancelled, or calls when the run waits for its caller."""
 
     usage: common_pb2.Usage | None = None
-    """Tokens and cost of the whole run; None when the run goes on."""
+    """Tokens and cost of the whole run; zeros while it waits for its caller, whose sums are then right."""
 
     failure: common_pb2.Failure | None = None
+    output: str = ""
+    """The answer as JSON, where it had to have a form."""
 
 
 RunEvent: TypeAlias = RunStarted | BlockStarted | TextDelta | BlockEnded | BlocksDropped | FunctionCall | RunEnded

@@ -1,24 +1,29 @@
 """A request of either API, whose conversation becomes one query.
 
-Earlier messages precede the run's one message as lines of JSON, which no text can break out of, unless a continued chat
-has them in its log.
+The last message of the user is the query's; those before it are its history, unless a continued chat has them in its
+log, and those behind it its progress.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.openai_api import call_ids
+from services.facade.openai_api.attachments.content import Attachment, check_number
 from services.facade.openai_api.call_ids import CallId
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
-BEFORE = "The conversation so far, the oldest message first, each as one line of JSON:"
-BEHIND = "The new message, to be answered:"
+INSTRUCTING = ("system", "developer")
+"""Roles whose texts hold wherever they stand."""
+
+_EARLIER_FIELD = re.compile(r"(?P<list>history|progress)\[(?P<at>\d+)\](?P<rest>.*)", re.DOTALL)
+_CAPITAL = re.compile(r"[A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +35,45 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class EarlierMessage:
+    name: str
+    """The field that it is in, for errors."""
+
     role: str
     text: str
     calls: Sequence[EarlierCall] = ()
 
     call_id: str = ""
+    attachments: Sequence[Attachment] = ()
 
-    @property
-    def line(self) -> bytes:
-        calls = [{"name": call.name, "arguments": call.arguments} for call in self.calls]
-        return orjson.dumps({"role": self.role, "content": self.text} | ({"tool_calls": calls} if calls else {}))
+    def to_proto(self) -> agent_pb2.EarlierMessage:
+        return agent_pb2.EarlierMessage(
+            role="system" if self.role == "developer" else self.role,
+            content=self.text,
+            tool_calls=[
+                agent_pb2.EarlierCall(id=call.id, name=call.name, arguments=call.arguments) for call in self.calls
+            ],
+            tool_call_id=self.call_id or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A request's messages as a query has them."""
+
+    message: str = ""
+    """The query's; empty when the request has results for a run that waits."""
+
+    history: Sequence[EarlierMessage] = ()
+    progress: Sequence[EarlierMessage] = ()
+
+    def rename_field(self, error: InvalidRequest) -> InvalidRequest:
+        """Return the error with the request's name of the query's field."""
+        found = _EARLIER_FIELD.fullmatch(error.metadata.get("field", ""))
+        if found is None:
+            return error
+        messages = self.history if found["list"] == "history" else self.progress
+        rest = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", found["rest"])
+        return InvalidRequest.of(messages[int(found["at"])].name + rest, error.metadata.get("rule", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +88,22 @@ class AgentRequest:
     model: str
     """The agent's key."""
 
-    message: str
-    """The query; empty when there are results."""
+    conversation: Conversation = field(default_factory=Conversation)
+
+    attachments: Sequence[Attachment] = ()
+    """Pictures, sounds and files of the messages in the query, which are not in the chat yet."""
+
+    references: Sequence[common_pb2.Reference] = ()
+    """The same, once they are in the chat."""
 
     results: Sequence[ToolResult] = ()
 
     tools: Sequence[agent_pb2.ClientTool] = ()
+    tool_choice: str = ""
+    """The query's toolChoice; empty for the agent's own."""
+
+    parallel_tool_calls: bool | None = None
+    output_format: common_pb2.OutputFormat | None = None
     chat_id: str = ""
     """The chat to continue; empty for a new one."""
 
@@ -75,44 +119,59 @@ class AgentRequest:
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
-    """Return the results that end the conversation; `name` is the field with the messages.
+    """Return the results that end the conversation, for a run that waits; none when their calls are of other programs.
+
+    `name` is the field with the messages.
 
     Raises:
         InvalidRequest: They belong to several runs, or calls of the same answer have none.
     """
-    found: list[ToolResult] = []
-    for at in range(len(entries) - 1, -1, -1):
-        entry = entries[at]
-        if entry.role != "tool":
-            answered = {str(result.call) for result in found}
-            if found and (missing := [call.id for call in entry.calls if call.id not in answered]):
-                rule = f"must have a result for each tool call; {len(missing)} of them have none"
-                raise InvalidRequest.of(name, rule)
-            break
-        call = call_ids.parse_call_id(entry.call_id)
-        if call is None:
-            raise InvalidRequest.of(f"{name}[{at}]", "must have the id of a call that this server has made")
-        found.append(ToolResult(call, _to_json(entry.text)))
-    if len({result.call.run_id for result in found}) > 1:
+    behind = next((at for at in range(len(entries), 0, -1) if entries[at - 1].role != "tool"), 0)
+    calls = [call_ids.parse_call_id(entry.call_id) for entry in entries[behind:]]
+    ours = [call for call in calls if call is not None]
+    if not ours:
+        return []
+    if len(ours) < len(calls) or len({call.run_id for call in ours}) > 1:
         raise InvalidRequest.of(name, "must end with results of the calls of one answer")
-    return found[::-1]
+    answered = {entry.call_id for entry in entries[behind:]}
+    asked = entries[behind - 1].calls if behind else ()
+    if missing := [call.id for call in asked if call.id not in answered]:
+        raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
+    return [ToolResult(call, _to_json(entry.text)) for call, entry in zip(ours, entries[behind:], strict=True)]
 
 
-def build_message(entries: Sequence[EarlierMessage], name: str, *, is_new: bool) -> str:
-    """Build the query from the last entry, after the earlier ones when the chat `is_new`.
+def find_query(entries: Sequence[EarlierMessage]) -> int:
+    """Return the index of the user's last message, -1 without one."""
+    return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].role == "user"), -1)
+
+
+def split_conversation(entries: Sequence[EarlierMessage], name: str, *, is_new: bool) -> Conversation:
+    """Split the messages at the user's last one; those before it are left out unless the chat `is_new`.
 
     Raises:
-        InvalidRequest: The last message is not the user's.
+        InvalidRequest: It does not end with the user's message, or with what was done about it.
     """
-    if not entries or entries[-1].role != "user":
-        raise InvalidRequest.of(name, "must end with a message of the user, or with tool results")
-    *earlier, last = entries
+    spoken = [entry for entry in entries if entry.role not in INSTRUCTING]
+    at = find_query(entries)
+    if at < 0 or spoken[-1].role not in ("user", "tool"):
+        raise InvalidRequest.of(name, "must end with a message of the user, or with results of tool calls behind one")
+    last, behind = entries[at], entries[at + 1 :]
     if not last.text:
-        raise InvalidRequest.of(name, "must end with a message that has text")
-    if not earlier or not is_new:
-        return last.text
-    lines = b"\n".join(entry.line for entry in earlier).decode()
-    return f"{BEFORE}\n{lines}\n\n{BEHIND}\n{last.text}"
+        raise InvalidRequest.of(last.name, "must have text, as the last message of the user")
+    before = [*entries[:at], *(entry for entry in behind if entry.role in INSTRUCTING)]
+    return Conversation(
+        message=last.text,
+        history=before if is_new else [],
+        progress=[entry for entry in behind if entry.role not in INSTRUCTING],
+    )
+
+
+def select_attachments(entries: Sequence[EarlierMessage], *, is_new: bool) -> list[Attachment]:
+    """Return the attachments of the messages that `split_conversation` takes; too many raise InvalidRequest."""
+    first = 0 if is_new else find_query(entries)
+    selected = [attachment for entry in entries[first:] for attachment in entry.attachments]
+    check_number(selected)
+    return selected
 
 
 def _to_json(text: str) -> str:

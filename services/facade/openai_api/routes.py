@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -16,16 +16,20 @@ from aiohttp import web
 from headrace.errors import Interrupted, InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.middleware.request_lifecycle import has_begun
+from services.facade.openai_api.attachments.files import Files
+from services.facade.openai_api.attachments.uploads import Uploads
 from services.facade.openai_api.chat_completions.answer import build_completion, build_error_chunk, stream_chunks
 from services.facade.openai_api.chat_completions.request import parse_chat_request
+from services.facade.openai_api.embeddings import Embeddings
 from services.facade.openai_api.events import RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.output import Output
 from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.answer import build_response
 from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
+from services.facade.openai_api.responses.stored import StoredResponses
 from services.facade.openai_api.runs import Runs
-from services.facade.requests.body import read_body
+from services.facade.requests.body import LargeBodies
 from services.facade.responses import envelope, sse
 from services.facade.responses.sse import StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
@@ -33,23 +37,36 @@ from services.facade.responses.stream_errors import ErrorEncoder
 LOOK_TIMEOUT_S = 1.0
 """Longest read of a waiting run's events, or of a cancelled run's end."""
 
+BODY_BYTES_MAX = 36 * 1024 * 1024
+"""Largest body: 26 MiB of pictures, sounds and files in base64, and 1 MiB of text."""
+
 LIVE_STATES = frozenset({"queued", "running"})
 
 
-def add_routes(application: web.Application, orchestrator: grpc.aio.Channel, pace: StreamTimeouts) -> None:
-    handlers = _OpenAIHandlers(Runs(orchestrator), pace)
+def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], pace: StreamTimeouts) -> None:
+    orchestrator = peers["orchestrator"]
+    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), pace)
+    stored = StoredResponses(orchestrator, peers["memory"])
+    files = Files(peers["tools"])
     router = application.router
     router.add_get("/v1/models", handlers.list_models)
     router.add_get("/v1/models/{model}", handlers.get_model)
     router.add_post("/v1/chat/completions", handlers.create_completion)
+    router.add_post("/v1/files", files.create_file)
+    router.add_get("/v1/files/{id}", files.get_file)
+    router.add_post("/v1/embeddings", Embeddings(orchestrator).create_embeddings)
     router.add_post("/v1/responses", handlers.create_response)
     router.add_get("/v1/responses/{id}", handlers.get_response, allow_head=False)
     router.add_post("/v1/responses/{id}/cancel", handlers.cancel_response)
+    router.add_get("/v1/responses/{id}/input_items", stored.list_input_items)
+    router.add_delete("/v1/responses/{id}", stored.delete_response)
 
 
 class _OpenAIHandlers:
-    def __init__(self, runs: Runs, pace: StreamTimeouts) -> None:
+    def __init__(self, runs: Runs, uploads: Uploads, pace: StreamTimeouts) -> None:
         self._runs = runs
+        self._uploads = uploads
+        self._bodies = LargeBodies(BODY_BYTES_MAX)
         self._pace = pace
 
     async def list_models(self, _: web.Request) -> web.StreamResponse:
@@ -62,7 +79,7 @@ class _OpenAIHandlers:
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
         """Start a run, or give results to the run that waits for them."""
-        agent_request = parse_chat_request(await read_body(request))
+        agent_request = await self._read_request(request, parse_chat_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
                 chunks = stream_chunks(agent_request, events, lambda: has_begun(request))
@@ -77,16 +94,26 @@ class _OpenAIHandlers:
 
     async def create_response(self, request: web.Request) -> web.StreamResponse:
         """Start or resume a run."""
-        agent_request = parse_response_request(await read_body(request))
-        if agent_request.previous_response_id and not agent_request.results:
-            run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
-            agent_request = replace(agent_request, chat_id=run.chat_id)
+        agent_request = await self._read_request(request, parse_response_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
                 return await self._send_events(request, stream_events(agent_request, events), build_error_event)
             if agent_request.background:
                 return _json_response(build_response(agent_request, await _read_start(events), Output(), None))
             return _json_response(build_response(agent_request, *await _read_to_end(events)))
+
+    async def _read_request(self, request: web.Request, parse: Callable[[bytes], AgentRequest]) -> AgentRequest:
+        async with self._bodies.reading_body(request) as body:
+            agent_request = parse(body)
+            if agent_request.previous_response_id and not agent_request.results:
+                run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
+                agent_request = replace(agent_request, chat_id=run.chat_id)
+            if not agent_request.attachments:
+                return agent_request
+            chat_id, references = await self._uploads.store_attachments(
+                agent_request.attachments, agent_request.chat_id
+            )
+            return replace(agent_request, chat_id=chat_id, references=references, attachments=())
 
     async def get_response(self, request: web.Request) -> web.StreamResponse:
         """Answer with the current response, or its events after `starting_after`."""
@@ -147,7 +174,7 @@ async def _read_to_end(events: AsyncIterator[RunEvent]) -> tuple[RunStarted, Out
 
 def _unknown_request() -> AgentRequest:
     """Stand in for a request that is not kept."""
-    return AgentRequest(model="", message="")
+    return AgentRequest(model="")
 
 
 def _build_model(agent: agent_pb2.Agent) -> dict[str, Any]:

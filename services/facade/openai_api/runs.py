@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidRequest
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.facade.openai_api.event_mapper import map_events
 from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest, ToolResult
+from services.facade.openai_api.structured_output import keep_output
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -38,6 +39,8 @@ class Runs:
         run_id, is_over = "", request.background
         try:
             source = self._resume_run(request.results) if request.results else self._start_run(request)
+            if request.output_format is not None:
+                source = keep_output(source, is_stream=request.stream)
             async with aclosing(source) as events:
                 async for event in events:
                     if isinstance(event, RunStarted):
@@ -83,18 +86,27 @@ class Runs:
 
     async def _start_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
         query = agent_pb2.QueryRequest(
-            message=request.message,
+            message=request.conversation.message,
+            history=[earlier.to_proto() for earlier in request.conversation.history],
+            progress=[earlier.to_proto() for earlier in request.conversation.progress],
+            references=request.references,
             agent_key=request.model or None,
             chat_id=request.chat_id or None,
             client_tools=request.tools,
+            tool_choice=request.tool_choice or None,
+            parallel_tool_calls=request.parallel_tool_calls,
+            output_format=request.output_format,
             # A run that waits for its caller's functions outlives each of the requests that it is request by.
             on_disconnect="continue" if request.background or request.tools else "cancel",
             when_busy="reject",
         )
         call = self._agents.Query(query, metadata=call_ids.forward_metadata())
-        async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
-            async for event in events:
-                yield event
+        try:
+            async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
+                async for event in events:
+                    yield event
+        except InvalidRequest as error:
+            raise request.conversation.rename_field(error) from error
 
     async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
         """Give the run its results, and yield the later events. A repeated or late result changes nothing."""

@@ -86,11 +86,11 @@ def _build_pages() -> dict[str, Any]:
         },
         "/readyz": {
             "get": _build_page(
-                "Whether the whole chain behind it is ready.", {"application/json": {"schema": ready}}, "503"
+                "Whether the facade serves; with `all`, whether the whole chain behind it is ready.",
+                {"application/json": {"schema": ready}},
+                "503",
             )
-        },
-        "/metrics": {
-            "get": _build_page("What the facade has counted, for Prometheus.", {"text/plain": {"schema": {}}})
+            | {"parameters": [{"name": "all", "in": "query", "schema": {"type": "string"}, "allowEmptyValue": True}]}
         },
         "/openapi.json": {"get": _build_page("This document.", {"application/json": {"schema": {"type": "object"}}})},
     }

@@ -1,1 +1,1 @@
-"""HTTP requests as protobuf messages: body, query string, Range header."""
+"""HTTP requests as protobuf messages: body, form with a file, query string, Range header."""

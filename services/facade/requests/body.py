@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, Overloaded
 
 BODY_TIMEOUT_S = 60.0
 """Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
 
 
+LARGE_BODIES_MAX = 4
+"""Bodies above the usual limit that are held at a time."""
+
+
+class LargeBodies:
+    """Bodies of up to `bytes_max`, of which LARGE_BODIES_MAX may be above the usual limit at a time."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._places = LARGE_BODIES_MAX
+
+    @asynccontextmanager
+    async def reading_body(self, request: web.Request) -> AsyncGenerator[bytes]:
+        """Read the JSON body, which is not to be kept beyond the block.
+
+        Raises:
+            InvalidRequest: It is not said to be JSON.
+            Overloaded: Too many large bodies are held.
+        """
+        if (request.content_length or 0) <= request.client_max_size:
+            yield await read_body(request)
+            return
+        if not self._places:
+            raise Overloaded(f"{LARGE_BODIES_MAX} large bodies are being read; try again later")
+        self._places -= 1
+        try:
+            yield await read_body(request.clone(client_max_size=self._bytes_max))
+        finally:
+            self._places += 1
+
+
 async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
-    """Read the JSON body; a missing Content-Type counts as JSON, for short curl commands."""
-    content_type = read_single_header(request, "Content-Type")
-    if content_type is not None and "json" not in content_type.lower():
+    """Read the JSON body.
+
+    Raises:
+        InvalidRequest: It is not said to be JSON; a page of another origin may send any type that looks like a form's
+            or text's, or none, without asking first.
+    """
+    content_type = read_single_header(request, "Content-Type") or ""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
         raise InvalidRequest.of("Content-Type", "must be application/json")
     check_size(request, request.client_max_size)  # aiohttp stops reading one that does not say how large it is
     try:
@@ -31,6 +69,8 @@ def check_size(request: web.Request, bytes_max: int) -> None:
     """Refuse unread a body that declares itself too large, or is compressed and may hide its size."""
     if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
+    if (read_single_header(request, "Transfer-Encoding") or "chunked").lower() != "chunked":
+        raise InvalidRequest.of("Transfer-Encoding", "must be chunked alone")
     if (request.content_length or 0) > bytes_max:
         raise make_too_large(bytes_max)
 

@@ -20,8 +20,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.json_form import rules_of
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 BODY = "body"
 
@@ -114,7 +114,7 @@ def _decode_items(field: FieldDescriptor, text: bytes, name: str) -> list[Any]:
     if (kind := field.message_type) is not None:
         return [_decode_message(item, kind, f"{name}[{index}].") for index, item in enumerate(items)]
     convert = find_converter(field)
-    return [convert(orjson.loads(item), f"{name}[{index}]") for index, item in enumerate(items)]
+    return [convert(orjson.loads(bytes(item)), f"{name}[{index}]") for index, item in enumerate(items)]
 
 
 @cache

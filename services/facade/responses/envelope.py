@@ -64,11 +64,11 @@ HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
 
 
 def wrap_response(response: Message, response_body: str) -> web.Response:
-    """Wrap an RPC's reply; the field `response_body` becomes `data`, the others stand beside it."""
+    """Wrap an RPC's reply; the field `response_body` becomes `data`, the others stand before it."""
     if not response_body:
         return _json_response(b'{"code":0,"msg":"success","data":%b}' % encode(response))
     data, beside = split(response, response_body)
-    return _json_response(b'{"code":0,"msg":"success","data":%b%b}' % (data, b"," + beside if beside else b""))
+    return _json_response(b'{"code":0,"msg":"success",%b"data":%b}' % (beside + b"," if beside else b"", data))
 
 
 def wrap_data(data: object) -> web.Response:

@@ -42,12 +42,15 @@ def _build_answer(state: Fold, end: agent_pb2.AgentDelta) -> web.Response:
             details = {"runId": end.run_cancel.run_id}
             return envelope.build_failure(499, "CANCELLED", "the run was cancelled", details=details)
         case _:
+            complete = end.run_complete
+            output = {"output": orjson.Fragment(complete.output)} if complete.HasField("output") else {}
             return envelope.wrap_data(
                 {
-                    "runId": end.run_complete.run_id,
+                    "runId": complete.run_id,
                     "chatId": state.chat_id,
                     "content": state.answer,
-                    "finishReason": end.run_complete.finish_reason,
-                    "usage": orjson.Fragment(encode(end.run_complete.usage)),
+                    "finishReason": complete.finish_reason,
+                    "usage": orjson.Fragment(encode(complete.usage)),
                 }
+                | output
             )

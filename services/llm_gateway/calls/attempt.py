@@ -25,7 +25,7 @@ from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 
 if TYPE_CHECKING:
-    from services.llm_gateway.calls.retry_plan import PlannedAttempt
+    from services.llm_gateway.calls.retry_plan import PlannedAttempt, Target
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.limits.quota import Account
@@ -48,20 +48,22 @@ class Attempt:
         interaction_log: InteractionLog,
     ) -> None:
         target = planned.target
-        self._request = _adapt_request(request, target.provider.key, target.model)
+        self._request = _adapt_request(request, target)
         self._target = target
-        self._key = planned.key
+        self._key, self._breaker_call = planned.key, planned.breaker_call
         self._account = account
         self._log = interaction_log
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._protocol = PROTOCOLS[target.provider.protocol]
         taken_call_ids = (call.id for message in request.messages for call in message.tool_calls)
-        self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, planned.key))
+        self._secrets = (planned.key, *target.endpoint.secrets)
+        self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, self._secrets))
         self._reader = self._protocol.make_reader(
-            target.provider.key, target.model, taken_call_ids, planned.key, self._sink.send_bytes
+            target.provider.key, target.model, taken_call_ids, self._secrets, self._sink.send_bytes
         )
         self._stream: ProviderStream | None = None
         self._succeeded: bool | None = None
+        self._never_began = False
 
     @property
     def has_begun(self) -> bool:
@@ -77,8 +79,11 @@ class Attempt:
         call, target = self.call, self._target
         try:
             body = self._protocol.build_body(self._request, target.provider, target.entry)
-            headers = self._protocol.build_headers(self._key)
-            request = ProviderRequest(target.provider, target.model, target.url, headers, body, self._key)
+            endpoint = target.endpoint
+            headers = self._protocol.build_headers(target.provider, self._key) | dict(endpoint.headers)
+            request = ProviderRequest(
+                target.provider, target.model, endpoint.url, headers, body, self._secrets, endpoint.route
+            )
             del body  # the request lets go of it when the provider answers
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
@@ -117,18 +122,21 @@ class Attempt:
                 assert self._stream is not None
                 self.call.first_delta_s = time.monotonic()
                 self._stream.start_idle_watch()
+                self._target.breaker.note_delta()
         return not (answer.is_over or self._sink.is_behind)
 
     def _build_usage_delta(self) -> LlmDelta:
         usage = self.call.usage = self._reader.build_usage()
+        if not usage.input_tokens:
+            usage.input_tokens, usage.estimated = estimate_input(self._request), True
         if (price := self._target.entry.price) is not None:
-            dollars = usage.input_tokens * price.input_per_m_tok + usage.output_tokens * price.output_per_m_tok
-            usage.cost_usd = dollars / 1_000_000
+            usage.cost_usd = price.count_dollars(usage)
         return LlmDelta(usage=usage)
 
     def _record_failure(self, error: HeadraceError) -> None:
         self.call.outcome = error.reason
-        self._succeeded = None if isinstance(error, _NEUTRAL_ERRORS) else not isinstance(error, _MODEL_FAULTS)
+        self._never_began = isinstance(error, StreamStalled) and not self.has_begun
+        self._succeeded = tell_success(error)
         if isinstance(error, ContextLengthExceeded):
             # The provider's own numbers go before ours; `role` is the last message's.
             known = {"currentTokens": str(estimate_input(self._request)), "role": self._request.messages[-1].role}
@@ -139,7 +147,7 @@ class Attempt:
     def _report_end(self) -> None:
         call, target = self.call, self._target
         call.deltas = self._reader.deltas
-        target.breaker.end_call(succeeded=self._succeeded)
+        target.breaker.end_call(self._breaker_call, succeeded=self._succeeded, never_began=self._never_began)
         self._log.log_call(call)
         first_delta_s = None if call.first_delta_s is None else call.first_delta_s - call.started_s
         metrics.count_attempt(
@@ -153,11 +161,19 @@ class Attempt:
         return (usage.input_tokens or estimate_input(self._request)) + usage.output_tokens
 
 
-def _adapt_request(request: ChatRequest, provider: str, model: str) -> ChatRequest:
-    """Copy `request` only for a fallback, whose model has another name."""
+def tell_success(error: HeadraceError) -> bool | None:
+    """Return what a failed attempt says of its model to the breaker: False if it failed, None if nothing."""
+    return None if isinstance(error, _NEUTRAL_ERRORS) else not isinstance(error, _MODEL_FAULTS)
+
+
+def _adapt_request(request: ChatRequest, target: Target) -> ChatRequest:
+    """Copy `request` only for a fallback, whose model has another name and may write less."""
+    provider, model = target.provider.key, target.model
     if (request.provider_key, request.model) == (provider, model):
         return request
     other = ChatRequest()
     other.CopyFrom(request)
     other.provider_key, other.model = provider, model
+    if 0 < target.entry.max_output < request.max_tokens:
+        other.max_tokens = target.entry.max_output
     return other

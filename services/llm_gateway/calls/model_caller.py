@@ -12,9 +12,11 @@ from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthenticatio
 from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.message_pairs import check_pairs
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target
+from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import tracing
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
+from services.runtime.auth.identity import current_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +52,7 @@ class ModelCaller:
         """
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
-        plan = RetryPlan(self._iterate_targets(request), due_s)
+        plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
         sent = 0
         with OPEN_STREAMS.track_inprogress():
             while True:
@@ -69,19 +71,21 @@ class ModelCaller:
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
-        first = self._find_target(request.provider_key, request.model)
+        first = self._find_target(request.provider_key, request.model, request)
         yield first
         for fallback in first.provider.fallback:
             key, _, model = fallback.partition("/")
             if (key, model) == (first.provider.key, first.model):
                 continue
             try:
-                yield self._find_target(key, model)
+                yield self._find_target(key, model, request)
             except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
                 log.warning("fallback left out", fallback=fallback, reason=error.reason, said=error.message)
 
-    def _find_target(self, key: str, model: str) -> Target:
+    def _find_target(self, key: str, model: str, request: ChatRequest) -> Target:
         provider, entry = self.catalogue.find_model(key, model)
+        check_media(request, entry, PROTOCOLS[provider.protocol].media)
         keys = self.credentials.find_keys(provider)
-        url = self.credentials.find_base_url(provider) + PROTOCOLS[provider.protocol].path
-        return Target(provider, entry, model, url, keys, self.breakers.get_breaker(key, entry.name))
+        path = provider.path or PROTOCOLS[provider.protocol].path
+        endpoint = self.credentials.find_endpoint(provider, model, path)
+        return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))

@@ -1,7 +1,8 @@
 """The retry policy of a call.
 
 Before anything has reached the caller, a provider's failure is repeated after full jitter or Retry-After, then fails
-over along `fallback`. A refused key (401) is replaced by the next at once. Any other 4xx is final.
+over along `fallback`. A refused key (401) or an empty account (402, or 429 that says so) is replaced by the next key at
+once, an empty account by `fallback` then. Any other 4xx is final.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Counter
 
-    from services.llm_gateway.limits.breaker import Breaker
+    from services.llm_gateway.limits.breaker import Breaker, Call
+    from services.llm_gateway.providers.credentials import Endpoint
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 BACKOFF_S = 0.25
@@ -32,6 +34,11 @@ BACKOFF_S_MAX = 4.0
 
 RETRY_AFTER_S_MAX = 10.0
 """A longer Retry-After is not waited for; the call fails over."""
+
+EMPTY_STATUSES = ("402", "429")
+"""Statuses of a refused account that has no money left; another account may have."""
+
+OTHER_KEY_STATUSES = ("401", *EMPTY_STATUSES)
 
 ATTEMPT_S_MIN = 0.5
 """Time that another attempt needs before the deadline."""
@@ -46,7 +53,7 @@ class Target:
 
     model: str
 
-    url: str
+    endpoint: Endpoint
     keys: tuple[str, ...] = field(repr=False)
     """The keys to try, at least one; the empty key where none is needed."""
 
@@ -59,15 +66,22 @@ class PlannedAttempt:
 
     target: Target
     key: str = field(repr=False)
+    breaker_call: Call
 
 
 class RetryPlan:
     def __init__(
-        self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
+        self,
+        targets: Iterable[Target],
+        due_s: float = float("inf"),
+        *,
+        tenant: str = "",
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._targets = iter(targets)
         self._target = next(self._targets)
         self._deadline_s = due_s
+        self._tenant = tenant
         self._jitter = jitter
         self._number = 0
         self._failed_attempts = 0
@@ -80,19 +94,23 @@ class RetryPlan:
         Raises:
             HeadraceError: The last failure, or ProviderUnavailable when all breakers are open.
         """
-        while (refused_s := self._target.breaker.blocked_s) > 0:
+        while (refused_s := self._target.breaker.measure_block_s(self._tenant)) > 0:
             self._fail_over(self._failure or _make_breaker_error(self._target, refused_s))
-        self._target.breaker.start_call()
         self._number += 1
-        return PlannedAttempt(self._number, self._target, self._target.keys[self._key_index])
+        key = self._target.keys[self._key_index]
+        return PlannedAttempt(self._number, self._target, key, self._target.breaker.start_call(self._tenant))
 
     def plan_retry(self, error: HeadraceError) -> float:
         """Return the wait in seconds before the next attempt, or raise a final `error`."""
         self._failure = error
-        is_refused_key = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
+        is_account_refused = isinstance(error, ProviderAuthentication)
+        is_refused_key = is_account_refused and error.metadata.get("httpStatus") in OTHER_KEY_STATUSES
         if is_refused_key and self._key_index + 1 < len(self._target.keys):
             self._key_index += 1
             log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
+            return 0.0
+        if is_account_refused and error.metadata.get("httpStatus") in EMPTY_STATUSES:
+            self._fail_over(error)
             return 0.0
         # The call has waited for our own quota as long as it could; its overflow is not sent to another account.
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
@@ -111,7 +129,7 @@ class RetryPlan:
         left_s = self._deadline_s - asyncio.get_running_loop().time() - wait_s
         return (
             self._failed_attempts < self._target.provider.retry.max_attempts
-            and not self._target.breaker.blocked_s
+            and not self._target.breaker.measure_block_s(self._tenant)
             and (error.retry_after_s or 0.0) <= RETRY_AFTER_S_MAX
             and left_s >= ATTEMPT_S_MIN
         )

@@ -17,7 +17,16 @@ from services.llm_gateway.http.errors import (
     translating_exchange_errors,
 )
 from services.llm_gateway.http.request import encode_post, split_url
-from services.llm_gateway.provider_errors.refusal import make_error, read_refusal
+from services.llm_gateway.provider_errors.refusal import (
+    NEVER_STREAMS,
+    find_coding,
+    find_media_type,
+    make_error,
+    make_packed_error,
+    read_refusal,
+    unpack_body,
+)
+from services.llm_gateway.providers.route import DIRECT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
     from services.llm_gateway.http.response import Response
     from services.llm_gateway.providers.provider_file import Provider
+    from services.llm_gateway.providers.route import Route
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
@@ -44,12 +54,17 @@ STALE_S = 1.0
 class ProviderRequest:
     provider: Provider
     model: str
-    url: str
+    url: str = field(repr=False)
+    """Address with its query, which may hold a secret."""
+
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     """The body to send, released when the provider answers."""
 
-    key: str = field(repr=False)
+    secrets: Sequence[str] = field(default=(), repr=False)
+    """Texts to mask in errors."""
+
+    route: Route = DIRECT
 
 
 class ProviderStream:
@@ -115,8 +130,12 @@ class ProviderStream:
 
 
 @asynccontextmanager
-async def opening_stream(pool: Pool, request: ProviderRequest) -> AsyncGenerator[ProviderStream]:
+async def opening_stream(
+    pool: Pool, request: ProviderRequest, *, is_stream: bool = True
+) -> AsyncGenerator[ProviderStream]:
     """Send a request and read its answer inside the block, whose end closes or pools the connection.
+
+    Without `is_stream` a JSON document is an answer too, and no refusal in a 200.
 
     Raises:
         HeadraceError: The provider is unreachable, too slow, or refuses.
@@ -128,9 +147,9 @@ async def opening_stream(pool: Pool, request: ProviderRequest) -> AsyncGenerator
             connection, response = await _send_request(pool, request)
     request.body = b""
     try:
-        # Some providers wrap a refusal in a 200; an answer is never plain JSON, since a stream was asked for.
-        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if response.status != 200 or media_type == "application/json":
+        if response.status == 200 and (coding := find_coding(response.headers)):
+            raise make_packed_error(provider.key, request.model, coding)
+        if response.status != 200 or (is_stream and find_media_type(response.headers) in NEVER_STREAMS):
             with translating_exchange_errors(provider):
                 async with asyncio.timeout_at(due_s):
                     raise await _read_refusal_body(response, request)
@@ -157,7 +176,7 @@ async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connectio
             # byte came, and only when the end was there at once. The commit rule repeats more than that.
             if response.last_read_s is not None or loop.time() - sent_s > STALE_S:
                 raise
-    with translating_connect_errors(request.provider):
+    with translating_connect_errors(request.provider, request.route.proxy):
         async with asyncio.timeout(request.provider.timeouts.connect_ms / 1000):
             fresh = await pool.open_connection(origin)
     return await _read_head(fresh, fresh.send_request(message))
@@ -174,7 +193,7 @@ async def _read_head(connection: Connection, response: Response) -> tuple[Connec
 
 def _encode_request(request: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
     try:
-        origin, path = split_url(request.url)
+        origin, path = split_url(request.url, request.route)
         return origin, encode_post(origin, path, request.headers, request.body)
     except ValueError as error:
         raise make_unusable(request.provider, error) from error
@@ -188,5 +207,6 @@ async def _read_refusal_body(response: Response, request: ProviderRequest) -> He
         return len(body) < ERROR_BODY_BYTES_MAX
 
     await response.push_body(take)
-    refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, bytes(body))
-    return make_error(refusal, request.key)
+    unpacked = unpack_body(response.headers, bytes(body), ERROR_BODY_BYTES_MAX)
+    refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, unpacked)
+    return make_error(refusal, *request.secrets)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohappyeyeballs import start_connection
 
 from services.llm_gateway.http.connection import Connection
+from services.llm_gateway.http.tls_contexts import TlsContexts
+from services.llm_gateway.http.tunnel import open_tunnel
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from services.llm_gateway.http.request import Origin
@@ -40,24 +42,23 @@ class Dialer:
     """Opens connections; shared by all calls."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
-        """The TLS context, loaded when needed because that takes 20 ms."""
+        self._contexts = TlsContexts(tls)
         self._names: dict[tuple[str, int], _ResolvedName] = {}
 
     async def open_connection(self, origin: Origin) -> Connection:
         """Open a connection, which the caller closes.
 
         Raises:
-            OSError: The host cannot be reached.
+            OSError: The host or its proxy cannot be reached.
         """
-        if origin.is_tls and self._tls is None:
-            self._tls = await asyncio.to_thread(_make_tls_context)
-        tls = self._tls if origin.is_tls else None
-        name = self._names.setdefault((origin.host, origin.port), _ResolvedName())
+        tls = await self._contexts.find_context(origin.route.tls) if origin.is_tls else None
+        proxy = origin.route.proxy
+        place = (origin.host, origin.port) if proxy is None else (proxy.host, proxy.port)
+        name = self._names.setdefault(place, _ResolvedName())
         try:
-            addresses = await _resolve_name(name, origin)
-            if len(addresses) == 1 and not any(
-                addresses[0][4][2:]
+            addresses = await _resolve_name(name, *place)
+            if (
+                proxy is None and len(addresses) == 1 and not any(addresses[0][4][2:])
             ):  # a flow or scope of IPv6 is lost in an address's text
                 return await _connect_directly(addresses[0], origin, tls)
             opened = await start_connection(
@@ -69,11 +70,11 @@ class Dialer:
         return await _wrap_socket(opened, origin, tls)
 
 
-async def _resolve_name(name: _ResolvedName, origin: Origin) -> Sequence[_Address]:
+async def _resolve_name(name: _ResolvedName, host: str, port: int) -> Sequence[_Address]:
     loop = asyncio.get_running_loop()
     async with name.looking:
         if loop.time() >= name.until_s:
-            name.addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+            name.addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             name.until_s = loop.time() + RESOLVED_S
     return name.addresses
 
@@ -95,6 +96,8 @@ async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContex
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
     loop, server = asyncio.get_running_loop(), origin.host if tls else None
     try:
+        if tls is not None and origin.route.proxy is not None:
+            await open_tunnel(opened, origin)
         _, connection = await loop.create_connection(
             lambda: Connection(origin), sock=opened, ssl=tls, server_hostname=server
         )
@@ -102,9 +105,3 @@ async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContex
         opened.close()
         raise
     return connection
-
-
-def _make_tls_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context

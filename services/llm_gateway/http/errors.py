@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from services.llm_gateway.providers.provider_file import Provider
+    from services.llm_gateway.providers.route import Proxy
 
 
 @contextmanager
-def translating_connect_errors(provider: Provider) -> Generator[None]:
+def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Generator[None]:
+    through = "" if proxy is None else f" through the proxy {proxy.authority}"
     try:
         yield
     except TimeoutError as error:
         limit_ms = provider.timeouts.connect_ms
-        raise _make_unavailable(provider, f"did not accept a connection within {limit_ms} ms") from error
+        raise _make_unavailable(provider, f"did not accept a connection{through} within {limit_ms} ms") from error
     except OSError as error:
-        raise _make_unavailable(provider, "cannot be reached") from error
+        raise _make_unavailable(provider, f"cannot be reached{through}: {_describe_cause(error)}") from error
 
 
 @contextmanager
@@ -48,6 +51,12 @@ def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
 
 def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
     return _make_unavailable(provider, f"cannot be asked: {error}")
+
+
+def _describe_cause(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate was refused, {getattr(error, 'verify_message', '')}"
+    return error.strerror or str(error) or type(error).__name__
 
 
 def _make_unavailable(provider: Provider, what: str) -> ProviderUnavailable:

@@ -1,6 +1,7 @@
 """Circuit breakers, one per provider and model in each replica.
 
-An answer that breaks off counts like a refusal.
+An answer that breaks off counts like a refusal; one that does not begin, only when nobody else's began meanwhile. A
+breaker that one tenant's failures have opened lets another try: requests can be to blame. Its success closes it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from services.llm_gateway.telemetry import metrics
@@ -35,7 +37,20 @@ OPEN_S_MAX = 60.0
 PROBE_S = 15.0
 """Time for which a probe blocks other calls; its end could take minutes."""
 
+FAILED_TENANTS_MAX = 1000
+"""Tenants that may each fail once at an open breaker; further ones wait as those do."""
+
 State = Literal["closed", "open", "half-open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that the breaker has let through."""
+
+    tenant: str
+    started_s: float
+    is_beside: bool
+    """Whether it was let through for its tenant's sake."""
 
 
 class Breaker:
@@ -44,11 +59,14 @@ class Breaker:
     def __init__(self, provider: str, model: str, now: Callable[[], float] = time.monotonic) -> None:
         self._labels = (provider, model)
         self._now = now
-        self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
+        self._outcomes: deque[tuple[float, bool, str]] = deque(maxlen=OUTCOMES_KEPT)
         self._state: State = "closed"
         self._blocked_until_s = -math.inf
         """End of the pause, or the time of the next probe."""
         self._pause_s = OPEN_S
+        self._answered_s = -math.inf
+        self._failed_tenants: set[str] = set()
+        """Tenants that wait while the breaker is not closed."""
         metrics.set_breaker_state("closed", *self._labels)
 
     @property
@@ -56,37 +74,64 @@ class Breaker:
         """`half-open` allows one call as a probe."""
         return self._state
 
-    @property
-    def blocked_s(self) -> float:
-        """Seconds until a call may start; 0 when one may."""
-        return 0.0 if self._state == "closed" else max(self._blocked_until_s - self._now(), 0.0)
+    def measure_block_s(self, tenant: str) -> float:
+        """Return the seconds until a call of `tenant` may start; 0 when one may."""
+        may_try = tenant not in self._failed_tenants and len(self._failed_tenants) < FAILED_TENANTS_MAX
+        return 0.0 if self._state == "closed" or may_try else self._measure_pause_s()
 
-    def start_call(self) -> None:
+    def start_call(self, tenant: str) -> Call:
         """Record an allowed call; `end_call` follows."""
-        if self._state != "closed":
-            self._blocked_until_s = self._now() + PROBE_S
+        now_s = self._now()
+        is_beside = self._state != "closed" and self._measure_pause_s() > 0
+        if is_beside:
+            self._failed_tenants.add(tenant)  # this is its try
+        elif self._state != "closed":
+            self._blocked_until_s = now_s + PROBE_S
             self._set_state("half-open")
+        return Call(tenant, now_s, is_beside)
 
-    def end_call(self, *, succeeded: bool | None) -> None:
+    def note_delta(self) -> None:
+        """Record that the model has begun to answer somebody."""
+        self._answered_s = self._now()
+
+    def end_call(self, call: Call, *, succeeded: bool | None, never_began: bool = False) -> None:
         """Record an outcome; None says nothing about the model."""
+        if never_began and self._answered_s > call.started_s:
+            succeeded = None
+        if call.is_beside:
+            if succeeded is None:
+                self._failed_tenants.discard(call.tenant)
+            elif succeeded and self._state != "closed":
+                self._close()
+            return
         match self._state, succeeded:
             case "closed", bool():
                 now_s = self._now()
-                self._outcomes.append((now_s, succeeded))
-                recent = [good for at_s, good in self._outcomes if at_s >= now_s - OUTCOME_S_MAX]
-                if recent.count(False) >= FAILURES_MAX:
+                self._outcomes.append((now_s, succeeded, call.tenant))
+                recent = [outcome for outcome in self._outcomes if outcome[0] >= now_s - OUTCOME_S_MAX]
+                failed = [tenant for _, good, tenant in recent if not good]
+                if len(failed) >= FAILURES_MAX:
+                    self._failed_tenants = set(failed)
                     self._start_pause()
             case "half-open", None:
                 self._blocked_until_s = self._now()
             case "half-open", True:
-                self._outcomes.clear()
-                self._pause_s = OPEN_S
-                self._set_state("closed")
+                self._close()
             case "half-open", False:
+                self._failed_tenants.add(call.tenant)
                 self._pause_s = min(self._pause_s * 2, OPEN_S_MAX)
                 self._start_pause()
             case _:
                 pass  # the call began before the breaker opened
+
+    def _measure_pause_s(self) -> float:
+        return max(self._blocked_until_s - self._now(), 0.0)
+
+    def _close(self) -> None:
+        self._outcomes.clear()
+        self._failed_tenants.clear()
+        self._pause_s = OPEN_S
+        self._set_state("closed")
 
     def _start_pause(self) -> None:
         self._blocked_until_s = self._now() + self._pause_s

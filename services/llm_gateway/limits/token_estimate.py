@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 """Bytes of UTF-8 per token."""
 
-IMAGE_TOKENS = 1_000
-"""About a megapixel at OpenAI, Anthropic and Qwen (2026-05)."""
+MEDIA_TOKENS = {"image": 1_000, "audio": 1_000, "file": 10_000}
+"""About a megapixel at OpenAI, Anthropic and Qwen (2026-05), two minutes of sound, five pages."""
 
 OUTPUT_TOKENS = 1_000
 
 
 def estimate_input(request: ChatRequest) -> int:
-    size_bytes, images = request.ByteSize(), 0
+    size_bytes, media_tokens = request.ByteSize(), 0
     for message in request.messages:
         for part in message.content:
-            if part.HasField("image"):
-                images += 1
-                size_bytes -= part.image.ByteSize()
-    return size_bytes // TOKEN_BYTES + images * IMAGE_TOKENS
+            if tokens := MEDIA_TOKENS.get(part.WhichOneof("part") or ""):
+                media_tokens += tokens
+                size_bytes -= part.ByteSize()
+    return size_bytes // TOKEN_BYTES + media_tokens
 
 
 def estimate_total(request: ChatRequest) -> int:

@@ -11,7 +11,7 @@ from services.llm_gateway.protocols.openai import request as openai_request
 from services.llm_gateway.protocols.openai.reader import OpenAiReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.v1.llm_pb2 import ChatRequest
     from services.llm_gateway.protocols.common.answer_reader import AnswerReader, SendBytes
@@ -21,20 +21,45 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     path: str
+    key_header: str
+    headers: Mapping[str, str]
 
-    build_headers: Callable[[str], Mapping[str, str]]
-    """Takes the key, empty for a provider without keys."""
+    media: frozenset[str]
+    """Kinds of parts beside text that a request may have."""
 
     build_body: Callable[[ChatRequest, Provider, Model], bytes]
     """Builds the JSON body; InvalidRequest where the protocol cannot express the request."""
 
-    make_reader: Callable[[str, str, Iterable[str], str, SendBytes], AnswerReader]
-    """Takes provider key, model, the conversation's call ids, the secret to mask, and the receiver of deltas."""
+    make_reader: Callable[[str, str, Iterable[str], Sequence[str], SendBytes], AnswerReader]
+    """Takes provider key, model, the conversation's call ids, the secrets to mask, and the receiver of deltas."""
+
+    def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
+        """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""
+        headers = {**self.headers}
+        if key:
+            name = provider.key_header or self.key_header
+            scheme = "Bearer" if name.lower() == "authorization" else ""
+            if provider.key_scheme is not None:
+                scheme = provider.key_scheme
+            headers[name] = f"{scheme} {key}".lstrip()
+        return headers
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {
-    "openai": WireProtocol(openai_request.PATH, openai_request.build_headers, openai_request.build_body, OpenAiReader),
+    "openai": WireProtocol(
+        openai_request.PATH,
+        "Authorization",
+        {},
+        frozenset({"image", "audio", "file"}),
+        openai_request.build_body,
+        OpenAiReader,
+    ),
     "anthropic": WireProtocol(
-        anthropic_request.PATH, anthropic_request.build_headers, anthropic_request.build_body, AnthropicReader
+        anthropic_request.PATH,
+        "x-api-key",
+        {"anthropic-version": anthropic_request.VERSION},
+        frozenset({"image", "file"}),
+        anthropic_request.build_body,
+        AnthropicReader,
     ),
 }

@@ -17,9 +17,11 @@ from headrace.errors import (
 )
 
 _PATTERN_TEXTS: tuple[tuple[type[HeadraceError], str], ...] = (
+    # An empty account. Gemini says "exceeded your current quota" of its rate limits, so these words are not among them.
+    (ProviderAuthentication, r"insufficient_quota|credit balance is too low|insufficient balance|arrearage"),
     (
         RateLimited,
-        r"rate.?limit|too.?many.?requests|insufficient_quota|throttling|per (?:minute|min|day)\b|\b[tr]pm\b",
+        r"rate.?limit|too.?many.?requests|throttling|per (?:minute|min|day)\b|\b[tr]pm\b",
     ),
     (
         ContextLengthExceeded,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import zlib
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -27,8 +28,16 @@ from services.llm_gateway.telemetry.masking import mask_secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NEVER_STREAMS = frozenset({"application/json", "application/problem+json", "application/xml", "text/xml", "text/html"})
+"""Types of a 200 that is a refusal all the same, or a page of something that stands before the provider."""
+
 MESSAGE_CHARS_MAX = 500
 """A longer message is a page of HTML, or repeats the request."""
+
+
+_TAG = re.compile(r"<[^<>]*>")
+
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     try:
         error_body = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
-        error_body = _ErrorBody(message=body.decode(errors="replace"))
+        error_body = _ErrorBody(message=_describe_body(headers, body))
     error = (
         error_body.error
         if isinstance(error_body.error, ErrorObject)
@@ -66,10 +75,46 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     text = (
         error_body.error
         if isinstance(error_body.error, str)
-        else error.message or error_body.message or error_body.detail or ""
+        else error.message or error_body.message or error_body.detail or body.decode(errors="replace")
     )
     words = f"{error.type or ''} {error.code or ''}"
     return Refusal(provider, model, status, text, words, _parse_retry_after(headers))
+
+
+def find_media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def find_coding(headers: Mapping[str, str]) -> str:
+    """Return the Content-Encoding of a body that is packed; an empty text for one that is not."""
+    coding = headers.get("content-encoding", "").strip().lower()
+    return "" if coding == "identity" else coding
+
+
+def make_packed_error(provider: str, model: str, coding: str) -> HeadraceError:
+    """Make the error of a stream whose packer would hold parts of it back."""
+    what = f"a stream with content-encoding {coding!r}, though 'identity' was asked for; see what stands in between"
+    return make_error(Refusal(provider, model, 200, what, ""))
+
+
+def unpack_body(headers: Mapping[str, str], body: bytes, bytes_max: int) -> bytes:
+    """Return the first `bytes_max` bytes of a body; one whose packing is unknown or broken, as it is."""
+    if find_coding(headers) not in ("gzip", "x-gzip", "deflate"):
+        return body
+    try:
+        return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, bytes_max)
+    except zlib.error:
+        return body
+
+
+def _describe_body(headers: Mapping[str, str], body: bytes) -> str:
+    """Return a body that is no JSON as text, of a page its words."""
+    if not body:
+        return "without a body"
+    text, media_type = body.decode(errors="replace"), find_media_type(headers)
+    if media_type not in NEVER_STREAMS:
+        return text
+    return f"{media_type}: {' '.join(_TAG.sub(' ', text).split())}"
 
 
 def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Refusal:
@@ -104,7 +149,7 @@ def _choose_class(refusal: Refusal) -> type[HeadraceError]:
         case 403:
             return ContentFiltered if by_words is ContentFiltered else ProviderAuthentication
         case 429:
-            return RateLimited
+            return ProviderAuthentication if by_words is ProviderAuthentication else RateLimited
         case 200 | 400 | 404 | 413 | 422 | 500 if by_words is not None:
             return by_words
         case 413:

@@ -8,11 +8,15 @@ import structlog
 from pydantic import ValidationError
 
 from headrace.errors import InvalidRequest
-from services.llm_gateway.providers.provider_file import Model, Provider, Providers
+from headrace.regular_files import read_regular_file
+from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
+from services.runtime.refused_files import REFUSED_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+FILE_BYTES_MAX = 1024 * 1024
 
 log = structlog.get_logger()
 
@@ -21,6 +25,8 @@ class Catalogue:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._providers: dict[str, Provider] = {}
+        self.is_loaded = False
+        """Whether a provider file was valid since the start."""
 
     @property
     def providers(self) -> Sequence[Provider]:
@@ -29,15 +35,18 @@ class Catalogue:
     def reload(self) -> None:
         """Read the file again; an invalid one is logged and ignored."""
         try:
-            provider_file = Providers.model_validate_json(self._path.read_bytes())
+            provider_file = Providers.model_validate_json(read_regular_file(self._path, FILE_BYTES_MAX))
         except (OSError, ValidationError) as error:
             problems = [str(error)]
             if isinstance(error, ValidationError):
                 found = error.errors(include_input=False)
                 problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found]
+            REFUSED_FILES.labels("providers").set(1)
             log.error("provider file refused", file=str(self._path), problems=problems)
             return
         self._providers = {provider.key: provider for provider in provider_file.providers}
+        self.is_loaded = True
+        REFUSED_FILES.labels("providers").set(0)
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
     def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:
@@ -46,6 +55,12 @@ class Catalogue:
         if model:
             return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
         return [(provider, entry) for provider in providers for entry in provider.models]
+
+    def list_prices(self, provider: Provider, entry: Model) -> list[Price | None]:
+        """List the prices of `entry` and of its provider's fallbacks."""
+        fallbacks = (fallback.partition("/") for fallback in provider.fallback)
+        entries = [entry, *(self.find_model(key, model)[1] for key, _, model in fallbacks)]
+        return [model.price for model in entries]
 
     def find_model(self, key: str, model: str) -> tuple[Provider, Model]:
         """Return provider `key` and its entry for `model`.

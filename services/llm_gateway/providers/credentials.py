@@ -1,20 +1,47 @@
-"""Keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`) from the environment."""
+"""Where and with which credentials a provider is asked, from its entry and the environment."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+import structlog
 
 from headrace.errors import ProviderAuthentication, ProviderUnavailable
+from headrace.regular_files import read_regular_file
+from headrace.tls import Tls
+from services.llm_gateway.providers.proxies import find_environment_proxy
+from services.llm_gateway.providers.route import Proxy, Route, parse_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from services.llm_gateway.providers.provider_file import Provider
 
+SECRET_PLACES = ("env:", "file:")
+
+KEY_BYTES_MAX = 64 * 1024
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str = field(repr=False)
+    """Address with its query, which may hold a secret."""
+
+    headers: Mapping[str, str] = field(repr=False)
+    """The entry's own headers."""
+
+    secrets: tuple[str, ...] = field(repr=False)
+    """Texts to mask in errors and logs, beside the key."""
+
+    route: Route
+
 
 class Credentials:
-    """Keys are looked up at each call, so that a rotated file takes effect at once."""
+    """Secrets are looked up at each call, so that a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -38,12 +65,30 @@ class Credentials:
             provider=provider.key,
         )
 
-    def find_base_url(self, provider: Provider) -> str:
-        """Return the provider's address without a final slash.
+    def find_endpoint(self, provider: Provider, model: str, path: str) -> Endpoint:
+        """Return where a model is asked; `{model}` in `path` stands for its name.
 
         Raises:
-            ProviderUnavailable: Its variable is not set.
+            ProviderUnavailable: The variable of the address is not set, or the proxy's address is none.
+            ProviderAuthentication: The secret of a header or parameter is not set.
         """
+        url = self._find_base_url(provider) + path.replace("{model}", quote(model, safe=""))
+        headers = {name: self._look_up(provider, name, value) for name, value in provider.headers.items()}
+        query = {name: self._look_up(provider, name, value) for name, value in provider.query.items()}
+        given, found = provider.headers | provider.query, headers | query
+        secrets = [found[name] for name, value in given.items() if value.startswith(SECRET_PLACES)]
+        if provider.organization:
+            headers = {"OpenAI-Organization": provider.organization} | headers
+        proxy = self._find_proxy(provider, url)
+        if proxy is not None and proxy.authorization:
+            secrets.append(proxy.authorization)
+        if query:
+            url += f"?{urlencode(query, quote_via=quote)}"
+        certificate = provider.cert_file or ""
+        tls = Tls(provider.ca_file or "", certificate, certificate and (provider.key_file or certificate))
+        return Endpoint(url, headers, tuple(secrets), Route(proxy, tls))
+
+    def _find_base_url(self, provider: Provider) -> str:
         kind, _, name = provider.base_url.partition(":")
         base_url = self._env.get(name, "") if kind == "env" else provider.base_url
         if not base_url:
@@ -53,10 +98,41 @@ class Credentials:
             )
         return base_url.rstrip("/")
 
+    def _find_proxy(self, provider: Provider, url: str) -> Proxy | None:
+        setting = provider.proxy
+        try:
+            if setting is None:
+                return find_environment_proxy(url, self._env)
+            if setting.startswith("env:"):
+                setting = self._env.get(setting.removeprefix("env:"), "").strip() or "none"
+            return None if setting == "none" else parse_proxy(setting)
+        except ValueError as error:
+            raise ProviderUnavailable(
+                f"the proxy of provider {provider.key!r} cannot be used: {error}", provider=provider.key
+            ) from None
+
+    def _look_up(self, provider: Provider, name: str, value: str) -> str:
+        if not value.startswith(SECRET_PLACES):
+            return value
+        if secret := self._read_secret(value):
+            return secret
+        raise ProviderAuthentication(
+            f"provider {provider.key!r} lacks {name}: {value} is not set in the gateway's environment",
+            provider=provider.key,
+        )
+
     def _read_secret(self, name: str) -> str:
         kind, _, place = name.partition(":")
         if kind == "env":
             return self._env.get(place, "").strip()
-        path = Path(place)
-        # Reading some bytes of a mounted secret is not worth a thread.
-        return path.read_text().strip() if path.is_file() else ""
+        try:
+            # Reading some bytes of a mounted secret is not worth a thread.
+            return read_regular_file(place, KEY_BYTES_MAX).decode().strip()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            log.error("key file refused", file=place, problem=error.strerror)
+            return ""
+        except UnicodeDecodeError:
+            log.error("key file refused", file=place, problem="not UTF-8")
+            return ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
+
+if TYPE_CHECKING:
+    from headrace.v1.common_pb2 import Usage
 
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
@@ -13,6 +16,37 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
 
 SEPARATORS = "-.:@/_"
 """Characters that may follow a configured model name in the name of a model that it answers for."""
+
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[\w!#$%&'*+.^`|~-]{1,128}$")]
+
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]{0,8192}$")]
+"""Text, or `env:NAME` or `file:/path` where the value is a secret."""
+
+OWN_HEADERS = frozenset(
+    {"host", "content-length", "content-type", "accept-encoding", "connection", "transfer-encoding"}
+)
+"""Headers that the gateway alone sets."""
+
+OWN_BODY_FIELDS = frozenset({"model", "messages", "stream"})
+"""Fields of a request's body that the gateway alone sets."""
+
+
+def _refuse_own_headers(headers: dict[str, str]) -> dict[str, str]:
+    if own := sorted(name for name in headers if name.lower() in OWN_HEADERS):
+        raise ValueError(f"the gateway sets {own} itself")
+    return headers
+
+
+def _refuse_own_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    if own := sorted(OWN_BODY_FIELDS & fields.keys()):
+        raise ValueError(f"the gateway sets {own} itself")
+    return fields
+
+
+Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=64), AfterValidator(_refuse_own_headers)]
+ExtraBody = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_refuse_own_fields)]
+
+Capability = Literal["tools", "reasoning", "vision", "audio", "files", "json_schema", "embeddings"]
 
 Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}/.{1,256}$")]
 """`provider/model`; the model's own name may hold further slashes."""
@@ -66,10 +100,30 @@ class Price(_Entry):
     """US dollars for a million tokens, from which usage.costUsd and maxCostUsd are counted."""
 
     input_per_m_tok: float = Field(default=0, ge=0)
-    """US dollars for a million input tokens, cached ones included."""
+    """US dollars for a million input tokens."""
+
+    cached_input_per_m_tok: float | None = Field(default=None, ge=0)
+    """US dollars for a million input tokens that the provider read from its cache. Left out, as `inputPerMTok`."""
+
+    cache_write_per_m_tok: float | None = Field(default=None, ge=0)
+    """US dollars for a million input tokens that the provider wrote to its cache. Left out, as `inputPerMTok`."""
 
     output_per_m_tok: float = Field(default=0, ge=0)
     """US dollars for a million output tokens, reasoning included."""
+
+    @property
+    def dearest_input_per_m_tok(self) -> float:
+        return max(self.input_per_m_tok, self.cached_input_per_m_tok or 0, self.cache_write_per_m_tok or 0)
+
+    def count_dollars(self, usage: Usage) -> float:
+        cached = 0.0 if self.cached_input_per_m_tok is None else self.cached_input_per_m_tok - self.input_per_m_tok
+        written = 0.0 if self.cache_write_per_m_tok is None else self.cache_write_per_m_tok - self.input_per_m_tok
+        return (
+            usage.input_tokens * self.input_per_m_tok
+            + usage.cached_tokens * cached
+            + usage.cache_write_tokens * written
+            + usage.output_tokens * self.output_per_m_tok
+        ) / 1_000_000
 
 
 class Model(_Entry):
@@ -87,18 +141,29 @@ class Model(_Entry):
     taken from the built-in table of models, else 4,096."""
 
     encoding: str | None = None
-    """How tokens are counted: `o200k_base` or `cl100k_base`, for models of OpenAI's that the built-in table does not
-    know. Other models are estimated, by a ratio that their reported usage corrects."""
+    """How tokens are counted, exactly: `o200k_base` or `cl100k_base`, for models that the built-in table does not know
+    or has wrong. Left out, other models than OpenAI's are estimated, by a ratio that their reported usage corrects."""
 
-    capabilities: tuple[Literal["tools", "reasoning", "vision"], ...] = ()
+    capabilities: tuple[Capability, ...] = ()
     """Abilities of the model. Reasoning wishes go only to models with `reasoning`. Images go to models with `vision`,
-    and to those that list nothing. `tools` is for people."""
+    sounds (wav, mp3) to those with `audio`, PDF files to those with `files`, and the provider's own field for an
+    answer's form to those with `json_schema`, all also to models that list nothing; other models are told the form in
+    words, and their answer is checked before it is streamed. A model gives vectors (`/v1/embeddings`) only if it lists
+    `embeddings`. `tools` is for people."""
 
     price: Price | None = None
-    """Prices of the model's tokens. Left out, the model costs nothing, and no cost is reported."""
+    """Prices of the model's tokens. Left out, no cost is reported, and an agent with maxCostUsd asks neither this model
+    nor one that may fall back to it, unless its unknownPrice says otherwise."""
+
+    extra_body: ExtraBody = {}
+    """Further fields of each request's body, over those of the provider."""
 
     comment: str | None = None
     """For people."""
+
+    @property
+    def keeps_to_schemas(self) -> bool:
+        return not self.capabilities or "json_schema" in self.capabilities
 
     def answers_for(self, name: str) -> bool:
         return name == self.name or (name.startswith(self.name) and name[len(self.name)] in SEPARATORS)
@@ -122,6 +187,47 @@ class Provider(_Entry):
     """Where the keys are: `env:NAME` or `file:/path`, never a key itself. The first that is set is used, the next one
     when the provider refuses it with 401. Left out, calls carry no credential."""
 
+    key_header: HeaderName | None = None
+    """Header that carries the key. Left out, `Authorization`, and `x-api-key` for protocol anthropic; classic Azure has
+    `api-key`."""
+
+    key_scheme: str | None = Field(default=None, pattern=r"^[\w-]{0,32}$")
+    """Word before the key in its header. Left out, `Bearer` in `Authorization` and none in others."""
+
+    prompt_cache: bool = True
+    """Whether requests mark what the provider may cache: tools, instructions and the conversation so far. Protocol
+    anthropic only; others cache by themselves."""
+
+    organization: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,256}$")
+    """Value of the header `OpenAI-Organization`."""
+
+    headers: Headers = {}
+    """Further headers of each request, by name. A value `env:NAME` or `file:/path` is looked up at each call, and is
+    masked in messages and logs."""
+
+    query: dict[str, HeaderValue] = Field(default={}, max_length=64)
+    """Parameters of each request's address, such as `api-version`; values as in `headers`."""
+
+    path: str | None = Field(default=None, pattern=r"^/[^\s?#]*$")
+    """Path behind `baseUrl`. Left out, `/chat/completions`, and `/messages` for protocol anthropic. `{model}` in it
+    stands for the model's name, as in classic Azure's `/openai/deployments/{model}/chat/completions`."""
+
+    extra_body: ExtraBody = {}
+    """Further fields of each request's body, over those that the gateway writes; null takes a field away."""
+
+    proxy: str | None = Field(default=None, pattern=r"^(http://[^\s/?#]+/?|env:\w+|none)$")
+    """Proxy to the provider: `http://[user:password@]host:port`, `env:NAME`, a variable that holds it, or `none`. Left
+    out, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the gateway's environment decide."""
+
+    ca_file: str | None = None
+    """File of the certificates (PEM) that vouch for the provider, in the place of the system's."""
+
+    cert_file: str | None = None
+    """File of the client certificate (PEM) that the provider asks for. Files are read again when they change."""
+
+    key_file: str | None = None
+    """File of the client certificate's key (PEM); left out, it is in `certFile`."""
+
     reasoning: Literal[
         "reasoning_effort",
         "enable_thinking",
@@ -138,6 +244,10 @@ class Provider(_Entry):
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The provider's word for the greatest number of tokens to produce; protocol openai only."""
+
+    call_ids: Literal["any", "nine_characters"] = "any"
+    """Form of the ids of tool calls: `nine_characters` for providers that take nine letters and digits alone, as
+    Mistral; others are replaced by an id made of their hash, the same one in each request. Protocol openai only."""
 
     quota: Quota | None = None
     """Limits of the account. Left out, the gateway sets none."""

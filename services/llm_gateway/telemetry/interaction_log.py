@@ -14,7 +14,7 @@ from headrace.v1.llm_pb2 import LlmDelta
 from services.llm_gateway.telemetry.masking import mask_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.v1 import common_pb2
 
@@ -67,7 +67,7 @@ class InteractionLog:
             ms=_round_ms(now_s - call.started_s),
         )
 
-    def wrap_send(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
+    def wrap_send(self, send: Callable[[bytes], bool], secrets: Sequence[str]) -> Callable[[bytes], bool]:
         """Wrap `send` at DEBUG to log deltas; the level is read once per stream."""
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send
@@ -80,10 +80,13 @@ class InteractionLog:
             if kind == "tool_call":
                 call = delta.tool_call
                 fields = {"kind": kind, "call_id": call.id, "tool": call.name, "value": call.arguments}
+            elif kind == "media":
+                media = delta.media
+                fields = {"kind": kind, "value": media.problem or f"{media.mime_type}, {len(media.data)} bytes"}
             else:
                 fields = {"kind": kind, "value": str(getattr(delta, kind))}
             if self.masks_sensitive:
-                fields = {name: mask_secrets(text, key) for name, text in fields.items()}
+                fields = {name: mask_secrets(text, *secrets) for name, text in fields.items()}
             context.run(log.debug, "delta", **fields)
             return send(message)
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def tracing_attempt(call: CallRecord) -> Generator[None]:
+def tracing_attempt(call: CallRecord, operation: str = names.CHAT) -> Generator[None]:
     attributes = {
-        names.OPERATION: names.CHAT,
+        names.OPERATION: operation,
         names.PROVIDER: call.provider,
         names.REQUEST_MODEL: call.model,
         names.STAGE: call.stage,
         names.ATTEMPT: call.attempt,
     }
-    with spans.start_span(f"{names.CHAT} {call.model}", attributes, SpanKind.CLIENT) as span:
+    with spans.start_span(f"{operation} {call.model}", attributes, SpanKind.CLIENT) as span:
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError
+from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
@@ -39,7 +40,7 @@ async def prune_chats(engine: Engine, days: float) -> list[str]:
 @asynccontextmanager
 async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerator[None]:
     """Clean up every day while inside the block; without `days` no chat is deleted."""
-    daily = asyncio.create_task(_clean_up_daily(engine, days))
+    daily = guard_task(asyncio.create_task(_clean_up_daily(engine, days)))
     try:
         yield
     finally:

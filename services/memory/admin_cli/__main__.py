@@ -18,16 +18,17 @@ import msgspec
 from headrace.errors import HeadraceError
 from services.memory.access import retention
 from services.memory.admin_cli import verify
+from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
 from services.memory.storage import user_facts
 from services.memory.storage.engine import Engine
-from services.memory.storage.files.database import create_database, open_database
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.index_recovery import INDEX_NAME
+from services.memory.storage.files.index_recovery import INDEX_NAME, create_database, open_database
 from services.runtime.process import config as settings
 from services.runtime.process import logs
+from services.runtime.rpc.field_rules import is_uuid
 
 FACTS = "facts.jsonl"
 
@@ -51,22 +52,18 @@ def main() -> None:
 
 async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
     """Run the command, and return whether the chats are well."""
-    is_reindex = arguments.command == "reindex"
-    if config.database_url:
-        if is_reindex:
-            raise OSError("a database keeps its index with the lines: there is none to make anew")
-    elif not config.logs_dir.exists() and arguments.command != "import":
-        raise OSError(f"{config.logs_dir}: there are no chats")
-    elif arguments.command == "verify":
-        return verify.verify_folder(config.logs_dir, arguments.chat_id)
-    elif is_reindex:
-        with closing(Disk(config.logs_dir)) as disk:
-            _clear_index(disk)
+    if not config.database_url:
+        if not config.logs_dir.exists() and arguments.command != "import":
+            raise OSError(f"{config.logs_dir}: there are no chats")
+        if arguments.command == "verify":  # without opening the folder, which a service may own
+            return verify.verify_folder(config.logs_dir, arguments.chat_id)
+        if arguments.command == "reindex":
+            with closing(Disk(config.logs_dir)) as disk:
+                _clear_index(disk)
+    elif arguments.command == "reindex":
+        raise OSError("a database keeps its index with the lines: there is none to make anew")
     async with open_engine(config) as engine:
-        if arguments.command == "verify":
-            return await verify.verify_database(engine, arguments.chat_id)
-        await _COMMANDS[arguments.command](engine, arguments)
-    return True
+        return await _COMMANDS[arguments.command](engine, arguments)
 
 
 def _clear_index(disk: Disk) -> None:
@@ -79,17 +76,22 @@ def _clear_index(disk: Disk) -> None:
         create_database(path, is_first=False).close()
 
 
-async def _report_reindex(engine: Engine, arguments: argparse.Namespace) -> None:
-    _print_line(f"{len(await engine.index.list_chats())} chats")
+async def _report_reindex(engine: Engine, arguments: argparse.Namespace) -> bool:
+    print_line(f"{len(await engine.index.list_chats())} chats")
+    return True
 
 
-async def _prune_chats(engine: Engine, arguments: argparse.Namespace) -> None:
-    gone = await retention.prune_chats(engine, arguments.older_than)
-    for chat_id in gone:
-        _print_line(chat_id)
+async def _verify_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
+    return await verify.verify_database(engine, arguments.chat_id)
 
 
-async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> None:
+async def _prune_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
+    for chat_id in await retention.prune_chats(engine, arguments.older_than):
+        print_line(chat_id)
+    return True
+
+
+async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
     output: Path | None = arguments.output
     chat_ids = arguments.chat_id or await engine.index.list_chats()
     if output is None and len(chat_ids) > 1:
@@ -102,10 +104,13 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> None:
         else:
             await asyncio.to_thread(_write_file, output, f"{chat_id}.jsonl", data)
     if output is not None and not arguments.chat_id and (facts := await engine.facts.list_all()):
-        await asyncio.to_thread(_write_file, output, FACTS, b"".join(map(user_facts.encode_fact, facts)))
+        # Numbered anew, as each engine has numbers of its own.
+        numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(facts, 1))
+        await asyncio.to_thread(_write_file, output, FACTS, b"".join(map(user_facts.encode_fact, numbered)))
+    return True
 
 
-async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> None:
+async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
     for path in (file for given in arguments.path for file in chat_files.list_files(given)):
         if path.name == FACTS:
             await engine.facts.import_all(_read_facts(path))
@@ -113,15 +118,22 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> None:
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
         await engine.chats.import_log(found.chat_id, found.log)
-        _print_line(found.chat_id)
+        print_line(found.chat_id)
+    return True
 
 
-_COMMANDS = {"export": _export_chats, "import": _import_chats, "prune": _prune_chats, "reindex": _report_reindex}
+_COMMANDS = {
+    "export": _export_chats,
+    "import": _import_chats,
+    "prune": _prune_chats,
+    "reindex": _report_reindex,
+    "verify": _verify_chats,
+}
 
 
 def _read_facts(path: Path) -> list[user_facts.Fact]:
     try:
-        return [user_facts.decode_fact(line) for line in path.read_bytes().splitlines()]
+        return [fact for line in path.read_bytes().splitlines() for fact in user_facts.decode_facts(line)]
     except msgspec.DecodeError as error:
         raise chat_files.UnreadableFile(f"{path} holds what are no facts: {error}") from error
 
@@ -140,7 +152,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser("export", help="write chats as JSON lines, with their blobs; all of them: with facts")
-    export.add_argument("chat_id", nargs="*", help="chats; all without one")
+    export.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")
     bring = commands.add_parser(
         "import", help="read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries"
@@ -149,9 +161,15 @@ def _build_parser() -> argparse.ArgumentParser:
     prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
     prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
     check = commands.add_parser("verify", help="read every line and blob, and say what is not what was written")
-    check.add_argument("chat_id", nargs="*", help="chats; all without one")
+    check.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     commands.add_parser("reindex", help="make the index anew from the logs")
     return parser
+
+
+def _parse_chat_id(text: str) -> str:
+    if not is_uuid(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a chat's id, a UUID")
+    return text
 
 
 def _parse_days(text: str) -> float:
@@ -159,10 +177,6 @@ def _parse_days(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an age such as 7d, 12h or 30m")
     return int(found[1]) * _DAYS[found[2]]
-
-
-def _print_line(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
+from services.memory.importing.older_log import convert_older_log
 from services.memory.log.verify import LogReport, verify_log
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.disk import list_log_names, read_log_file
@@ -30,9 +31,9 @@ class _Totals:
             f"blob {blob_id}: its content is not the one of its name" for blob_id in damaged_blobs
         ]
         for problem in problems:
-            _print_line(f"{chat_id}: {problem}")
+            print_line(f"{chat_id}: {problem}")
         if report.torn_bytes:
-            _print_line(f"{chat_id}: the last {report.torn_bytes} bytes are of an append that was never acknowledged")
+            print_line(f"{chat_id}: the last {report.torn_bytes} bytes are of an append that was never acknowledged")
         self.chats += 1
         self.lines += report.lines
         self.unchecked += report.unchecked
@@ -41,7 +42,7 @@ class _Totals:
     def print_summary(self) -> bool:
         """Print the totals, and return whether nothing is damaged."""
         unchecked = f", {self.unchecked} of them without a checksum" if self.unchecked else ""
-        _print_line(f"{self.chats} chats, {self.lines} lines{unchecked}: {self.damaged or 'none'} damaged")
+        print_line(f"{self.chats} chats, {self.lines} lines{unchecked}: {self.damaged or 'none'} damaged")
         return not self.damaged
 
 
@@ -50,11 +51,20 @@ def verify_folder(folder: Path, chat_ids: Sequence[str]) -> bool:
     totals, blobs = _Totals(), BlobFolder(folder / "blobs")
     for chat_id in chat_ids or list_log_names(folder):
         try:
-            report = verify_log(read_log_file(folder, chat_id), chat_id)
+            report = _verify_file(read_log_file(folder, chat_id), chat_id)
         except (OSError, HeadraceError) as error:
             report = LogReport(problems=[str(error)])
         totals.add_chat(chat_id, report, blobs.list_damaged(chat_id))
     return totals.print_summary()
+
+
+def _verify_file(data: bytes, chat_id: str) -> LogReport:
+    report = verify_log(data, chat_id)
+    if report.lines or not (older := convert_older_log(chat_id, data)):
+        return report
+    print_line(f"{chat_id}: a log of Chat Memory V3, which memory converts when it first reads it")
+    problems = [f"line {number}: is no JSON object, and will be left out" for number in older.unreadable]
+    return LogReport(older.lines, unchecked=older.lines, problems=problems)
 
 
 async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
@@ -66,5 +76,5 @@ async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
     return totals.print_summary()
 
 
-def _print_line(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")

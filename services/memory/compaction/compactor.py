@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from headrace.v1 import agent_pb2, memory_pb2
-from services.memory.compaction import summariser
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
 from services.memory.compaction.pinned import find_intent, format_pins, read_todos
 from services.memory.compaction.plan import FALLBACK, SUMMARY
+from services.memory.compaction.receipt import WrittenSummary, to_event
+from services.memory.compaction.summary_requests import SummaryRequests
+from services.memory.compaction.summary_writer import SummaryWriter
 from services.memory.context.context_source import get_position, select_source
-from services.memory.log import images
+from services.memory.log import media
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
 from services.memory.log.session_state import SessionState
 from services.runtime.auth import identity
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.access.chat_access import ChatAccess
     from services.memory.context.context_view import ContextWindow
-    from services.memory.context.token_counter import TokenCounter, TokenCounters
+    from services.memory.context.token_counter import TokenCounters
     from services.memory.log.chat import Chat
     from services.memory.storage.engine import Engine
 
@@ -51,6 +54,8 @@ class Compactor:
         self._counting = counting
         self._llm = llm
         self._timeout_s = timeout_s
+        self._committing = asyncio.Lock()
+        """Held from the look at the chat until its summary is in the log, so that two compactions see each other."""
 
     async def compact(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """Yield start, the summary's usage if known, and exactly one of complete, fallback and fail.
@@ -67,40 +72,54 @@ class Compactor:
             yield _report_failure(request, refusal)
             return
         model = request.summary_model if request.HasField("summary_model") else request.limits
-        counter = self._counting.create_counter(chat, model.model)
-        asked = await asyncio.to_thread(self._build_request, draft, counter)
-        written = await summariser.request_summary(self._llm, asked, self._timeout_s)
-        if written.usage is not None:
-            yield memory_pb2.CompactDelta(usage=written.usage)
+        counter = self._counting.create_counter(chat, model)
+        requests = SummaryRequests(draft, counter)
+        prepare = partial(self._fill_media, chat.chat_id, model)
+        writer = SummaryWriter(self._llm, requests, self._timeout_s, prepare)
+        written: WrittenSummary | None = None
+        async with aclosing(writer.write()) as items:
+            async for item in items:
+                if isinstance(item, WrittenSummary):
+                    written = item
+                else:
+                    yield memory_pb2.CompactDelta(usage=item)
+        assert written is not None, "it is yielded last"
         failure = written.failure
         if failure:
-            result = await asyncio.to_thread(draft.fall_back)
+            result = await asyncio.to_thread(draft.fall_back, written)
         else:
-            result, failure = await asyncio.to_thread(draft.apply_summary, written.text)
+            entries = requests.entries if written.seen else ()
+            result, failure = await asyncio.to_thread(draft.apply_summary, written, entries)
         if result.tokens >= before:
             yield _report_failure(request, "NOTHING_TO_COMPACT")
-        elif draft.is_overtaken((await self._access.load_chat(chat.chat_id)).copy_runs()):
-            yield _report_failure(request, "ALREADY_COMPACTED")
-        else:
-            await self._commit_result(chat, draft, result, FALLBACK if failure else SUMMARY)
+        elif failure and request.summary_only:
+            yield _report_failure(request, failure)
+        elif await self._commit_unless_overtaken(chat, draft, result, FALLBACK if failure else SUMMARY):
             yield _report_result(request, before, result, failure)
+        else:
+            yield _report_failure(request, "ALREADY_COMPACTED")
 
     def _make_draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> CompactionDraft:
         runs = chat.copy_runs()
         source = select_source(runs, request.run_id, request.context_id or None)
         todos = read_todos(chat.states.get(request.context_id, SessionState()))
         pins = format_pins(source, find_intent(runs, source), todos)
-        counter = self._counting.create_counter(chat, request.limits.model)
-        return CompactionDraft(source, request, self._window.resize(request.message_history_max), counter, pins)
+        counter = self._counting.create_counter(chat, request.limits)
+        return CompactionDraft(source, request, self._window.resize(request), counter, pins)
 
-    def _build_request(self, draft: CompactionDraft, counter: TokenCounter) -> llm_pb2.ChatRequest:
-        request = draft.build_chat_request(counter)
-        images.fill_images(request.messages, partial(self._engine.blobs.find, draft.request.chat_id))
-        return request
+    def _fill_media(self, chat_id: str, model: memory_pb2.ModelLimits, request: llm_pb2.ChatRequest) -> None:
+        media.fill_media(request.messages, partial(self._engine.blobs.find, chat_id), model.capabilities)
 
-    async def _commit_result(self, chat: Chat, draft: CompactionDraft, result: CompactionResult, strategy: str) -> None:
-        lines = _make_lines(draft, result, strategy)
-        await self._engine.chats.append(chat.chat_id, lines, len(result.content) * 4)
+    async def _commit_unless_overtaken(
+        self, chat: Chat, draft: CompactionDraft, result: CompactionResult, strategy: str
+    ) -> bool:
+        async with self._committing:
+            if draft.is_overtaken((await self._access.load_chat(chat.chat_id)).copy_runs()):
+                return False
+            run = chat.info.runs[draft.request.run_id]
+            # A run that has ended takes no lines: what is compacted after it is the chat's own.
+            lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
+            await self._engine.chats.append(chat.chat_id, lines, len(result.content) * 4)
         log.info(
             "context compacted",
             strategy=strategy,
@@ -108,9 +127,10 @@ class Compactor:
             pre_tokens=draft.tokens,
             post_tokens=result.tokens,
         )
+        return True
 
 
-def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str) -> list[Known]:
+def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str, run_id: str) -> list[Known]:
     request, groups = draft.request, result.plan.groups
     start = get_position(groups[result.plan.start])
     last = get_position(groups[result.plan.start - 1]).n if result.plan.start else start.n
@@ -118,7 +138,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
     stamp: dict[str, Any] = {
         "n": 0,
         "chat_id": request.chat_id,
-        "run_id": request.run_id,
+        "run_id": run_id,
         "updated_at": 0,
         "tenant": writer.tenant,
         "user": writer.user,
@@ -134,7 +154,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         role="system",
         content="Conversation compacted",
         compact_metadata=CompactMetadata(
-            request.trigger or "manual", draft.tokens, result.tokens, result.files, strategy
+            request.trigger or "manual", draft.tokens, result.tokens, result.files, strategy, result.receipt
         ),
         context_id=draft.source.context_id,
     )
@@ -169,6 +189,7 @@ def _report_result(
         "pre_tokens": before,
         "post_tokens": result.tokens,
         "files_included": result.files,
+        "receipt": to_event(result.receipt),
     }
     if failure:
         return memory_pb2.CompactDelta(fallback=agent_pb2.CompactionFallback(**fields, reason=failure))

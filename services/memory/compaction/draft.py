@@ -1,4 +1,4 @@
-"""The summary request and the lines of a compaction, worked out without waiting."""
+"""The plan and the lines of a compaction, worked out without waiting."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from headrace.v1 import llm_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.memory.compaction import context_files as context_files
 from services.memory.compaction.plan import (
-    DUE_RATIO,
     FALLBACK_RATIO,
     GAIN_RATIO,
-    RETAINED_RATIO,
     CompactionPlan,
     is_broken,
     make_plan,
 )
-from services.memory.compaction.prompt import build_content, build_instruction, extract_summary
+from services.memory.compaction.prompt import build_content, extract_summary, format_lines
+from services.memory.compaction.receipt import (
+    Unseen,
+    find_first_line,
+    find_last_line,
+    join_lines,
+    list_pinned,
+    measure_unseen,
+)
 from services.memory.context.context_source import get_position, select_source
-from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_messages, build_view
+from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_view
 from services.memory.context.message_pairing import MessageGroup, make_text_message
 from services.memory.context.token_limits import get_request_tokens_max
-from services.memory.context.truncation import truncate_groups
+from services.memory.log.lines import CompactReceipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from services.memory.compaction.receipt import WrittenSummary
+    from services.memory.compaction.transcript import Entry
     from services.memory.context.context_source import ContextSource
     from services.memory.context.token_counter import TokenCounter
     from services.memory.log.lines import Line, Tokens
 
-TEMPERATURE = 0.2
-"""Low, because a summary must be true, not varied."""
+SUMMARY_RATIO = 0.1
+"""Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,7 @@ class CompactionResult:
     files: list[str]
     tokens: int
     """Tokens of the compacted context."""
+    receipt: CompactReceipt
 
 
 @dataclass(frozen=True)
@@ -78,67 +87,94 @@ class CompactionDraft:
     def tokens(self) -> int:
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.groups))
 
+    @cached_property
+    def plan(self) -> CompactionPlan:
+        """What a summary of the expected size replaces."""
+        limit = self.counter.from_model_tokens(self.tokens_max)
+        room = (
+            int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)
+            - self._frame
+            - self.counter.count_text(self.pins)
+        )
+        return self._make_plan(self.window.kept_ratio, room)
+
     def find_refusal(self) -> str:
         """Return why no summary is requested; empty if one is."""
         if self.request.trigger == "auto" and is_broken(self.source):
             return "TOO_MANY_FAILURES"
-        plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
+        plan = self._make_plan(self.window.kept_ratio, self.counter.from_model_tokens(self.tokens_max))
         gain = self.counter.to_model_tokens(self.counter.count_groups(plan.replaced))
         return "" if gain >= max(1, GAIN_RATIO * self.tokens) else "NOTHING_TO_COMPACT"
 
-    def build_chat_request(self, counter: TokenCounter) -> llm_pb2.ChatRequest:
-        """Build the request for a summary, within the summariser's window as `counter` counts.
-
-        System, tools and messages equal the context's own requests, so that a prefix cache hits.
-        """
-        given = self.request
-        model = given.summary_model if given.HasField("summary_model") else given.limits
-        room = counter.from_model_tokens(get_request_tokens_max(model)) - counter.count_frame(given.system, given.tools)
-        files = context_files.select_fitting(context_files.limit_files(given.files), room // 2, counter.count_text)
-        last = make_text_message("user", build_instruction(files, given.hint))
-        told = [*([] if self.former is None else [self.former]), *self.groups]
-        told = truncate_groups(told, counter, room - counter.count_message(last), summary=self.former is not None)
-        request = llm_pb2.ChatRequest(
-            provider_key=model.provider_key,
-            model=model.model,
-            messages=[*build_messages(given.system, told, ""), last],
-            tools=given.tools,
-            temperature=TEMPERATURE,
-            stage="compact",
-        )
-        if given.tools:
-            request.tool_choice = "none"
-        return request
-
-    def apply_summary(self, text: str) -> tuple[CompactionResult, str]:
+    def apply_summary(self, written: WrittenSummary, entries: Sequence[Entry]) -> tuple[CompactionResult, str]:
         """Return the result with a model's summary; if that is no shorter than the replaced messages, the fallback and
-        the reason."""
+        the reason. `entries` are those that the summary was written from, if in chunks."""
         room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
+        # Files that outweigh what is gained would make the compaction void.
+        room = min(room, self.counter.count_groups(self.plan.replaced) // 2)
         files = context_files.select_fitting(
             context_files.limit_files(self.request.files), room, self.counter.count_text
         )
-        result = self._make_result(RETAINED_RATIO, text, files)
+        parts = zip(entries, written.seen, strict=True) if written.seen else ()
+        unseen = Unseen(written.groups_seen, *measure_unseen(parts))
+        result = self._make_result(self.window.kept_ratio, written, written.text, files, unseen)
         replaced = self._former_cost + self.counter.count_groups(result.plan.replaced)
-        if self.counter.count_text(text) < replaced:
+        if self.counter.count_text(written.text) < replaced:
             return result, ""
-        return self.fall_back(), "SUMMARY_TOO_LONG"
+        return self.fall_back(written), "SUMMARY_TOO_LONG"
 
-    def fall_back(self) -> CompactionResult:
+    def fall_back(self, written: WrittenSummary) -> CompactionResult:
         """Return the result with the former summary, and a note of what it lacks."""
         plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
         count = sum(len(group.list_messages()) for group in plan.replaced)
-        note = f"[{count:,} older messages were left out without a summary.]"
+        lines = format_lines([(get_position(self.groups[0]).n, find_last_line(self.groups[: plan.start]))])
+        note = f"[{count:,} older messages were left out without a summary: lines {lines}.]"
         former = "" if self.source.compacted is None else extract_summary(self.source.compacted.summary.content)
-        return self._make_result(FALLBACK_RATIO, f"{former}\n{note}".strip(), [])
+        return self._make_result(FALLBACK_RATIO, written, f"{former}\n{note}".strip(), [], Unseen(0))
 
-    def _make_result(self, ratio: float, text: str, files: list[memory_pb2.ContextFile]) -> CompactionResult:
-        content = build_content(text, self.pins, files)
+    def _make_result(
+        self,
+        ratio: float,
+        written: WrittenSummary,
+        text: str,
+        files: Sequence[memory_pb2.ContextFile],
+        unseen: Unseen,
+    ) -> CompactionResult:
+        # What is left must not be due again at once. The head's figures, which depend on it, are known only then.
+        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.pins, files)
+        cost = self._frame + self.counter.count_message(make_text_message("user", expected))
+        plan = self._make_plan(
+            ratio, int(self.window.due_ratio * self.counter.from_model_tokens(self.tokens_max)) - cost
+        )
+        receipt = self._make_receipt(plan, written, unseen)
+        told = (receipt.first_line, receipt.last_line)
+        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.pins, files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
-        cost = self._frame + content_tokens.count
-        # What is left must not be due again at once.
-        plan = self._make_plan(ratio, int(DUE_RATIO * self.counter.from_model_tokens(self.tokens_max)) - cost)
-        tokens = self.counter.to_model_tokens(cost + self.counter.count_groups(plan.kept))
-        return CompactionResult(plan, content, content_tokens, [file.path for file in files], tokens)
+        tokens = self._frame + content_tokens.count + self.counter.count_groups(plan.kept)
+        return CompactionResult(
+            plan,
+            content,
+            content_tokens,
+            [file.path for file in files],
+            self.counter.to_model_tokens(tokens),
+            receipt,
+        )
+
+    def _make_receipt(self, plan: CompactionPlan, written: WrittenSummary, unseen: Unseen) -> CompactReceipt:
+        former, never = self.source.compacted, self.groups[unseen.groups_seen : plan.start]
+        lines = [*unseen.lines, *([(get_position(never[0]).n, find_last_line(never))] if never else [])]
+        covered = self.counter.count_groups(plan.replaced) + (self._former_cost if unseen.groups_seen else 0)
+        seen = covered - unseen.tokens - self.counter.count_groups(never) if unseen.groups_seen else 0
+        return CompactReceipt(
+            first_line=find_first_line(former, get_position(self.groups[0]).n),
+            last_line=find_last_line(self.groups[: plan.start] or self.groups[:1]),
+            covered_tokens=self.counter.to_model_tokens(covered),
+            seen_tokens=self.counter.to_model_tokens(max(0, seen)),
+            unseen=join_lines(former, lines),
+            model_calls=written.calls,
+            cached_ratio=written.cached_ratio,
+            pinned=list_pinned(self.pins),
+        )
 
     def _make_plan(self, ratio: float, room: int) -> CompactionPlan:
         return make_plan(self.groups, ratio, self.counter, room, first=self._first_shown)

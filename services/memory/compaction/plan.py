@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.memory.context.context_source import keep_from
+from services.memory.context.context_view import DUE_RATIO as DUE_RATIO
 from services.memory.log.lines import CompactBoundary
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
+    from services.memory.context.context_view import ContextView, ContextWindow
     from services.memory.context.message_pairing import MessageGroup
     from services.memory.context.token_counter import TokenCounter
-
-DUE_RATIO = 0.8
-"""Share of the limit from which a context is compacted before its next turn."""
-
-RETAINED_RATIO = 0.2
-"""Share of the messages kept beside a summary."""
 
 FALLBACK_RATIO = 0.3
 """Share of the messages kept after a failed summary."""
 
 GAIN_RATIO = 0.1
 """Least share of tokens gained to justify a model call, or another compaction."""
+
+GAIN_TOKENS_MIN = 1_000
+"""Least tokens that a compaction replaces where the window still has room: a summary may be as long."""
 
 FAILURES_MAX = 3
 """Failures in a row that end automatic compaction of a run's context."""
@@ -72,18 +72,27 @@ def make_plan(
 
 
 def is_due(
-    source: ContextSource, groups: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
+    source: ContextSource, view: ContextView, window: ContextWindow, counter: TokenCounter, tokens: int, tokens_max: int
 ) -> bool:
-    """Return whether a context of `tokens` needs compaction before its next turn; `groups` stand beside its summary."""
-    if tokens < DUE_RATIO * tokens_max or is_broken(source):
+    """Return whether a context of `tokens` needs compaction before its next turn."""
+    if tokens < window.due_ratio * tokens_max or is_broken(source):
         return False
     if source.compacted is not None:
         last = source.compacted.boundary.compact_metadata
         gained = last.pre_tokens - last.post_tokens >= GAIN_RATIO * last.pre_tokens
         if not gained and tokens < (1 + GAIN_RATIO) * last.post_tokens:
             return False
-    plan = make_plan(groups, RETAINED_RATIO, counter, tokens_max)
-    return counter.to_model_tokens(counter.count_groups(plan.replaced)) >= GAIN_RATIO * tokens
+    return _count_gain(view, window, counter, tokens_max) >= GAIN_RATIO * tokens
+
+
+def is_worth_a_summary(view: ContextView, window: ContextWindow, counter: TokenCounter) -> bool:
+    """Return whether a compaction for a cap would replace more than a summary costs."""
+    return _count_gain(view, window, counter, sys.maxsize) >= GAIN_TOKENS_MIN
+
+
+def _count_gain(view: ContextView, window: ContextWindow, counter: TokenCounter, tokens_max: int) -> int:
+    plan = make_plan([*view.earlier, *view.own], window.kept_ratio, counter, tokens_max)
+    return counter.to_model_tokens(counter.count_groups(plan.replaced))
 
 
 def is_broken(source: ContextSource) -> bool:

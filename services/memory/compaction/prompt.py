@@ -4,9 +4,10 @@ import re
 from typing import TYPE_CHECKING
 
 from services.memory.compaction.context_files import format_file
+from services.memory.compaction.summary_check import SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headrace.v1 import memory_pb2
 
@@ -16,7 +17,7 @@ the user and do not call tools now.
 
 First think about the conversation in chronological order between <analysis> and </analysis>: what was asked, what \
 was done, what came out of it. Then write the summary between <summary> and </summary>, in the language of the \
-conversation, with these sections:
+conversation, with these nine sections, each with its number; one with nothing to say says none:
 
 1. Primary request and intent: what the user wants, in full detail.
 2. Key concepts: technologies, terms and decisions that matter.
@@ -30,24 +31,73 @@ conversation, with these sections:
 
 Keep ids, paths, figures and names exactly as they are."""
 
+_FORM = (
+    "Write it between <summary> and </summary>, in the language of the conversation, with these nine sections, each "
+    "with its number; one with nothing to say says none: "
+    + "; ".join(f"{number}. {name}" for number, name in enumerate(SECTIONS, 1))
+    + ". Keep ids, paths, figures and names exactly as they are."
+)
+
+PART = (
+    "The conversation is about to be compacted. Summarise this part of it, lines {first} to {last} of its log; answer "
+    f"nobody in it. {_FORM}"
+)
+
+PARTS = (
+    "The conversation is about to be compacted. These are summaries of its parts, each with its lines of the log. "
+    f"Write one summary of all of them, lines {{first}} to {{last}}, and lose nothing that later work may need. {_FORM}"
+)
+
+INSTRUCTIONS = "Whoever made this agent wants every summary to heed this:"
+
 HINT = "The user who asked for the compaction wants the summary to heed this:"
 
 FILES = "These files of the workspace were mentioned, as they are now:"
 
-HEAD = "The conversation was compacted. This summary stands for what went before the messages that follow."
+HEAD = (
+    "The conversation was compacted. This summary stands for lines {first} to {last} of its log, which went before the "
+    "messages that follow."
+)
+
+UNSEEN = "Whoever wrote the summary did not see all of these lines, which read_history shows: {lines}."
 
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL)
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
 
 
-def build_instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str:
+def build_wishes(request: memory_pb2.CompactRequest) -> list[str]:
+    """Build what a summary is to heed, by its agent's author and by the user."""
+    wishes = ((INSTRUCTIONS, request.summary_instructions), (HINT, request.hint))
+    return [f"{head}\n\n{wish}" for head, wish in wishes if wish]
+
+
+def build_instruction(files: Iterable[memory_pb2.ContextFile], wishes: Iterable[str]) -> str:
     blocks = [format_file(file) for file in files]
-    return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION, *([HINT, hint] if hint else [])])
+    return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION, *wishes])
 
 
-def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
-    parts = [HEAD, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
+def build_part_request(template: str, first: int, last: int, text: str, wishes: Iterable[str]) -> str:
+    """Build a request for the summary of a part, or of the summaries of parts, by `template`."""
+    instruction = template.format(first=first, last=last)
+    return "\n\n".join([f"<conversation>\n{text}\n</conversation>", instruction, *wishes])
+
+
+def build_content(
+    summary: str,
+    lines: tuple[int, int],
+    unseen: Sequence[tuple[int, int]],
+    pins: str,
+    files: Iterable[memory_pb2.ContextFile],
+) -> str:
+    """Build the message that stands for `lines`, of which `unseen` were not all seen."""
+    head = HEAD.format(first=lines[0], last=lines[1])
+    note = UNSEEN.format(lines=format_lines(unseen)) if unseen else ""
+    parts = [head, note, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
     return "\n\n".join(part for part in parts if part)
+
+
+def format_lines(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
 
 
 def extract_summary(answer: str) -> str:

@@ -7,12 +7,14 @@ scopes.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
+from services.memory.context.earlier_messages import QUERY_TEXTS, read_instructions
 from services.memory.context.message_pairing import (
+    SUMMARY,
     MessageGroup,
     MessagePairing,
     PairedMessage,
@@ -20,8 +22,8 @@ from services.memory.context.message_pairing import (
     make_text_message,
 )
 from services.memory.context.scopes import ContextScope, find_scope
-from services.memory.log.chat_info import QUERY_FIELDS
-from services.memory.log.lines import CompactBoundary, CompactSummary, Line, Query, Step
+from services.memory.context.summary_changes import NO_CHANGES, SummaryChanges, find_changes
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +34,7 @@ COMPACT = "/compact"
 HIDDEN_STAGES = frozenset({"compact", "verify"})
 """Stages hidden from every request: a compaction, and a corrected candidate answer."""
 
-HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
+HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
 """Stages hidden from later runs, which see a planned run's query and final answer only."""
 
 
@@ -40,6 +42,8 @@ HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
 class AppliedCompaction:
     boundary: CompactBoundary
     summary: CompactSummary
+    changes: SummaryChanges = NO_CHANGES
+    """What people have made of the summary."""
 
     @property
     def start(self) -> Position:
@@ -48,8 +52,13 @@ class AppliedCompaction:
 
     @property
     def group(self) -> MessageGroup:
-        at, tokens = Position(self.summary.n, 0), [self.summary.tokens]
-        return MessageGroup(PairedMessage(make_text_message("user", self.summary.content), at, tokens=tokens))
+        at, text = Position(self.summary.n, 0), self.changes.apply_to(self.summary.content)
+        if text == self.summary.content:
+            said = PairedMessage(make_text_message("user", text), at, form=SUMMARY, tokens=[self.summary.tokens])
+        else:
+            # Counted by its own text: the form tells the versions apart.
+            said = PairedMessage(make_text_message("user", text), at, form=f"{SUMMARY} {self.changes.version}")
+        return MessageGroup(said)
 
     def retains(self, group: MessageGroup) -> bool:
         return group.head.at is not None and group.head.at.n < self.summary.n
@@ -63,6 +72,8 @@ class ContextSource:
     before: Sequence[Sequence[Line]]
     """The lines of earlier runs; the first may apply in part."""
     compacted: AppliedCompaction | None
+    instructions: Sequence[str] = ()
+    """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
 
     @property
     def context_id(self) -> str | None:
@@ -98,16 +109,27 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
     # A sub-agent begins with what its first step holds.
     ids = [key for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
     before = [runs[key] for key in ids]
-    compacted = find_last_compaction([*before, own], scope)
+    # What was compacted between runs belongs to no run; a later run's is not this one's.
+    between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
+    compacted = find_last_compaction([*before, own, between], scope)
+    told = [text for lines in (*before, own) for text in read_instructions(lines)] if scope.is_main else []
     if compacted is not None:
         n = compacted.start.n
         first = next((i for i, lines in enumerate(before) if any(line.n == n for line in lines)), len(before))
         before = before[first:]
-    return ContextSource(run_id, scope, own, before, compacted)
+        if scope.is_main:
+            changes = find_changes(runs.get("", ()), compacted.summary.uuid, compacted.start.n)
+            compacted = replace(compacted, changes=changes)
+    return ContextSource(run_id, scope, own, before, compacted, told)
+
+
+def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
+    return summary.retained_from.n <= own[-1].n
 
 
 def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) -> AppliedCompaction | None:
-    """Return the last compaction of a context; a boundary without summary is ignored."""
+    """Return the compaction of a context that reaches furthest, the last of several; a boundary without summary is
+    ignored. One that was made between runs may end after a later run's own."""
     boundaries: dict[str, CompactBoundary] = {}
     found: AppliedCompaction | None = None
     for lines in runs:
@@ -115,8 +137,9 @@ def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) ->
             if isinstance(line, CompactBoundary) and scope.includes(line.context_id, line.n):
                 boundaries[line.uuid] = line
             elif isinstance(line, CompactSummary) and line.parent_uuid in boundaries:
-                is_later = found is None or line.n > found.summary.n
-                found = AppliedCompaction(boundaries[line.parent_uuid], line) if is_later else found
+                compaction = AppliedCompaction(boundaries[line.parent_uuid], line)
+                is_further = found is None or (compaction.start, line.n) > (found.start, found.summary.n)
+                found = compaction if is_further else found
     return found
 
 
@@ -125,9 +148,12 @@ def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> 
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
-            message = QUERY_FIELDS.decode(line.query).message
-            if message.split(maxsplit=1)[:1] != [COMPACT]:
-                pairing.add_query(message, Position(line.n, 0), line.tokens)
+            query = QUERY_TEXTS.decode(line.query)
+            pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
+            at = len(query.history)
+            if query.message.split(maxsplit=1)[:1] != [COMPACT]:
+                pairing.add_query(query.message, Position(line.n, at), line.tokens)
+            pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
             pairing.add_messages(line.messages, line.n)
     return pairing.list_groups()

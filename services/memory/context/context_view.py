@@ -1,6 +1,7 @@
-"""The messages of a run's next request.
+"""The messages of a run's next request: everything since the last compaction.
 
-Earlier runs are windowed and shortened, the same way all through this run; its own messages stay whole.
+Long results of earlier runs are shortened, the same way all through this run; its own messages stay whole while they
+fit.
 """
 
 from __future__ import annotations
@@ -11,35 +12,62 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
-from services.memory.context.message_pairing import MessageGroup, PairedMessage, flatten_groups, make_text_message
+from services.memory.context.context_source import get_position
+from services.memory.context.message_pairing import MessageGroup, flatten_groups, make_text_message
 from services.memory.context.reminders import append_reminder
-from services.memory.log.blobs import SCHEME
+from services.memory.context.shortening import SHORTENED, get_last_n, make_notice, shorten_result
+from services.memory.log.media import describe_media, get_media
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.v1 import memory_pb2
     from services.memory.context.context_source import ContextSource
 
-MESSAGES_MIN, MESSAGES_MAX = 10, 100
+MESSAGES_MIN = 10
 
 RESULT_CHARS_MAX = 1000
-"""Length that a tool result of an earlier run is cut to."""
+"""Length that a tool result of an earlier run is cut to, and one that is cleared for its age."""
 
-SHORTENED = "shortened"
+DUE_RATIO = 0.8
+"""Share of the greatest request from which a context is compacted before its next turn."""
+
+KEPT_RATIO = 0.2
+"""Share of the messages kept beside a summary."""
+
+RUNS_BETWEEN = 10
+"""Runs from one compaction for a cap to the next, whatever the cap: each costs a summary."""
+
+DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
+    """Caps and shares below the model's window; what is past a cap stays until it is compacted, unless `drops`."""
+
     runs_max: int
     messages_max: int
+    drops: bool = False
+    due_ratio: float = DUE_RATIO
+    kept_ratio: float = KEPT_RATIO
+    results_kept: int | None = None
+    """Tool results that stay whole once a compaction would be due; None: all."""
 
-    def resize(self, messages_max: int) -> ContextWindow:
-        """Return the window with the requested size; 0 keeps this one's."""
-        if messages_max == 0:
-            return self
-        if not MESSAGES_MIN <= messages_max <= MESSAGES_MAX:
-            raise InvalidRequest.of("messageHistoryMax", f"must be {MESSAGES_MIN} to {MESSAGES_MAX}, or 0")
-        return ContextWindow(self.runs_max, messages_max)
+    def resize(self, request: memory_pb2.LoadContextRequest | memory_pb2.CompactRequest) -> ContextWindow:
+        """Return the window as `request` wants it; 0 keeps this one's."""
+        given, messages_max = request.window, request.window.messages_max or request.message_history_max
+        if messages_max and messages_max < MESSAGES_MIN:
+            raise InvalidRequest.of("messagesMax", f"must be {MESSAGES_MIN} or more, or 0")
+        if given.runs_max < 0:
+            raise InvalidRequest.of("runsMax", "must be 0 or more")
+        return ContextWindow(
+            given.runs_max or self.runs_max,
+            messages_max or self.messages_max,
+            given.older == DROP,
+            min(max(given.due_ratio or self.due_ratio, 0.1), 1.0),
+            min(max(given.kept_ratio or self.kept_ratio, 0.05), 0.9),
+            given.results_kept if given.HasField("results_kept") else None,
+        )
 
 
 UNBOUNDED = ContextWindow(sys.maxsize, sys.maxsize)
@@ -50,12 +78,15 @@ class ContextView:
     """The groups of a run's next request, in this order."""
 
     summary: MessageGroup | None
+    notice: MessageGroup | None
+    """What stands for messages that a cap has dropped; None if there are none."""
     earlier: list[MessageGroup]
     own: list[MessageGroup]
 
     @property
     def groups(self) -> list[MessageGroup]:
-        return [*([] if self.summary is None else [self.summary]), *self.earlier, *self.own]
+        first = [group for group in (self.summary, self.notice) if group is not None]
+        return [*first, *self.earlier, *self.own]
 
 
 def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
@@ -67,13 +98,48 @@ def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -
 
 
 def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
-    earlier = [_shorten_group(group) for group in _select_earlier(source, window)]
-    if source.compacted is not None:
-        return ContextView(source.compacted.group, earlier, source.read_own_run())
-    return ContextView(None, _skip_to_user(earlier), source.read_own_run())
+    earlier, notice = [group for groups in reversed(list(source.read_earlier_runs())) for group in groups], None
+    if window.drops:
+        shown = _cut_to_caps(source, window)
+        if left := earlier[: len(earlier) - len(shown)]:
+            notice = make_notice(get_position(left[0]).n, max(map(get_last_n, left)))
+        earlier = shown
+    elif source.compacted is None:
+        earlier = _skip_to_user(earlier)
+    summary = None if source.compacted is None else source.compacted.group
+    return ContextView(summary, notice, [_shorten_group(group) for group in earlier], source.read_own_run())
 
 
-def _select_earlier(source: ContextSource, window: ContextWindow) -> list[MessageGroup]:
+def is_past_cap(source: ContextSource, view: ContextView, window: ContextWindow) -> bool:
+    """Return whether the next run would see more than a cap allows, and enough runs have come since the last
+    compaction for another one."""
+    if window.drops or not source.scope.is_main:
+        return False
+    compacted = source.compacted
+    runs = [*source.before, source.lines]
+    since = len(runs) if compacted is None else sum(lines[0].n > compacted.summary.n for lines in runs if lines)
+    if since < RUNS_BETWEEN:
+        return False
+    return len(runs) > window.runs_max or _count_messages([*view.earlier, *view.own]) > window.messages_max
+
+
+def clear_results(view: ContextView, results_kept: int) -> ContextView:
+    """Return the view with its older results shortened, as many at a time as stay whole, so that requests in between
+    share their first bytes."""
+    places = [(index, call) for index, group in enumerate(view.own) for call in sorted(group.results)]
+    batch = max(1, results_kept)
+    cleared = set(places[: max(0, len(places) - results_kept) // batch * batch])
+    own: list[MessageGroup] = []
+    for index, group in enumerate(view.own):
+        results = {
+            call: shorten_result(answer, RESULT_CHARS_MAX) if (index, call) in cleared else answer
+            for call, answer in group.results.items()
+        }
+        own.append(MessageGroup(group.head, group.msg_id, results))
+    return ContextView(view.summary, view.notice, view.earlier, own)
+
+
+def _cut_to_caps(source: ContextSource, window: ContextWindow) -> list[MessageGroup]:
     compacted = source.compacted
     retained: list[list[MessageGroup]] = []
     later: list[list[MessageGroup]] = []
@@ -87,7 +153,8 @@ def _select_earlier(source: ContextSource, window: ContextWindow) -> list[Messag
         if has_room:
             later.append(groups[len(kept) :])
             count += _count_messages(later[-1])
-    return _flatten_reversed(retained) + _cut_to_window(_flatten_reversed(later), window.messages_max)
+    shown = _flatten_reversed(retained) + _cut_to_window(_flatten_reversed(later), window.messages_max)
+    return shown if compacted is not None else _skip_to_user(shown)
 
 
 def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
@@ -117,24 +184,8 @@ def _count_messages(groups: Sequence[MessageGroup]) -> int:
 def _shorten_group(group: MessageGroup) -> MessageGroup:
     for said in (group.head, *group.results.values()):
         for index, part in enumerate(said.message.content):
-            if part.WhichOneof("part") == "image":
-                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=_describe_image(part.image)))
+            if media := get_media(part):
+                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media)))
                 said.form = SHORTENED
-    for answer in group.results.values():
-        _shorten_result(answer)
-    return group
-
-
-def _shorten_result(said: PairedMessage) -> None:
-    text = "".join(part.text for part in said.message.content)
-    if len(text) > RESULT_CHARS_MAX:
-        note = f"\n[shortened: the first {RESULT_CHARS_MAX:,} of {len(text):,} characters]"
-        del said.message.content[:]
-        said.message.content.add(text=text[:RESULT_CHARS_MAX] + note)
-        said.form = SHORTENED
-
-
-def _describe_image(image: llm_pb2.ImagePart) -> str:
-    if image.url.startswith(("data:", SCHEME)):
-        return "[image]"
-    return f"[image: {image.url.rpartition('/')[2]}, {image.url}]"
+    results = {index: shorten_result(answer, RESULT_CHARS_MAX) for index, answer in group.results.items()}
+    return MessageGroup(group.head, group.msg_id, results)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WITHOUT_REASONING = "without reasoning"
 
+SUMMARY = "summary"
+
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 """Result that a model sees for a call that has none."""
 
@@ -81,14 +83,17 @@ class MessagePairing:
     def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
         self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
 
-    def add_messages(self, messages: Sequence[StoredMessage], n: int) -> None:
-        for index, message in enumerate(messages):
+    def add_messages(self, messages: Sequence[StoredMessage], n: int, first: int = 0) -> None:
+        """Add messages of line `n`, the first of them at position `first`; those of role system are left out."""
+        for index, message in enumerate(messages, first):
             at = Position(n, index)
             match message.role:
                 case "assistant":
                     self._add_answer(message, at)
                 case "tool":
                     self._add_result(message, at)
+                case "system":
+                    pass
                 case _:
                     said = llm_pb2.Message(role="user", content=decode_content(message.content))
                     self._units.append(MessageGroup(PairedMessage(said, at, tokens=[message.tokens])))

@@ -10,32 +10,35 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.context.message_pairing import WITHOUT_REASONING
-from services.memory.context.token_ratios import TokenRatios
-from services.memory.log.images import copy_with_images
+from services.memory.context.message_pairing import SUMMARY, WITHOUT_REASONING
+from services.memory.context.token_ratios import CountedRequest, ModelKey, TokenRatios
 from services.memory.log.lines import Tokens
+from services.memory.log.media import copy_with_media
+from services.runtime.auth import identity
 from services.runtime.tokens import count, model_table
+from services.runtime.tokens.encodings import EncodingName
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
     from services.memory.context.message_pairing import MessageGroup, PairedMessage, Position
     from services.memory.log.chat import Chat
-    from services.memory.log.images import FindBlob
     from services.memory.log.lines import Learned
+    from services.memory.log.media import FindBlob
     from services.memory.storage.engine import Engine
-    from services.runtime.tokens.encodings import EncodingName
 
 INLINE_BYTES_MAX = 16 * 1024
 """Size of lines that are handled on the event loop: some 0.5 ms, less than a thread costs."""
 
-_WHOLE = ("", WITHOUT_REASONING)
+_WHOLE = ("", WITHOUT_REASONING, SUMMARY)
 """Forms whose pieces are shown whole or not at all."""
+
+_OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
 CHATS_MAX = 10_000
 """Chats whose model's encoding is kept."""
@@ -69,7 +72,7 @@ class TokenCounter:
         return count.count_text(text, self.encoding)
 
     def count_message(self, message: llm_pb2.Message) -> int:
-        return count.count_message(copy_with_images(message, self.find), self.encoding)
+        return count.count_message(copy_with_media(message, self.find), self.encoding)
 
     def count_for_log(self, message: llm_pb2.Message) -> Tokens:
         return Tokens(self.encoding, self.count_message(message))
@@ -137,12 +140,17 @@ def _count_request_frame(system: str, tools: tuple[bytes, ...], encoding: Encodi
     return count.count_request(messages, map(llm_pb2.ToolSchema.FromString, tools), encoding)
 
 
-class _CountedRequest(msgspec.Struct, array_like=True):
+class _SharedRequest(msgspec.Struct, array_like=True):
+    """A counted request, told to the services whose chats' answers may come to them."""
+
     chat_id: str
     run_id: str
     context_id: str | None
     model: str
     count: int
+    tenant: str = ""
+    provider_key: str = ""
+    encoding: EncodingName | None = None
 
 
 class TokenCounters:
@@ -151,17 +159,18 @@ class TokenCounters:
     def __init__(self, engine: Engine) -> None:
         self._find_blob = engine.blobs.find
         self._share = engine.peers.share
-        engine.peers.listen(lambda news: self._store_request(msgspec.json.decode(news, type=_CountedRequest)))
+        engine.peers.listen(lambda news: self._store_request(msgspec.json.decode(news, type=_SharedRequest)))
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
         self._ratios = TokenRatios()
 
-    def create_counter(self, chat: Chat, model: str) -> TokenCounter:
+    def create_counter(self, chat: Chat, limits: memory_pb2.ModelLimits) -> TokenCounter:
         known = self._known.setdefault(chat, {})
         find = partial(self._find_blob, chat.chat_id)
-        if encoding := _find_exact_encoding(model):
-            return TokenCounter(encoding, 1.0, known, find)
-        return TokenCounter(count.ESTIMATE_ENCODING, self._ratios.get_ratio(model, chat.log), known, find)
+        encoding = _find_exact_encoding(limits)
+        key = ModelKey(identity.current_tenant(), limits.provider_key, limits.model)
+        ratio = self._ratios.get_ratio(key, chat.log, is_exact=encoding is not None)
+        return TokenCounter(encoding or count.ESTIMATE_ENCODING, ratio, known, find)
 
     def create_append_counter(self, chat_id: str) -> TokenCounter:
         return TokenCounter(
@@ -171,22 +180,33 @@ class TokenCounters:
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
         return self._ratios.learn_ratios(request)
 
-    def note_request(self, chat: Chat, told: ContextSource, model: str, count: int) -> None:
+    def note_request(self, chat: Chat, told: ContextSource, limits: memory_pb2.ModelLimits, count: int) -> None:
         """Note a request of `count` unscaled tokens, whose usage may be reported to another service."""
-        asked = _CountedRequest(chat.chat_id, told.run_id, told.context_id, model, count)
+        asked = _SharedRequest(
+            chat.chat_id,
+            told.run_id,
+            told.context_id,
+            limits.model,
+            count,
+            identity.current_tenant(),
+            limits.provider_key,
+            _find_exact_encoding(limits),
+        )
         self._store_request(asked)
         self._share(msgspec.json.encode(asked).decode())
 
-    def _store_request(self, asked: _CountedRequest) -> None:
-        encoding = _find_exact_encoding(asked.model)
-        self._encodings[asked.chat_id] = encoding or count.ESTIMATE_ENCODING
+    def _store_request(self, asked: _SharedRequest) -> None:
+        self._encodings[asked.chat_id] = asked.encoding or count.ESTIMATE_ENCODING
         self._encodings.move_to_end(asked.chat_id)
         if len(self._encodings) > CHATS_MAX:
             self._encodings.popitem(last=False)
-        if encoding is None:
-            self._ratios.note_request(asked.run_id, asked.context_id, asked.model, asked.count)
+        key = ModelKey(asked.tenant, asked.provider_key, asked.model)
+        counted = CountedRequest(key, asked.count, asked.encoding is not None)
+        self._ratios.note_request(asked.run_id, asked.context_id, counted)
 
 
-def _find_exact_encoding(model: str) -> EncodingName | None:
-    facts = model_table.known_facts(model)
+def _find_exact_encoding(limits: memory_pb2.ModelLimits) -> EncodingName | None:
+    if named := _OURS.get(limits.encoding):
+        return named
+    facts = model_table.known_facts(limits.model)
     return None if facts is None else facts.encoding

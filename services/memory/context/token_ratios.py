@@ -1,4 +1,4 @@
-"""Ratios of a model's tokens to our counts, learned from reported usage if the encoding is unknown.
+"""Ratios of a model's tokens to our counts, learned from reported usage as far as it can be true.
 
 The answer's line stores what was learned, for the time after a restart.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from services.memory.log.lines import Learned, Step
 from services.runtime.tokens import count
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.log.lines import Line
 
-RATIO_MIN, RATIO_MAX = 0.5, 4.0
-"""Bounds of a ratio, lest false usage reports switch compaction off, or on for good."""
+RATIO_MIN = 1.0
+"""Least ratio: a request on our own count never passes the window, however little usage is reported."""
+
+PLAUSIBLE = (0.5, 4.0)
+"""Ratios that reported usage may have; others are no counts of the request, and teach nothing."""
+
+PLAUSIBLE_IF_KNOWN = (0.8, 1.5)
+"""Likewise where the encoding is known, and only the provider's own additions are not."""
+
+COUNT_MIN = 200
+"""Least count of a request whose usage teaches: in shorter ones what a provider adds to each counts most."""
 
 RATIO_INERTIA = 0.8
 """Weight of the old ratio in a new one: single requests vary with their language."""
@@ -34,25 +43,47 @@ LINES_MAX = 1000
 """Lines from a chat's end searched for a ratio learned before a restart."""
 
 
+class ModelKey(NamedTuple):
+    """A model as one tenant meets it: what one reports changes nothing for another."""
+
+    tenant: str
+    provider_key: str
+    model: str
+
+    @property
+    def name(self) -> str:
+        """The model's name in a chat's log, whose tenant is known."""
+        return f"{self.provider_key}/{self.model}"
+
+
+class CountedRequest(NamedTuple):
+    key: ModelKey
+    tokens: int
+    """Its unscaled tokens."""
+    is_exact: bool
+    """Whether the model's encoding is known."""
+
+
 class TokenRatios:
     """The ratios of all models, used on the event loop only."""
 
     def __init__(self) -> None:
-        self._ratios: OrderedDict[str, float] = OrderedDict()
-        self._asked: OrderedDict[tuple[str, str | None], tuple[str, int]] = OrderedDict()
+        self._ratios: OrderedDict[ModelKey, float] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str | None], CountedRequest] = OrderedDict()
 
-    def get_ratio(self, model: str, log: Sequence[Line]) -> float:
-        if (known := self._ratios.get(model)) is not None:
+    def get_ratio(self, key: ModelKey, log: Sequence[Line], *, is_exact: bool) -> float:
+        if (known := self._ratios.get(key)) is not None:
             return known
         for line in islice(reversed(log), LINES_MAX):
-            if isinstance(line, Step) and line.learned is not None and line.learned.model == model:
-                self._store_ratio(model, _clamp_ratio(line.learned.ratio))
-                return self._ratios[model]
-        return count.ESTIMATE_RATIO
+            if isinstance(line, Step) and line.learned is not None and line.learned.model == key.name:
+                if _is_plausible(line.learned.ratio, is_exact=is_exact):
+                    self._store_ratio(key, line.learned.ratio)
+                    return self._ratios[key]
+                break
+        return RATIO_MIN if is_exact else count.ESTIMATE_RATIO
 
-    def note_request(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
-        """Note a request of `count` unscaled tokens, by a context of a run."""
-        self._asked[run_id, context_id] = (model, count)
+    def note_request(self, run_id: str, context_id: str | None, asked: CountedRequest) -> None:
+        self._asked[run_id, context_id] = asked
         self._asked.move_to_end((run_id, context_id))
         if len(self._asked) > REQUESTS_MAX:
             self._asked.popitem(last=False)
@@ -69,21 +100,24 @@ class TokenRatios:
         return found
 
     def _learn_usage(self, run_id: str, context_id: str | None, input_tokens: int) -> Learned | None:
-        model, count = self._asked.get((run_id, context_id), ("", 0))
-        if not count or not input_tokens:
+        asked = self._asked.get((run_id, context_id))
+        if asked is None or not input_tokens:
             return None
         del self._asked[run_id, context_id]
-        ratio = _clamp_ratio(input_tokens / count)
-        before = self._ratios.get(model)
-        self._store_ratio(model, ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio)
-        return Learned(model, round(self._ratios[model], 4))
+        if asked.tokens < COUNT_MIN or not _is_plausible(input_tokens / asked.tokens, is_exact=asked.is_exact):
+            return None
+        ratio, key = input_tokens / asked.tokens, asked.key
+        before = self._ratios.get(key, RATIO_MIN if asked.is_exact else None)
+        self._store_ratio(key, ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio)
+        return Learned(key.name, round(self._ratios[key], 4))
 
-    def _store_ratio(self, model: str, ratio: float) -> None:
-        self._ratios[model] = ratio
-        self._ratios.move_to_end(model)
+    def _store_ratio(self, key: ModelKey, ratio: float) -> None:
+        self._ratios[key] = max(ratio, RATIO_MIN)
+        self._ratios.move_to_end(key)
         if len(self._ratios) > MODELS_MAX:
             self._ratios.popitem(last=False)
 
 
-def _clamp_ratio(ratio: float) -> float:
-    return min(max(ratio, RATIO_MIN), RATIO_MAX)
+def _is_plausible(ratio: float, *, is_exact: bool) -> bool:
+    low, high = PLAUSIBLE_IF_KNOWN if is_exact else PLAUSIBLE
+    return low <= ratio <= high

@@ -1,44 +1,123 @@
-"""The last resort drops the oldest messages that do not fit a model's window."""
+"""The last resort for a request that does not fit its model's window.
+
+Long texts are shortened first, older ones before the current turn; then the oldest messages are left out, with a notice
+in their place. The last messages always stay, so that no request repeats the one before it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ContextLengthExceeded
+from services.memory.context.shortening import get_last_n, is_shortened, list_ranges, make_notice, shorten_group
 
 if TYPE_CHECKING:
     from services.memory.context.message_pairing import MessageGroup
     from services.memory.context.token_counter import TokenCounter
 
+OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
+"""Lengths that older texts are cut to, one after the other, until the request fits."""
 
-def truncate_groups(
-    groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool
-) -> list[MessageGroup]:
-    """Return the groups that fit in `room` unscaled tokens, always with the last user message.
+CURRENT_CHARS = (32_000, 16_000, 8_000, 4_000)
+"""Likewise those of the current turn, before anything is left out."""
 
-    With `summary` the first group is one, and goes last.
-    """
-    costs = [counter.count_group(group) for group in groups]
-    total = sum(costs)
-    if total <= room:
-        return list(groups)
+LAST_CHARS = (2_000, 1_000, 500, 200)
+"""Likewise, once nothing else is left."""
+
+NOTICE_TOKENS = 60
+"""Room of one notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedMessages:
+    groups: list[MessageGroup]
+    notice: str = ""
+    """Words for people about what is not there as it was said; empty if all is."""
+
+
+@dataclass(slots=True)
+class _Fit:
+    """A request in the making; groups are shortened as whole steps, so that equal logs give equal requests."""
+
+    groups: Sequence[MessageGroup]
+    counter: TokenCounter
+    room: int
+    kept: frozenset[int]
+    """Indexes of the groups that stay: a summary, the last user message, and what follows the last answer."""
+    shown: list[MessageGroup]
+    left: set[int]
+
+    def shorten(self, indexes: Sequence[int], chars_max: int, *, with_reasoning: bool) -> None:
+        for index in indexes:
+            self.shown[index] = shorten_group(self.groups[index], chars_max, with_reasoning=with_reasoning)
+
+    def fits(self) -> bool:
+        groups = [group for index, group in enumerate(self.shown) if index not in self.left]
+        notices = len(list_ranges(self.groups, self.left)) * NOTICE_TOKENS
+        return self.counter.count_groups(groups) + notices <= self.room
+
+    def leave_out_oldest(self) -> bool:
+        """Leave out older groups until the rest fits; return whether it does."""
+        total = self.counter.count_groups(self.shown)
+        for index, group in enumerate(self.shown):
+            if index in self.kept:
+                continue
+            self.left.add(index)
+            total -= self.counter.count_group(group)
+            if total + len(list_ranges(self.groups, self.left)) * NOTICE_TOKENS <= self.room:
+                return True
+        return False
+
+
+def fit_groups(groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool) -> FittedMessages:
+    """Return the groups within `room` unscaled tokens, as far as that is possible; with `summary` the first is one."""
+    if counter.count_groups(groups) <= room:
+        return FittedMessages(list(groups))
     last_user = max((index for index, group in enumerate(groups) if group.role == "user"), default=-1)
-    order = [index for index in range(len(groups)) if index != last_user]
-    if summary and order[:1] == [0]:
-        order = [*order[1:], 0]
-    gone: set[int] = set()
-    for index in order:
-        if total <= room and not _begins_without_user(groups, gone):
-            break
-        gone.add(index)
-        total -= costs[index]
-    return [group for index, group in enumerate(groups) if index not in gone]
+    kept = frozenset({last_user, len(groups) - 1} | ({0} if summary else set())) - {-1}
+    fit = _Fit(groups, counter, room, kept, list(groups), set())
+    _shorten_until_it_fits(fit)
+    return FittedMessages(_place_notices(fit), _describe(fit))
 
 
-def _begins_without_user(groups: Sequence[MessageGroup], gone: set[int]) -> bool:
-    first = next((group for index, group in enumerate(groups) if index not in gone), None)
-    return first is not None and first.role != "user"
+def _shorten_until_it_fits(fit: _Fit) -> None:
+    older = [index for index in range(len(fit.groups)) if index not in fit.kept]
+    current = sorted(fit.kept)
+    for chars_max in OLDER_CHARS:
+        fit.shorten(older, chars_max, with_reasoning=chars_max > OLDER_CHARS[-1])
+        if fit.fits():
+            return
+    for chars_max in CURRENT_CHARS:
+        fit.shorten(current, chars_max, with_reasoning=True)
+        if fit.fits():
+            return
+    if fit.leave_out_oldest():
+        return
+    for chars_max in LAST_CHARS:
+        fit.shorten(current, chars_max, with_reasoning=chars_max > LAST_CHARS[-1])
+        if fit.fits():
+            return
+
+
+def _place_notices(fit: _Fit) -> list[MessageGroup]:
+    starts = dict(list_ranges(fit.groups, fit.left))
+    placed: list[MessageGroup] = []
+    for index, group in enumerate(fit.shown):
+        if index in starts:
+            first, last = fit.groups[index], fit.groups[starts[index]]
+            placed.append(make_notice(first.head.at.n if first.head.at else 0, get_last_n(last)))
+        if index not in fit.left:
+            placed.append(group)
+    return placed
+
+
+def _describe(fit: _Fit) -> str:
+    count = sum(is_shortened(group) for index, group in enumerate(fit.shown) if index not in fit.left)
+    parts = [f"{count:,} long messages are shortened"] if count else []
+    parts += [f"{len(fit.left):,} older ones are left out"] if fit.left else []
+    return f"the chat does not fit the model's window: {' and '.join(parts)}" if parts else ""
 
 
 def check_fits(tokens: int, tokens_max: int, system: int, user: int) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import llm_pb2
-from services.memory.importing.messages import Json, to_raw
+from headrace.v1 import agent_pb2, llm_pb2
+from services.memory.importing.messages import Json, to_count, to_raw
 from services.memory.log.blobs import Blob
-from services.memory.log.images import extract_blob
 from services.memory.log.lines import (
     CompactBoundary,
     CompactMetadata,
     CompactSummary,
+    Event,
     ImagePart,
     ImageUrl,
     Known,
@@ -30,9 +30,12 @@ from services.memory.log.lines import (
     Step,
     StoredMessage,
     TextPart,
+    decode_line,
     encode_line,
 )
+from services.memory.log.media import extract_blob
 from services.memory.log.messages import join_text
+from services.memory.log.proto_json import load_delta, pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
 _NAMES = uuid.UUID("b4f2c1de-52a6-4f83-9c5e-0d4f0a7f6f10")
@@ -67,7 +70,7 @@ class LogBuilder:
             return
         self._runs[run_id] = _OpenRun(2 if self.data else 3, str(query.get("message") or ""))
         self.run_id = run_id
-        asked = {"message": "", **query, "chatId": self.chat_id}
+        asked = {"message": "", **pick_loadable(query, agent_pb2.QueryRequest), "chatId": self.chat_id}
         line = Query(**self._make_stamp(run_id, ts, uuid), query=to_raw(asked), agent_hash=agent_hash)
         self._write_line(line)
 
@@ -123,15 +126,18 @@ class LogBuilder:
     def add_other(self, line: Json, run_id: str, ts: int) -> None:
         if run_id:
             run, event = self._get_run(run_id, ts), line.get("event")
-            if isinstance(event, dict) and isinstance(seq := event.get("seq"), int):
-                run.last_seq = max(run.last_seq, seq)
+            if isinstance(event, dict):
+                run.last_seq = max(run.last_seq, to_count(event.get("seq")) or 0)
         stamp = self._make_stamp(run_id, ts, str(line.get("uuid") or ""))
         members = {
             **line, "_n": stamp["n"], "uuid": stamp["uuid"], "chatId": self.chat_id, "runId": run_id,
             "updatedAt": stamp["updated_at"], "_tenant": "", "_user": "", "_gen": 0,
         }  # fmt: skip
         members.pop("_lines", None)
-        self.data.append(json.dumps(members, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(members, ensure_ascii=False).encode()
+        if not _is_readable(text):
+            text = json.dumps(members | {"_type": f"imported_{line.get('_type')}"}, ensure_ascii=False).encode()
+        self.data.append(text + b"\n")
 
     def build_log(self) -> bytes:
         for run_id in self._runs:
@@ -154,7 +160,7 @@ class LogBuilder:
         return msgspec.structs.replace(message, content=content or None, events=events)
 
     def _extract_image(self, part: Part) -> Part:
-        if isinstance(part, TextPart):
+        if not isinstance(part, ImagePart):
             return part
         try:
             blob = extract_blob(llm_pb2.ImagePart(url=part.image_url.url), "image")
@@ -180,6 +186,15 @@ class LogBuilder:
 
     def _write_line(self, line: Known) -> None:
         self.data.append(encode_line(line))
+
+
+def _is_readable(text: bytes) -> bool:
+    """Return whether views can show the line; one of an unknown kind they leave out."""
+    line = decode_line(text)
+    try:
+        return line is not None and (not isinstance(line, Event) or load_delta(line.event) is not None)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def _get_text(message: StoredMessage) -> str | None:

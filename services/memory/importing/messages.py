@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.v1 import common_pb2
 from services.memory.log.lines import ABSENT, Call, Function, ImagePart, ImageUrl, Part, StoredMessage, TextPart, Timing
+from services.memory.log.proto_json import pick_loadable
 
 Json = dict[str, Any]
 
@@ -81,9 +83,13 @@ def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | No
     )
 
 
+def to_count(value: Any) -> int | None:
+    """Return `value` if it is a whole number that every program reads alike, from 0; else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
 def get_ts(message: Json, otherwise: int) -> int:
-    ts = message.get("ts")
-    return ts if isinstance(ts, int) and ts > 0 else otherwise
+    return to_count(message.get("ts")) or otherwise
 
 
 def make_msg_id() -> str:
@@ -96,12 +102,14 @@ def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
     common: Json = {"role": "assistant", "ts": ts, "msg_id": msg_id}
     thought = "".join(part.text for part in read_parts(message.get("reasoning_content")) if isinstance(part, TextPart))
     if thought:
-        reasoning_id = message.get("_reasoningId")
+        reasoning_id = to_text(message.get("_reasoningId")) or None
         yield StoredMessage(
             **common, reasoning_content=[TextPart(thought)], reasoning_id=reasoning_id, **_read_extras(message)
         )
     if content := read_parts(message.get("content")):
-        yield StoredMessage(**common, content=content, content_id=message.get("_contentId"), **_read_extras(message))
+        yield StoredMessage(
+            **common, content=content, content_id=to_text(message.get("_contentId")) or None, **_read_extras(message)
+        )
     for asked in map(to_dict, to_list(message.get("tool_calls"))):
         function = to_dict(asked.get("function"))
         ids = {**_read_ids(asked), **own}  # V3 has them inside the call
@@ -124,11 +132,11 @@ def _read_ids(holder: Json) -> Json:
 
 def _read_extras(message: Json) -> Json:
     timing = to_dict(message.get("_timing"))
-    start, end = timing.get("startedAt"), timing.get("endedAt")
-    usage = message.get("_usage")
+    start, end = to_count(timing.get("startedAt")), to_count(timing.get("endedAt"))
+    usage = pick_loadable(to_dict(message.get("_usage")), common_pb2.Usage)
     return {
-        "timing": Timing(start, end) if isinstance(start, int) and isinstance(end, int) else None,
-        "usage": to_raw(usage if isinstance(usage, dict) else None),
+        "timing": None if start is None or end is None else Timing(start, end),
+        "usage": to_raw(usage or None),
         "provider_state": to_raw(message.get("_providerState")),
     }
 

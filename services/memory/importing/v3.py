@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.v1 import agent_pb2, common_pb2
 from services.memory.importing.log_builder import LogBuilder, make_uuid
-from services.memory.importing.messages import Json, read_message, to_dict, to_list, to_raw, to_text
+from services.memory.importing.messages import Json, read_message, to_count, to_dict, to_list, to_raw, to_text
 from services.memory.importing.timestamps import to_milliseconds
 from services.memory.log.lines import ABSENT
+from services.memory.log.proto_json import pick_loadable
+from services.runtime.rpc.field_rules import is_uuid
 
 
 def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
     for line in lines:
         ts = to_milliseconds(line.get("updatedAt"))
-        run_id = (
-            make_uuid(name) if (name := to_text(line.get("runId"))) else writing.run_id or make_uuid(writing.chat_id)
-        )
+        run_id = _make_run_id(writing, to_text(line.get("runId")))
         match line.get("_type"):
             case "query":
                 query = to_dict(line.get("query"))
@@ -28,13 +29,21 @@ def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
                 writing.add_other(line, run_id if line.get("runId") else "", ts)
 
 
+def _make_run_id(writing: LogBuilder, name: str) -> str:
+    if not name:
+        return writing.run_id or make_uuid(writing.chat_id)
+    return name if is_uuid(name) else make_uuid(f"{writing.chat_id} {name}")  # two chats may have the same name
+
+
 def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
     messages = [to_dict(message) for message in to_list(line.get("messages"))]
     systems = [to_text(message.get("content")) for message in messages if message.get("role") == "system"]
     system = line.get("system", systems[0] if systems else None)
     plan = line.get("plan", line.get("planSnapshot"))
     if isinstance(plan, dict):
-        plan = to_raw({"planId": to_text(plan.get("planId")), "tasks": to_list(plan.get("tasks", plan.get("plan")))})
+        tasks = map(to_dict, to_list(plan.get("tasks", plan.get("plan"))))
+        loadable = [pick_loadable(task, agent_pb2.Task) for task in tasks]
+        plan = to_raw({"planId": to_text(plan.get("planId")), "tasks": loadable})
     else:
         plan = ABSENT
     given: dict[str, Any] = {
@@ -45,8 +54,8 @@ def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
         "system": to_text(to_dict(system).get("content")) if isinstance(system, dict) else _read_name(system),
         "plan": plan,
     }
-    if isinstance(line.get("_seq"), int):
-        given["seq"] = line["_seq"]
+    if (seq := to_count(line.get("_seq"))) is not None:
+        given["seq"] = seq
     writing.add_step(run_id, [piece for message in messages for piece in read_message(message, ts)], ts, **given)
 
 
@@ -58,8 +67,8 @@ def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
         state if state in ("completed", "cancelled", "failed") else "completed",
         uuid=to_text(line.get("uuid")),
         finish_reason=_read_name(line.get("finishReason")),
-        error=to_raw(line.get("error")),
-        usage=to_raw(line.get("usage")),
+        error=to_raw(pick_loadable(to_dict(line.get("error")), common_pb2.Failure) or None),
+        usage=to_raw(pick_loadable(to_dict(line.get("usage")), common_pb2.Usage) or None),
     )
 
 

@@ -6,6 +6,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+import structlog
+
 from headrace.errors import InvalidRequest
 
 SCHEME = "blob:"
@@ -13,6 +15,8 @@ SCHEME = "blob:"
 _ID = re.compile(r"[0-9a-f]{64}")
 _MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(;[ -~]*)?")
 _FALLBACK = "application/octet-stream"
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,13 @@ class Blob:
         if mime_type and not _MIME.fullmatch(mime_type):
             raise InvalidRequest.of("mimeType", "must be a MIME type such as image/png")
         return cls(mime_type or _FALLBACK, data)
+
+    def check_id(self, chat_id: str, blob_id: str) -> Blob | None:
+        """Return the blob if it is the one that was kept as `blob_id`; what the store damaged is logged."""
+        if self.id == blob_id:
+            return self
+        log.error("blob damaged", chat_id=chat_id, blob_id=blob_id)
+        return None
 
 
 def is_blob_id(text: str) -> bool:

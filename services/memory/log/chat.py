@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
 from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, read_info
-from services.memory.log.lines import Known, Line, Query, Revert, State
+from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit
+"""Lines that are the chat's own where no run writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,9 @@ class Chat:
     def check_delete(self) -> None:
         if self.is_deleted or not self.info.last_n:
             raise chat_not_found(self.chat_id)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
         if busy := self.info.list_unfinished():
             raise ChatBusy(
                 f"run {busy[0].run_id} of chat {self.chat_id} has not ended; cancel it first",
@@ -122,6 +128,10 @@ class Chat:
     def get_state(self, context: str) -> SessionState:
         return self.states.get(context, SessionState())
 
+    def list_checkpoints(self) -> list[Query | Step]:
+        """List the lines that checkpoints are before, by the checkpoints' ids."""
+        return self._timeline.list_checkpoints()
+
     def copy_runs(self) -> dict[str, Sequence[Line]]:
         return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
@@ -137,9 +147,10 @@ class Chat:
             raise chat_not_found(chat_id)
         if self.info.is_damaged:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
-        # The session state and reverts are the chat's own where no run writes them.
-        if first.run_id or not isinstance(first, State | Revert):
+        if first.run_id or not isinstance(first, _OWN):
             self._check_run(first, lease_generation)
+        elif isinstance(first, Revert):
+            self._check_idle()
         self._check_position(first)
 
     def _check_run(self, first: Known, lease_generation: int) -> None:

@@ -36,7 +36,24 @@ class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"
     image_url: ImageUrl
 
 
-Part: TypeAlias = TextPart | ImagePart
+class AudioUrl(Struct, frozen=True, gc=False):
+    url: str
+
+
+class AudioPart(Struct, frozen=True, gc=False, tag_field="type", tag="input_audio"):
+    input_audio: AudioUrl
+
+
+class FileUrl(Struct, frozen=True, gc=False, omit_defaults=True):
+    url: str
+    filename: str = ""
+
+
+class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
+    file: FileUrl
+
+
+Part: TypeAlias = TextPart | ImagePart | AudioPart | FilePart
 
 
 class Function(Struct, frozen=True, gc=False):
@@ -112,6 +129,8 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     generation: int = field(name="_gen")
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
     """In an append's first line its number of lines, valid only together; else 1."""
+    batch: int = field(default=0, name="_batch")
+    """Number of the first line of the write to the file that brought this one, too; 0 for that line itself."""
 
 
 class Query(Stamped, kw_only=True, tag="query"):
@@ -119,6 +138,10 @@ class Query(Stamped, kw_only=True, tag="query"):
     agent_hash: str = field(default="", name="_agentHash")
     traceparent: str = field(default="", name="_traceparent")
     tokens: Tokens | None = field(default=None, name="_tokens")
+
+
+STAGES_BEFORE_ANSWER = frozenset({"plan", "execute"})
+"""Stages whose text is no part of their run's answer."""
 
 
 class Step(Stamped, kw_only=True, tag="step"):
@@ -145,6 +168,7 @@ class Run(Stamped, kw_only=True, tag="run"):
     usage: Raw = ABSENT
     events: Range = field(name="_events")
     """The terminal event's number, twice."""
+    output: Raw = ABSENT
 
 
 class Insight(Stamped, kw_only=True, tag="insight"):
@@ -159,7 +183,22 @@ class Intent(Stamped, kw_only=True, tag="intent"):
     text: str
 
 
-class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
+class CompactReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a compaction replaced, and what its summariser saw of it."""
+
+    first_line: int
+    last_line: int
+    covered_tokens: int
+    seen_tokens: int
+    model_calls: int
+    unseen: list[tuple[int, int]] = []
+    """First and last lines of what it did not see all of."""
+    cached_ratio: float | None = None
+    """Share of its input that was cached; None if no provider said."""
+    pinned: list[str] = []
+
+
+class CompactMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     trigger: str
     """Cause of the compaction: auto or manual."""
     pre_tokens: int
@@ -167,6 +206,8 @@ class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
     files_included: list[str]
     strategy: str
     """Way of the compaction: summary or fallback."""
+    receipt: CompactReceipt | None = None
+    """None in lines of earlier versions."""
 
 
 class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
@@ -212,6 +253,23 @@ class State(Stamped, kw_only=True, tag="state"):
     removed: list[str] = field(name="unset")
 
 
+class Pin(Stamped, kw_only=True, tag="pin"):
+    """A message that a person has pinned, or does not want pinned any more."""
+
+    target: int
+    """Number of the message's line."""
+    text: str = ""
+    """The message, word for word; empty for a pin that is taken back."""
+
+
+class SummaryEdit(Stamped, kw_only=True, tag="summary_edit"):
+    """Another text for a summary, by a person."""
+
+    parent_uuid: str
+    """The summary."""
+    content: str
+
+
 class Unknown(Struct, rename="camel"):
     """A line of an unknown kind, which keeps its place and is never shown."""
 
@@ -222,9 +280,23 @@ class Unknown(Struct, rename="camel"):
     updated_at: int
     run_id: str = ""
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
+    batch: int = field(default=0, name="_batch")
 
 
-Known: TypeAlias = Query | Step | Event | Run | Insight | Intent | CompactBoundary | CompactSummary | Revert | State
+Known: TypeAlias = (
+    Query
+    | Step
+    | Event
+    | Run
+    | Insight
+    | Intent
+    | CompactBoundary
+    | CompactSummary
+    | Revert
+    | State
+    | Pin
+    | SummaryEdit
+)
 Line: TypeAlias = Known | Unknown
 
 _KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Known))

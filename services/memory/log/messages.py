@@ -7,10 +7,13 @@ import orjson
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import Blob
-from services.memory.log.images import extract_blob
 from services.memory.log.lines import (
     ABSENT,
+    AudioPart,
+    AudioUrl,
     Call,
+    FilePart,
+    FileUrl,
     Function,
     ImagePart,
     ImageUrl,
@@ -21,6 +24,7 @@ from services.memory.log.lines import (
     Timing,
     Tokens,
 )
+from services.memory.log.media import extract_blob, get_media
 from services.memory.log.proto_json import dump_proto, embed_json
 
 
@@ -39,7 +43,7 @@ def encode_message(
     message = given.message
     _check_message(message, path)
     call = message.tool_calls[0] if message.tool_calls else None
-    is_whole = call is None or _is_object(call.arguments)
+    is_whole = call is None or is_object(call.arguments)
     is_action = given.HasField("action_id") or (call.name if call else message.name) in action_tools
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
@@ -72,12 +76,20 @@ def encode_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2
 
 
 def decode_content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
-    return [
-        llm_pb2.ContentPart(text=part.text)
-        if isinstance(part, TextPart)
-        else llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail))
-        for part in parts or ()
-    ]
+    return [_decode_part(part) for part in parts or ()]
+
+
+def _decode_part(part: Part) -> llm_pb2.ContentPart:
+    match part:
+        case TextPart():
+            return llm_pb2.ContentPart(text=part.text)
+        case ImagePart():
+            image = llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail)
+            return llm_pb2.ContentPart(image=image)
+        case AudioPart():
+            return llm_pb2.ContentPart(audio=llm_pb2.AudioPart(url=part.input_audio.url))
+        case FilePart():
+            return llm_pb2.ContentPart(file=llm_pb2.FilePart(url=part.file.url, name=part.file.filename))
 
 
 def join_text(parts: list[Part] | list[TextPart] | None) -> str:
@@ -105,8 +117,8 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
     return told
 
 
-def _is_object(arguments: str) -> bool:
-    # Providers accept only JSON objects as arguments.
+def is_object(arguments: str) -> bool:
+    """Return whether a call's arguments are a JSON object; providers accept nothing else."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:
@@ -116,8 +128,17 @@ def _is_object(arguments: str) -> bool:
 def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
     if part.WhichOneof("part") == "text":
         return TextPart(part.text)
-    blob = extract_blob(part.image, path)
-    if blob is None:
-        return ImagePart(ImageUrl(part.image.url, part.image.detail))
-    blobs.append(blob)
-    return ImagePart(ImageUrl(blob.reference, part.image.detail))
+    given = get_media(part)
+    if given is None:
+        raise InvalidRequest.of(path, "must have no empty part")
+    blob = extract_blob(given, path)
+    if blob is not None:
+        blobs.append(blob)
+    url = given.url if blob is None else blob.reference
+    match given:
+        case llm_pb2.ImagePart():
+            return ImagePart(ImageUrl(url, given.detail))
+        case llm_pb2.AudioPart():
+            return AudioPart(AudioUrl(url))
+        case llm_pb2.FilePart():
+            return FilePart(FileUrl(url, given.name))

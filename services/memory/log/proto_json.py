@@ -5,6 +5,7 @@ JSON fields keep their bytes, so that large integers survive.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -46,6 +47,19 @@ def load_proto(data: msgspec.Raw, message: Message) -> None:
         ValueError: `data` is not its JSON form.
     """
     _fill_message(message, _OBJECT.decode(data))
+
+
+def pick_loadable(members: dict[str, Any], message_type: type[Message]) -> dict[str, Any]:
+    """Return the members that `load_proto` takes, of what another program wrote; null is none."""
+    return {name: value for name, value in members.items() if value is not None and _loads(name, value, message_type())}
+
+
+def _loads(name: str, value: Any, message: Message) -> bool:
+    try:
+        load_proto(msgspec.Raw(json.dumps({name: value}, ensure_ascii=False).encode()), message)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
 
 
 def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:

@@ -1,8 +1,8 @@
 """Reading a log file after a crash or damage.
 
 An append cut by a crash was never acknowledged, and its tail is set aside: it lacks its end, or blocks of it that never
-reached the disk are zeros. Other damage (a line that is not what was written, a gap or repetition in the numbers) is
-left for people.
+reached the disk are zeros, before others of the same write that did. Other damage (a line that is not what was written,
+a gap or repetition in the numbers) is left for people.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from services.memory.log.checksums import has_checksum
 from services.memory.log.lines import Line, decode_line
 
 NEVER_WRITTEN = b"\0"
-"""What file systems return for a block that was never written; JSON has none."""
+"""File systems return it for a block that was never written; JSON has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,29 @@ class LogReading:
 def read_log(data: bytes, chat_id: str) -> LogReading:
     lines: list[Line] = []
     ends: list[int] = []
-    end, tail, is_damaged = 0, len(data), False
+    end, is_damaged = 0, False
+    missing_n = 0
+    """Number of the first line that never reached the disk; 0 while all did."""
     *texts, rest = data.split(b"\n")
     for text in texts:
-        start, end = end, end + len(text) + 1
+        end += len(text) + 1
         line = decode_line(text)
+        expected = lines[-1].n + 1 if lines else 1
         if line is None:
-            tail = min(tail, start)
+            missing_n = missing_n or expected
             is_damaged |= NEVER_WRITTEN not in text
             continue
-        expected = lines[-1].n + 1 if lines else 1
-        is_damaged |= tail < start or line.n != expected or line.chat_id != chat_id
+        is_misplaced = not 0 < line.batch <= missing_n if missing_n else line.n != expected
+        is_damaged |= is_misplaced or line.chat_id != chat_id
         lines.append(line)
         ends.append(end)
     # A line whose end alone is another byte was whole.
-    if is_damaged or (has_checksum(rest[:-1]) and decode_line(rest[:-1]) is not None):
+    is_ended_wrongly = (
+        has_checksum(rest[:-1]) and not rest.endswith(NEVER_WRITTEN) and decode_line(rest[:-1]) is not None
+    )
+    if is_damaged or is_ended_wrongly:
         return LogReading(lines, len(data), True)
+    lines = lines[: missing_n - 1] if missing_n else lines
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
         whole += lines[whole].lines

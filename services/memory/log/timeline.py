@@ -65,6 +65,10 @@ class Timeline:
         self._before_told.append(self._last_told)
         return len(self._nodes) - 1
 
+    def list_checkpoints(self) -> list[Query | Step]:
+        """List the lines that checkpoints are before, by the checkpoints' ids."""
+        return [line for line in self.list_visible() if isinstance(line, Query | Step)]
+
     def _find_checkpoint(self, wanted: int) -> int | None:
         nodes = (
             node

@@ -1,4 +1,4 @@
-"""What is wrong with the bytes of a log, line by line. Nothing is changed."""
+"""Finds damage in the bytes of a log, line by line. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LogReport:
     unchecked: int = 0
     """Readable lines without a checksum, which older versions wrote."""
     problems: list[str] = field(default_factory=list[str])
-    """What a person must look at."""
+    """Damage that a person must look at."""
     torn_bytes: int = 0
     """Bytes of an append that a crash cut; the next start sets them aside."""
 

@@ -14,8 +14,9 @@ from services.memory.context.message_pairing import make_text_message
 from services.memory.context.token_counter import INLINE_BYTES_MAX
 from services.memory.log.blobs import Blob
 from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
+from services.memory.log.media import get_media
 from services.memory.log.messages import encode_message, encode_range
-from services.memory.log.proto_json import dump_proto
+from services.memory.log.proto_json import dump_proto, embed_json
 from services.runtime.auth import identity
 from services.runtime.tokens.encodings import is_loaded
 
@@ -59,7 +60,7 @@ class AppendDecoder:
     ) -> tuple[list[Known], list[Blob]]:
         counter = self._counting.create_append_counter(request.chat_id)
         drafting = LineContext(action_tools, counter.count_for_log, self._counting.learn_ratios(request))
-        if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):
+        if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_media(request):
             return decode_lines(request, drafting), drafting.blobs
         return await asyncio.to_thread(decode_lines, request, drafting), drafting.blobs
 
@@ -162,13 +163,14 @@ def _decode_run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -
         finish_reason=given.finish_reason or None,
         error=dump_proto(given.error) if given.HasField("error") else ABSENT,
         usage=dump_proto(given.usage) if given.HasField("usage") else ABSENT,
+        output=embed_json(given.output) if given.HasField("output") else ABSENT,
         events=events,
     )
 
 
-def _has_images(request: memory_pb2.AppendRequest) -> bool:
+def _has_media(request: memory_pb2.AppendRequest) -> bool:
     return any(
-        part.HasField("image")
+        get_media(part) is not None
         for line in request.lines
         for message in line.step.messages
         for part in message.message.content

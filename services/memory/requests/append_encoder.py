@@ -87,6 +87,8 @@ def _encode_run(line: Run) -> memory_pb2.RunLine:
         load_proto(line.error, run.error)
     if line.usage:
         load_proto(line.usage, run.usage)
+    if line.output:
+        run.output = bytes(line.output).decode()
     return run
 
 

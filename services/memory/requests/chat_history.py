@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.memory.log.chat_info import QueryFields, count_derived_events, make_chat_name
-from services.memory.log.images import FindBlob, fill_json_images
-from services.memory.log.lines import Event, Line, Query, Run, Step, StoredMessage, TextPart
+from services.memory.context.earlier_messages import EarlierMessage, QueryTexts
+from services.memory.log.chat_info import count_derived_events, make_chat_name
+from services.memory.log.lines import Event, Line, Query, Run, Step
+from services.memory.log.media import FindBlob, fill_json_media
 from services.memory.log.proto_json import load_delta, load_proto
 from services.memory.requests.snapshots import make_snapshots
 
@@ -26,7 +27,7 @@ class _RawMessages(msgspec.Struct, rename="camel"):
     run_id: str = ""
     n: int = msgspec.field(default=0, name="_n")
     updated_at: int = 0
-    query: QueryFields | None = None
+    query: QueryTexts | None = None
     messages: list[msgspec.Raw] = []
 
 
@@ -56,11 +57,11 @@ class ChatHistory:
             chat_name=self.name,
             events=[event for lines in self.runs for event in list_events(lines)],
             references=list_references(line for lines in self.runs for line in lines),
-            raw_messages=None if log is None else fill_json_images(self._join_raw_messages(log), find),
+            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log), find),
         )
 
     def _join_raw_messages(self, log: bytes) -> str:
-        """Join the visible lines' messages to a JSON array; queries become user messages."""
+        """Join the visible lines' messages to a JSON array; queries become user messages, with those they bring."""
         messages: list[msgspec.Raw] = []
         for text in log.splitlines():
             try:
@@ -70,8 +71,7 @@ class ChatHistory:
             if self.run_id not in (None, line.run_id) or (self.numbers is not None and line.n not in self.numbers):
                 continue
             if line.query is not None:
-                query = StoredMessage(role="user", content=[TextPart(line.query.message)], ts=line.updated_at)
-                messages.append(msgspec.Raw(msgspec.json.encode(query)))
+                messages += _encode_query(line.query, line.updated_at)
             messages += line.messages
         return msgspec.json.encode(messages).decode()
 
@@ -88,6 +88,12 @@ def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
         for reference in query.references:
             found.setdefault(reference.id, reference)
     return list(found.values())
+
+
+def _encode_query(query: QueryTexts, updated_at: int) -> Iterator[msgspec.Raw]:
+    asked = EarlierMessage("user", query.message)
+    for message in (*query.history, asked, *query.progress):
+        yield msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(message.to_stored(), ts=updated_at)))
 
 
 def _load_query(line: Query) -> agent_pb2.QueryRequest:
@@ -134,7 +140,8 @@ def _make_terminal_event(line: Run) -> agent_pb2.AgentDelta:
     delta = agent_pb2.AgentDelta(seq=line.events.last, timestamp=line.updated_at)
     match line.state:
         case "completed":
-            done = agent_pb2.RunComplete(run_id=line.run_id, finish_reason=line.finish_reason or "stop", usage=usage)
+            reason, output = line.finish_reason or "stop", bytes(line.output).decode() or None
+            done = agent_pb2.RunComplete(run_id=line.run_id, finish_reason=reason, usage=usage, output=output)
             delta.run_complete.CopyFrom(done)
         case "cancelled":
             delta.run_cancel.CopyFrom(agent_pb2.RunCancel(run_id=line.run_id, usage=usage))

@@ -9,21 +9,36 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction.pinned import find_intent, list_open_tasks
-from services.memory.compaction.plan import is_due
+from services.memory.compaction.plan import is_due, is_worth_a_summary
 from services.memory.context import recap
 from services.memory.context.context_source import ContextSource, select_source
-from services.memory.context.context_view import ContextView, ContextWindow, build_messages, build_view
+from services.memory.context.context_view import (
+    ContextView,
+    ContextWindow,
+    build_messages,
+    build_view,
+    clear_results,
+    is_past_cap,
+)
+from services.memory.context.message_pairing import WITHOUT_REASONING
 from services.memory.context.reminders import format_reminder
+from services.memory.context.source_texts import list_texts
 from services.memory.context.token_counter import INLINE_BYTES_MAX
 from services.memory.context.token_limits import get_request_tokens_max
-from services.memory.context.truncation import check_fits, truncate_groups
-from services.memory.log import images
+from services.memory.context.truncation import check_fits, fit_groups
+from services.memory.log import media
 from services.memory.log.lines import Known, Line
+from services.memory.requests import context_parts
+from services.memory.requests.history_reader import READERS
 from services.runtime.tokens.encodings import is_loaded
 
+MARGIN_RATIO = 0.01
+"""Share of the greatest request that stays free when one is fitted, for what providers add and we do not count."""
+
 if TYPE_CHECKING:
+    from services.memory.context.message_pairing import MessageGroup
     from services.memory.context.token_counter import TokenCounter, TokenCounters
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat
@@ -45,25 +60,25 @@ class ContextLoader:
         self._counting = counting
 
     async def load_context(
-        self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None, find: images.FindBlob
+        self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None, find: media.FindBlob
     ) -> memory_pb2.LoadContextResponse:
         """Return the request's messages, counted if its model's limits are given. A `pending` query is added if the log
         lacks its run."""
-        window = self.window.resize(request.message_history_max)
+        window = self.window.resize(request)
         runs = chat.copy_runs()
         if pending is not None and request.run_id not in runs:
             pending.n = len(chat.log) + 1
             runs[request.run_id] = [pending]
         source = select_source(runs, request.run_id, request.context_id or None)
-        counter = self._counting.create_counter(chat, request.limits.model)
+        counter = self._counting.create_counter(chat, request.limits)
         build = partial(_build_response, runs, source, request, window)
         built: tuple[memory_pb2.LoadContextResponse, int] | None = None
         if chat.size_bytes + request.ByteSize() <= INLINE_BYTES_MAX and is_loaded(counter.encoding):
             with suppress(_NeedsFile):
                 built = build(replace(counter, find=_refuse_blob), _refuse_blob)
         response, count = built or await asyncio.to_thread(build, counter, find)
-        if request.HasField("limits"):
-            self._counting.note_request(chat, source, request.limits.model, count)
+        if request.HasField("limits") and not request.with_parts:
+            self._counting.note_request(chat, source, request.limits, count)
         return response
 
 
@@ -73,20 +88,28 @@ def _build_response(
     request: memory_pb2.LoadContextRequest,
     window: ContextWindow,
     counter: TokenCounter,
-    find: images.FindBlob,
+    find: media.FindBlob,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
     """Return the response, and its unscaled tokens (0: not counted)."""
+    if request.unfitted:
+        return memory_pb2.LoadContextResponse(messages=list_texts(source)), 0
     view = build_view(source, window)
+    system = "\n\n".join(text for text in (request.system, *source.instructions) if text)
     texts = list(request.reminders)
     if request.HasField("recap"):
         texts.append(_apply_recap(runs, source, view, request, counter))
     reminding = format_reminder(texts)
     if request.HasField("limits"):
-        response, count = _fit_window(source, view, request, reminding, counter)
+        response, count, shown = _fit_window(source, view, window, request, system, reminding, counter)
     else:
-        messages = build_messages(request.system, view.groups, reminding)
-        response, count = memory_pb2.LoadContextResponse(messages=messages), 0
-    images.fill_images(response.messages, find)
+        shown = view.groups
+        messages = build_messages(system, shown, reminding)
+        response, count = memory_pb2.LoadContextResponse(messages=messages, has_left=_has_left(shown)), 0
+    if request.with_parts:
+        tools = _list_tools(request, has_left=response.has_left)
+        fitted = context_parts.FittedRequest(view, shown, system, tools, reminding)
+        context_parts.add_parts(response, runs, source, fitted, counter)
+    media.fill_media(response.messages, find, request.limits.capabilities)
     return response, count
 
 
@@ -97,34 +120,66 @@ def _apply_recap(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    tokens_max, window = recap.read_settings(request.recap)
-    found = recap.collect_insights(source, view.own)
+    """Put insights in the place of older results; return what is told again then, empty when none is replaced."""
+    # Without what a replacement brings along, so that the choice is the same in all turns behind it.
+    tools = [tool for tool in request.tools if tool.name not in READERS]
+    before = view.groups[: len(view.groups) - len(view.own)]
+    prefix_tokens = counter.count_frame(request.system, tools) + counter.count_groups(before)
+    if not recap.condense_results(source, view.own, counter, request.recap, prefix_tokens):
+        return ""
     goal, tasks = find_intent(runs, source), list_open_tasks(source.lines, source.context_id)
-    last = [insight for _, insight in found[-window:]]
-    recap.condense_results(found, window)
-    return recap.format_active_part(goal, last, tasks, counter, request.system, tokens_max)
+    asked = next((text for group in view.own if (text := _read_text(group))), "")
+    goal = "" if asked.startswith(goal) else goal
+    return recap.format_active_part(goal, tasks, counter, request.recap, request.system)
+
+
+def _read_text(group: MessageGroup) -> str:
+    return "".join(part.text for part in group.head.message.content) if group.role == "user" else ""
 
 
 def _fit_window(
     source: ContextSource,
     view: ContextView,
+    window: ContextWindow,
     request: memory_pb2.LoadContextRequest,
+    system: str,
     reminding: str,
     counter: TokenCounter,
-) -> tuple[memory_pb2.LoadContextResponse, int]:
+) -> tuple[memory_pb2.LoadContextResponse, int, list[MessageGroup]]:
     tokens_max = get_request_tokens_max(request.limits)
-    frame = counter.count_frame(request.system, request.tools) + counter.count_reminder(reminding, view.groups)
+    reminder = counter.count_reminder(reminding, view.groups)
+    frame = counter.count_frame(system, _list_tools(request, has_left=_has_left(view.groups))) + reminder
     count = frame + counter.count_groups(view.groups)
+    if window.results_kept is not None and counter.to_model_tokens(count) >= window.due_ratio * tokens_max:
+        view = clear_results(view, window.results_kept)
+        count = frame + counter.count_groups(view.groups)
     # Before anything is left out to make it fit: what does not fit is due all the more.
-    due = is_due(source, [*view.earlier, *view.own], counter, counter.to_model_tokens(count), tokens_max)
-    left = view.groups
-    if count > counter.from_model_tokens(tokens_max):
-        left = truncate_groups(
-            left, counter, counter.from_model_tokens(tokens_max) - frame, summary=view.summary is not None
-        )
-        count = frame + counter.count_groups(left)
-        user = max((counter.count_group(group) for group in left if group.role == "user"), default=0)
-        check_fits(counter.to_model_tokens(count), tokens_max, counter.count_frame(request.system, ()), user)
-    messages = build_messages(request.system, left, reminding)
+    due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
+    past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
+    room = counter.from_model_tokens(tokens_max - int(MARGIN_RATIO * tokens_max))
+    if count > room:
+        frame = counter.count_frame(system, _list_tools(request, has_left=True)) + reminder
+    fitted = fit_groups(view.groups, counter, room - frame, summary=view.summary is not None)
+    count = frame + counter.count_groups(fitted.groups)
     tokens = counter.to_model_tokens(count)
-    return memory_pb2.LoadContextResponse(messages=messages, compaction_due=due, tokens=tokens), count
+    user = max((counter.count_group(group) for group in fitted.groups if group.role == "user"), default=0)
+    check_fits(tokens, tokens_max, counter.count_frame(system, ()), user)
+    response = memory_pb2.LoadContextResponse(
+        messages=build_messages(system, fitted.groups, reminding),
+        compaction_due=due,
+        tokens=tokens,
+        has_left=_has_left(fitted.groups),
+        is_past_cap=past_cap,
+        is_over=bool(fitted.notice),
+        notice=fitted.notice,
+    )
+    return response, count, fitted.groups
+
+
+def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Sequence[llm_pb2.ToolSchema]:
+    return [*request.tools, *request.history_tools] if has_left else request.tools
+
+
+def _has_left(groups: Sequence[MessageGroup]) -> bool:
+    """Return whether a message stands in another form than it was said, or for others."""
+    return any(said.form not in ("", WITHOUT_REASONING) for group in groups for said in group.list_messages())

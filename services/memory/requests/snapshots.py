@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.v1 import agent_pb2
 from services.memory.context.scopes import get_agent_id
-from services.memory.log.lines import Call, Step, StoredMessage
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, Call, Step, StoredMessage
 from services.memory.log.messages import join_text
 
 SUBAGENT = "subagent-"
@@ -18,7 +18,7 @@ def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
     for message in line.messages:
         if message.events is None:
             continue
-        delta = _make_snapshot(line.run_id, message)
+        delta = _make_snapshot(line, message)
         if delta is None:
             continue
         delta.seq = message.events.last
@@ -30,7 +30,7 @@ def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
         yield delta
 
 
-def _make_snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta | None:
+def _make_snapshot(line: Step, message: StoredMessage) -> agent_pb2.AgentDelta | None:
     if message.role == "tool":
         return _make_result_event(message)
     if message.role != "assistant":
@@ -39,11 +39,15 @@ def _make_snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta 
         return _make_call_snapshot(message, message.tool_calls[0])
     if message.reasoning_content is not None:
         reasoning = agent_pb2.ReasoningSnapshot(
-            reasoning_id=message.reasoning_id or "", run_id=run_id, text=join_text(message.reasoning_content)
+            reasoning_id=message.reasoning_id or "", run_id=line.run_id, text=join_text(message.reasoning_content)
         )
         return agent_pb2.AgentDelta(reasoning_snapshot=reasoning)
     content = agent_pb2.ContentSnapshot(
-        content_id=message.content_id or "", run_id=run_id, text=join_text(message.content)
+        content_id=message.content_id or "",
+        run_id=line.run_id,
+        text=join_text(message.content),
+        stage=line.stage,
+        is_answer=line.context_id is None and line.stage not in STAGES_BEFORE_ANSWER,
     )
     return agent_pb2.AgentDelta(content_snapshot=content)
 

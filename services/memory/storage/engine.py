@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page
     from services.memory.storage.search import Hit, Question
-    from services.memory.storage.user_facts import Fact
+    from services.memory.storage.user_facts import Fact, MakeChange
     from services.runtime.auth.identity import Identity
 
 WAITING_BYTES_MAX = 128 * 1024 * 1024
@@ -127,8 +127,15 @@ class Blobs(Protocol):
 
 
 class UserFacts(Protocol):
-    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        """Keep a fact and return its id; a repeated request id returns the id of its first fact."""
+    async def list_visible(self, owner: Identity) -> list[Fact]:
+        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored."""
+        ...
+
+    async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        """Make a change of what `owner` sees, one at a time, and return its fact.
+
+        When this returns, a text that the change took away is in none of the store's files or tables.
+        """
         ...
 
     async def list_all(self) -> list[Fact]:

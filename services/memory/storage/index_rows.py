@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 100_000
 """Characters of one line that are searched: a longer one is a pasted file, and would fill the index."""
 
-Kind: TypeAlias = Literal["chat", "insight", "summary", "fact"]
+Kind: TypeAlias = Literal["chat", "insight", "summary"]
 
 
 @dataclass(frozen=True, slots=True)

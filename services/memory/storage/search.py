@@ -15,7 +15,7 @@ TERMS_MAX = 32
 EXCERPT_CHARS = 160
 
 _KINDS = {"chats": ["chat"], "insights": ["insight"], "summaries": ["summary"]}
-_ALL = ["chat", "insight", "summary", "fact"]
+_ALL = ["chat", "insight", "summary"]
 
 _WORD = re.compile(r"[\w'-]+")
 _UNSPACED = re.compile(
@@ -41,6 +41,8 @@ class Question:
     terms: list[str]
     kinds: list[str]
     hits_max: int
+    has_facts: bool = False
+    """Whether facts are searched too, which are in no index."""
 
     @classmethod
     def parse(cls, query: str, scope: str, limit: int) -> Question:
@@ -49,9 +51,7 @@ class Question:
         Raises:
             InvalidRequest: It asks for too many hits.
         """
-        if not 0 <= limit <= HITS_MAX:
-            raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
-        return cls(_split_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
+        return cls(split_terms(query)[:TERMS_MAX], _KINDS.get(scope, _ALL), read_limit(limit), scope not in _KINDS)
 
     def split_by_length(self) -> tuple[list[str], list[str]]:
         long = [term for term in self.terms if len(term) >= _TRIGRAM]
@@ -66,7 +66,15 @@ class Question:
         return ("…" if start else "") + part + ("…" if end < len(text) else "")
 
 
-def _split_terms(query: str) -> list[str]:
+def read_limit(limit: int) -> int:
+    """Return the hits wanted, 0 being the default. Raises InvalidRequest if they are too many."""
+    if not 0 <= limit <= HITS_MAX:
+        raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
+    return limit or HITS_DEFAULT
+
+
+def split_terms(query: str) -> list[str]:
+    """Return the words of a text, each once; of scripts without spaces, each three characters in a row."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0
@@ -75,7 +83,7 @@ def _split_terms(query: str) -> list[str]:
             terms |= dict.fromkeys(run[0][at : at + _TRIGRAM] for at in range(max(1, len(run[0]) - _TRIGRAM + 1)))
             start = run.end()
         terms |= dict.fromkeys(filter(None, [word[start:]]))
-    return list(terms)[:TERMS_MAX]
+    return list(terms)
 
 
 def make_like_pattern(term: str) -> str:

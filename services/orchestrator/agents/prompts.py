@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 
@@ -12,6 +11,9 @@ from headrace.errors import UnknownPlaceholder
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
 """Names with a dot are tool templates and do not match."""
+
+_TEMPLATE_OFFSET = re.compile(r"\{\{\s*[\w-]+\.[\w-]+(?!\+\d{1,6}d\s*\}\})\s*\+[^{}]*\}\}")
+"""A template whose days are written wrongly. It would be refused in each call that a model makes after the prompt."""
 
 _TEXTS = files("services.orchestrator.agents") / "texts"
 
@@ -24,6 +26,8 @@ NAMES = frozenset(
 
 
 def check_placeholders(prompt: str) -> None:
+    if (template := _TEMPLATE_OFFSET.search(prompt)) is not None:
+        raise UnknownPlaceholder(f"{template[0]} is no template: days are added as in {{{{tool.field+3d}}}}")
     for match in _PLACEHOLDER.finditer(prompt):
         if _resolve_name(match) not in NAMES:
             known = ", ".join(sorted(NAMES))
@@ -42,11 +46,6 @@ def uses_placeholder(prompt: str, name: str) -> bool:
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
     """Fill the placeholders; a name without a value becomes empty."""
     return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
-
-
-def with_time(prompt: str, now: datetime) -> str:
-    """Put the time at the end, where it leaves a provider's prefix cache intact."""
-    return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _resolve_name(match: re.Match[str]) -> str:

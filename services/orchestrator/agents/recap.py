@@ -7,12 +7,14 @@ from services.orchestrator.agents.definition import Definition
 from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 
-def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
+def make_recap_settings(agent: Definition, steps_max: int) -> memory_pb2.RecapSettings | None:
     recap = agent.memory.recap
     if not recap.enabled:
         return None
     return memory_pb2.RecapSettings(
-        active_prompt_tokens_max=recap.active_prompt_max_tokens, insights_window_size=recap.insights_window_size
+        active_prompt_tokens_max=recap.active_prompt_max_tokens,
+        insights_window_size=recap.insights_window_size,
+        steps_max=steps_max,
     )
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import structlog
 
 from headrace.errors import NotFound
+from headrace.regular_files import read_regular_file
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
+from services.runtime.refused_files import REFUSED_FILES
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""
@@ -27,6 +29,8 @@ class Registry:
         self._by_file: dict[str, Definition] = {}
         self._refused: dict[str, str] = {}
         self._agents: dict[str, Definition] = {}
+        self.is_loaded = False
+        """Whether an agent was valid since the start, or there was none."""
 
     def reload(self) -> None:
         """Read all files; log refused ones, and never raise."""
@@ -48,6 +52,8 @@ class Registry:
             if name in self._by_file:
                 agents.setdefault(self._by_file[name].key, self._by_file[name])
         self._agents = agents
+        REFUSED_FILES.labels("agents").set(len(self._refused))
+        self.is_loaded |= bool(agents) or not files
         log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
 
     def get(self, key: str) -> Definition:
@@ -78,9 +84,7 @@ class Registry:
 
 
 def _read_file(path: Path) -> Definition:
-    if path.stat().st_size > FILE_BYTES_MAX:
-        raise DefinitionError(f"larger than {FILE_BYTES_MAX} bytes")
-    agent = parse_agent(path.read_bytes(), path.stem)
+    agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
     if tokens_over := recap.count_excess_tokens(agent):
         log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
     return agent

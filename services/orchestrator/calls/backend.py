@@ -8,7 +8,8 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.effects import RetryWindow, make_effect_key, resolve_break
+from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
+from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
@@ -25,6 +26,9 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
     is_open = call.is_resumed
     while True:
         if not is_open:
+            # A call that finds nobody has certainly not begun, which a broken connection would not tell.
+            if not await peers.wait_for_tools(patience.left_s):
+                return outcomes.make_failure(ProviderUnavailable.reason, GONE)
             try:
                 return await _stream_call(scope, peers, call, key)
             except ProviderUnavailable as error:
@@ -53,7 +57,9 @@ def _timeout_s(scope: Scope) -> float:
     return min(spending.tool_timeout_ms / 1000, spending.time_left_s)
 
 
-def _make_request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools_pb2.ExecuteRequest:
+def _make_request(
+    scope: Scope, call: Call, key: str, timeout_s: float, max_tokens: int | None, budget: tools_pb2.ToolBudget | None
+) -> tools_pb2.ExecuteRequest:
     run = scope.run
     model = scope.settings.model
     return tools_pb2.ExecuteRequest(
@@ -65,16 +71,24 @@ def _make_request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools
         chat_id=run.chat_id,
         timeout_ms=round(timeout_s * 1000),
         model=tools_pb2.ToolModel(
-            provider_key=model.provider_key or "", model=model.model or "", max_tokens=model.max_tokens
+            provider_key=model.provider_key or "", model=model.model or "", max_tokens=max_tokens
         ),
-        budget=run.spending.for_tool(call.siblings) if call.tool is not None and call.tool.asks_model else None,
+        budget=budget,
     )
 
 
 async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2.ToolOutcome:
     timeout_s = _timeout_s(scope)
     outcome = outcomes.make_failure("NO_RESULT", "the tool ended without a result")
-    request = _make_request(scope, call, key, timeout_s)
+    spending, reservation, budget = scope.run.spending, None, None
+    max_tokens = scope.settings.model.max_tokens
+    if call.tool is not None and call.tool.asks_model:
+        needs = await measure_needs(peers, scope.settings.model, 0, is_priced=spending.limits_money)
+        reservation = spending.reserve_for_tool(call.siblings, needs)
+        budget = spending.make_tool_budget(reservation, needs)
+        # The tool lowers it to what its money affords, which may be more than the model can write.
+        max_tokens = needs.output_tokens_max if budget.HasField("cost_usd") else max_tokens
+    request = _make_request(scope, call, key, timeout_s, max_tokens, budget)
     rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forward_metadata())
     charged = common_pb2.Usage()
     try:
@@ -94,7 +108,7 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
                     case _:
                         pass
     finally:
-        scope.run.spending.settle_tool(request.budget, charged)
+        spending.settle_tool(reservation, charged)
     return outcome
 
 

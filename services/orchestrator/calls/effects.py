@@ -12,28 +12,32 @@ import grpc
 import orjson
 import structlog
 
-from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import ask_person, outcomes
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
-
-BACK_WITHIN_S = 30.0
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
 
 UNKNOWN_CHECKS_MAX = 3
 """An unknown outcome is checked again, because a tool that was cut off may still be stopping."""
 
+GONE = "the tools service is away and did not come back in time"
+
 log = structlog.get_logger()
 
 
 class RetryWindow:
     def __init__(self, timeout_s: float) -> None:
-        self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)
+        self._until = asyncio.get_running_loop().time() + min(timeout_s, TOOLS_BACK_S)
         self._delay_s = DELAY_S
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._until - asyncio.get_running_loop().time())
 
     async def pause(self) -> bool:
         """Wait before another attempt; return False when no time is left for one."""
@@ -60,9 +64,7 @@ async def resolve_break(
     if call.tool is not None and call.tool.effect in ("read", "idempotent"):
         if await patience.pause():
             return key
-        return outcomes.make_failure(
-            ProviderUnavailable.reason, "the tools service went away and did not come back in time"
-        )
+        return outcomes.make_failure(ProviderUnavailable.reason, GONE)
     checked = await _check_effect(scope, peers, call, key, patience)
     if checked.state == "not_done":
         return key
@@ -81,7 +83,7 @@ async def _check_effect(
         try:
             with translating_peer_errors():
                 reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-        except ProviderUnavailable:
+        except (ProviderUnavailable, Overloaded):  # away, or a disk that refuses its records for now
             continue
         except (HeadraceError, grpc.aio.AioRpcError):
             # No such tool any more, or a tools service that keeps no records: nothing will be known.

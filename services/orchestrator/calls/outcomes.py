@@ -32,9 +32,19 @@ def is_refusal(text: str) -> bool:
     if not text.startswith(_NOT_EXECUTED):
         return False
     try:
-        return orjson.loads(text).get("error") not in ("denied", "rejected")
+        return orjson.loads(text.partition("\n")[0]).get("error") not in ("denied", "rejected")
     except ValueError:
         return False
+
+
+def is_rejection(text: str) -> bool:
+    """Return whether a person rejected the call."""
+    return text.startswith(f'{_NOT_EXECUTED}"error":"rejected"')
+
+
+def add_notes(text: str, *notes: str) -> str:
+    """Add what the model is to know beside the result, on lines of its own."""
+    return "\n\n".join([text, *(f"[{note}]" for note in notes if note)])
 
 
 def truncate_result(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from weakref import WeakValueDictionary
 
 import structlog
@@ -18,7 +19,8 @@ from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.cluster.recovery import end_of, patiently
+from services.orchestrator.cluster.interrupted_end import make_interrupted_end
+from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
@@ -83,20 +85,21 @@ class Takeover:
             return
         with acting_as(None):
             found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
-        live, unstored = self._runs.live, self._runs.unstored
-        away = [run for run in found if not (live.has(run.run_id) or run.run_id in unstored)]
+        # A log that has taken no end is tried again, but not at every look.
+        skipped = frozenset(self._runs.unstored if without_owner else ())
+        away = [run for run in found if not (self._runs.live.has(run.run_id) or run.run_id in skipped)]
         free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
-            some = map(self._take_chat, free[first : first + CHATS_AT_ONCE])
+            some = (self._take_chat(run, skipped) for run in free[first : first + CHATS_AT_ONCE])
             for problem in await asyncio.gather(*some, return_exceptions=True):
                 if problem is not None:
                     raise problem
 
-    async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
+    async def _take_chat(self, run: memory_pb2.UnfinishedRun, skipped: Collection[str]) -> None:
         with acting_as(_owner_identity(run)):
             for entry in await stored_runs.list_unfinished_of_chat(self._peers, run.run_id):
                 # A chat's runs keep their order: none goes before one that is still another's.
-                if entry.run_id not in self._runs.unstored and not await self._try_take_over(entry):
+                if entry.run_id not in skipped and not await self._try_take_over(entry):
                     break
 
     async def find(self, run_id: str) -> Run | str | None:
@@ -189,8 +192,9 @@ class Takeover:
         base_seq = seq_range * SEQ_PER_GENERATION
         failure = self._runs.unstored.get(entry.run_id)
         if failure is not None or agent is None or crashes(recording) >= CRASHES_MAX:
+            end = make_interrupted_end(entry, recording, chat.events, generation, base_seq, failure)
             with translating_peer_errors():
-                await self._peers.memory.Append(end_of(entry, generation, base_seq, failure), timeout=UNARY_TIMEOUT_S)
+                await self._peers.memory.Append(end, timeout=UNARY_TIMEOUT_S)
             self._runs.unstored.pop(entry.run_id, None)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None

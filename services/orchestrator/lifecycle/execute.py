@@ -18,7 +18,7 @@ from services.orchestrator.run.control.stop_control import Stopped
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup import goal, system_message
 from services.orchestrator.setup.run_setup import set_up_run
-from services.orchestrator.turn import compact_command
+from services.orchestrator.turn.compacting import compact_command
 from services.orchestrator.turn.conversation import Conversation
 
 INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
@@ -69,7 +69,7 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         clock.unwatch()
         work.cancel()
     try:
-        return memory_pb2.RunLine(state="completed", finish_reason=await work)
+        return memory_pb2.RunLine(state="completed", finish_reason=await work, output=run.main.notes.output)
     except (asyncio.CancelledError, Stopped):
         if control.is_given_up and (run.log.is_lost or control.mode != "now"):
             return None

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import structlog
 
-from headrace.errors import HeadraceError, to_failure
+from headrace.errors import HeadraceError, LogDamaged, to_failure
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """Return the failure that readers got because the log took no end."""
+    """Return the failure that is to be stored as the run's end, because the log took no other."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
@@ -41,15 +41,15 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     except asyncio.CancelledError:
         run.feed.cut()  # the process ends and memory does not answer
         raise
-    if failure is not None and (failure.retriable or run.log.is_lost):
-        # The log has no end, so there is none: whoever takes the run over comes to its end again.
-        run.feed.cut()
-        return None
     if failure is not None:
-        line = memory_pb2.RunLine(state="failed", error=failure, usage=run.usage)
+        # The log has no end, so there is none yet: whoever takes the run over comes to its end again, or stores the
+        # failure as its end where these lines are never taken.
+        run.feed.cut()
+        is_open = failure.retriable or run.log.is_lost or failure.code == LogDamaged.reason
+        return None if is_open else failure
     _publish_end(run, line)
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
-    return failure
+    return None
 
 
 async def hand_over(run: Run, peers: Peers) -> None:
@@ -99,7 +99,8 @@ def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
     run.feed.release_all()
     if line.state == "completed":
         run.state.end("completed")
-        end = agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage)
+        output = line.output or None
+        end = agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage, output=output)
         run.main.publish(end)
     elif line.state == "cancelled":
         run.state.end("cancelled")

@@ -10,7 +10,11 @@ STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think"})
 
 STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
 
-STEER_LEFT_OUT = frozenset({"references", "params", "scene", "stream", "on_disconnect", "when_busy", "client_tools"})
+STEER_LEFT_OUT = frozenset(
+    {"references", "params", "scene", "stream", "on_disconnect", "when_busy"}
+    | {"client_tools", "output_format", "tool_choice", "parallel_tool_calls"}
+    | {"history", "progress"}
+)
 
 
 def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:

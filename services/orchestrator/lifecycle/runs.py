@@ -13,6 +13,7 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
+from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import steer_rpc, submit_rpc
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
@@ -25,7 +26,8 @@ from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.turn import compact_command
+from services.orchestrator.turn.compacting import compact_command
+from services.orchestrator.turn.fact_extractor import extract_facts
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
@@ -34,6 +36,9 @@ UNSTORED_MAX = 1000
 
 ENDING_S = 5.0
 """This is within compose's stop_grace_period."""
+
+EXTRACTING_MAX = 16
+"""Ended runs in which a model looks for facts at a time: a side call of at most 20 s each."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
@@ -58,9 +63,11 @@ class Runs:
         self._rules = rules
         self._peers = peers
         self._group = group
+        self._compactions = IdleCompactions(group)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._extracting: set[asyncio.Task[None]] = set()
         self.unstored: dict[str, common_pb2.Failure] = {}
-        """Failures that readers got where logs took no end; a later owner ends the runs alike."""
+        """Failures as which runs are to end whose logs took no end."""
 
     @property
     def is_draining(self) -> bool:
@@ -111,8 +118,17 @@ class Runs:
                 start = agent_pb2.RunStart(run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
                 run.main.publish(start)
                 await self._execute_and_finish(run, opening)
+                self._extract_facts(run, stored.first_n)
         finally:
             self._forget_run(run)
+
+    def _extract_facts(self, run: Run, query_n: int) -> None:
+        """Begin to look for facts, which nobody waits for; left out where too many do so, or the process stops."""
+        is_wanted = run.agent.memory.extract == "after_run" and run.state.name == "completed"
+        if is_wanted and len(self._extracting) < EXTRACTING_MAX and not self.is_draining:
+            task = self._group.create_task(extract_facts(run, self._peers, query_n))
+            self._extracting.add(task)
+            task.add_done_callback(self._extracting.discard)
 
     def _cancel_earlier(self, run: Run) -> None:
         if run.query.when_busy not in ("interrupt", "rollback"):
@@ -131,6 +147,8 @@ class Runs:
             self.unstored[run.id] = failure
             while len(self.unstored) > UNSTORED_MAX:
                 del self.unstored[next(iter(self.unstored))]
+        elif line.state != "failed" and not self.is_draining:
+            self._compactions.begin(run)
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
@@ -202,6 +220,7 @@ class Runs:
     async def drain(self, grace_s: float) -> None:
         """Let live runs end for `grace_s`, then leave them to their next owner."""
         self._admission.drain()
+        self._compactions.cancel()
         if not await self.live.wait_until_idle(grace_s):
             self._admission.hand_over()
             for run in self.live.all():
@@ -209,3 +228,5 @@ class Runs:
             if not await self.live.wait_until_idle(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
+        for task in self._extracting:
+            task.cancel()

@@ -16,9 +16,11 @@ from services.orchestrator import tracing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.sections import React
-from services.orchestrator.calls import outcomes, subagent, todos
+from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.own_tools import subagent, todos
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.modes.catalogue import RUNNERS
+from services.orchestrator.modes.limits import CALL_LIMITS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.stop_control import Stopped
@@ -55,19 +57,22 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
     """Return the call's result.
 
     Raises:
-        BudgetExceeded: A budget other than that of model calls is spent.
+        BudgetExceeded: A budget other than that of calls is spent.
+        ProviderUnavailable: The tools service, whose tools its agent names, is away.
     """
     async with parent.subagent_places:
         scope = await _open_scope(parent, call, task)
+        # Without the tools service its work cannot be done, and the parent would go on as if it had been.
+        tools = await _select_tools(scope, parent, peers, is_like_parent=task.agent is None)
         try:
             with tracing.start_subagent_span(scope):
-                end = await _run_mode(scope, parent, peers, task)
+                end = await _run_mode(scope, parent, peers, task, tools)
         except Stopped:
             # Its siblings end their steps too; the run stops when the parent goes on.
             end = _SubagentResult(is_cancelled=True)
         except HeadraceError as error:
-            # A spent limit of model calls does not end the run, as it may still answer.
-            is_call_limit = error.metadata.get("limit") == "maxModelCalls"
+            # A spent limit of calls does not end the run, as it may still answer.
+            is_call_limit = error.metadata.get("limit") in CALL_LIMITS
             if isinstance(error, StaleLease) or (isinstance(error, BudgetExceeded) and not is_call_limit):
                 raise
             log.warning("sub-agent failed", run_id=scope.run.id, subagent_id=scope.subagent_id, reason=error.reason)
@@ -88,17 +93,18 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
         depth=scope.depth,
         goal=task.task,
     )
-    await scope.record(start)
-    scope.end_with_run(
-        lambda line: agent_pb2.SubagentEnd(subagent_id=child_id, ok=False, summary=line.error.message or line.state)
+    await scope.record_start(
+        start,
+        lambda line: agent_pb2.SubagentEnd(subagent_id=child_id, ok=False, summary=line.error.message or line.state),
     )
     return scope
 
 
-async def _run_mode(scope: Scope, parent: Scope, peers: Peers, task: SubagentTask) -> _SubagentResult:
+async def _run_mode(
+    scope: Scope, parent: Scope, peers: Peers, task: SubagentTask, tools: list[tools_pb2.Tool]
+) -> _SubagentResult:
     await parent_context.push(scope, parent, peers, task.task)
-    tools = await _select_tools(scope, parent, peers, is_like_parent=task.agent is None)
-    scope.begin(system_message.make_subagent_context(task.task, tools))
+    scope.begin(await system_message.make_subagent_context(scope, peers, task.task, tools))
     await scope.add_user_message(task.task)
     reason = await RUNNERS[scope.agent.mode](Conversation(scope, peers, tools))
     if reason == "content_filter":
@@ -110,9 +116,8 @@ async def _report_result(scope: Scope, end: _SubagentResult, parent: Scope, call
     run = scope.run
     fields: dict[str, Any] = {"contextId": scope.context_id, "loops": run.spending.answers[scope.subagent_id]}
     if end.error is None and not end.is_cancelled:
-        scope.end_with_run(None)
         summary = end.text[:SUMMARY_CHARS_MAX]
-        await scope.record(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id or "", ok=True, summary=summary))
+        await scope.record_end(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id or "", ok=True, summary=summary))
         outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **fields)
     elif end.error is not None:
         outcome = outcomes.make_failure(end.error.reason, end.error.message, **fields)

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
     if draft.finish_reason == "content_filter":
-        return await _release_draft(talk, draft)
+        return await release_text(talk, draft.text, draft.finish_reason)
     why = "the second turn gave no text"
     talk.scope.attention.draft = draft.text
     try:
@@ -37,12 +37,15 @@ async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
     finally:
         talk.scope.attention.draft = ""
     await talk.scope.notice("VERIFY_SKIPPED", f"the answer was not checked a second time: {why}")
-    return await _release_draft(talk, draft)
+    return await release_text(talk, draft.text, draft.finish_reason)
 
 
-async def _release_draft(talk: Conversation, draft: Answer) -> Answer:
+async def release_text(talk: Conversation, text: str, finish_reason: str) -> Answer:
+    """Give readers `text` as an answer, unless they have it from an earlier owner of the run."""
+    if recalled := talk.scope.recalled_answer():
+        return recalled
     answer = talk.scope.begin_answer()
-    answer.take(llm_pb2.LlmDelta(content=draft.text).SerializeToString())
-    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=draft.finish_reason)).SerializeToString())
+    answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
+    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=finish_reason)).SerializeToString())
     await talk.scope.end_answer()
     return answer

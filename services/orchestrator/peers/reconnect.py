@@ -1,4 +1,4 @@
-"""Repeats idempotent calls whose connection broke: until their deadline at a peer that may restart, else once.
+"""Repeats idempotent calls whose connection broke until their deadline, as the peer may be restarting.
 
 Answers, errors included, are never repeated.
 """
@@ -35,19 +35,6 @@ def repeat_until_answered(ask: Unary) -> Any:
             await asyncio.sleep(DELAY_S)
 
     return ask_until_answered
-
-
-def repeat_once(ask: Unary) -> Any:
-
-    async def ask_twice(request: Any, *, timeout: float, metadata: Any = None) -> Any:
-        try:
-            return await ask(request, timeout=timeout, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            if not is_broken_connection(error):
-                raise
-        return await ask(request, timeout=timeout, metadata=metadata)
-
-    return ask_twice
 
 
 def was_broken_connection(error: HeadraceError) -> bool:

@@ -23,15 +23,22 @@ def make_chat_not_found(chat_id: str) -> NotFound:
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
+def make_run_reverted(run_id: str) -> NotFound:
+    """Make the error for a run of which a revert has left nothing to show."""
+    return NotFound(f"run {run_id} was reverted", runId=run_id)
+
+
 async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
     """Return an ended run's events.
 
     Raises:
-        NotFound: There is no such run.
+        NotFound: There is no such run, or it was reverted.
         OutOfRange: `last_seq` is beyond the run's end.
         LogDamaged: The run has no end.
     """
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
+    if not chat.events:
+        raise make_run_reverted(run_id)
     if not has_ended(chat):
         raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
     last = chat.events[-1].seq
@@ -67,7 +74,7 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     runs = fold_runs(chat.events)
     if not runs:
-        raise NotFound("no such run", runId=run_id)
+        raise make_run_reverted(run_id)
     return runs[-1]
 
 

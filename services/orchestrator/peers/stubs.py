@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.reconnect import repeat_once, repeat_until_answered
+from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.orchestrator.peers.ttl_cache import TtlCache
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ FRESH_S = 2.0
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
 WAITED_FOR = (
-    *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
+    *("Append", "LoadContext", "ReadHistory", "ReadResult", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
+    *("Remember", "RecallFacts", "DeleteFact"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
 """Calls that wait for memory, which may be restarting."""
@@ -43,7 +44,19 @@ WAITED_FOR = (
 GATEWAY_BACK_S = 10.0
 """Time in which a gateway restarts or another is found."""
 
-ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
+TOOLS_WAITED_FOR = ("ListTools", "ListSkills", "LinkSkill")
+"""Calls that wait for tools, which may be restarting; executions decide by the effect of what was cut off."""
+
+TOOLS_BACK_S = 60.0
+"""Time in which the tools service restarts or another is found."""
+
+DISPENSABLE_S = 2.0
+"""Time to wait for tools that an agent does not name: a run goes on without them."""
+
+
+def limit_tools_wait(time_left_s: float, *, is_needed: bool) -> float:
+    """Return the time to wait for tools: half of the run's at most, as the rest is for its work."""
+    return min(TOOLS_BACK_S, max(DISPENSABLE_S, time_left_s / 2)) if is_needed else DISPENSABLE_S
 
 
 @contextmanager
@@ -65,7 +78,7 @@ class Peers:
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """No call waits for these by itself; the gateway is the first."""
+    """The gateway's and that of tools."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -78,8 +91,8 @@ class Peers:
         for name in WAITED_FOR:
             setattr(remembering, name, repeat_until_answered(getattr(remembering, name)))
         offering = ToolServiceStub(tools)
-        for name in ASKED_TWICE:
-            setattr(offering, name, repeat_once(getattr(offering, name)))
+        for name in TOOLS_WAITED_FOR:
+            setattr(offering, name, repeat_until_answered(getattr(offering, name)))
         stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
@@ -87,13 +100,20 @@ class Peers:
     async def wait_for_gateway(self) -> None:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
+    async def wait_for_tools(self, within_s: float) -> bool:
+        """Return whether the tools service can be asked."""
+        return await _wait_until_ready(self.channels[1:], within_s)
+
     async def wait_for_peers(self) -> None:
         """Wait for gateway and tools, which may start together with this process."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 
-async def _wait_until_ready(channels: Iterable[grpc.aio.Channel], within_s: float) -> None:
-    with suppress(TimeoutError):
+async def _wait_until_ready(channels: Iterable[grpc.aio.Channel], within_s: float) -> bool:
+    try:
         async with asyncio.timeout(within_s):
             for channel in channels:
                 await channel.channel_ready()
+    except TimeoutError:
+        return False
+    return True

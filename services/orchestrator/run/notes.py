@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.v1 import memory_pb2
@@ -17,8 +17,12 @@ class SubagentReturn:
 class ScopeNotes:
     def __init__(self, artifact_ids: Iterable[str], thoughts: list[str] | None = None) -> None:
         self.last_text = ""
+        self.output: str | None = None
+        """The answer as JSON, where it had to have a form."""
         self.thoughts: list[str] = [] if thoughts is None else thoughts
         """Hidden reasoning, summed up for readers; the tasks of a plan add theirs."""
+        self.compact_after_run: Callable[[], Awaitable[bool]] | None = None
+        """Compacts the context once its run has ended; None if it need not be."""
         self.artifact_ids = dict.fromkeys(artifact_ids)
         self._results_without_insight: list[memory_pb2.LogMessage] = []
         self._returns: dict[str, SubagentReturn] = {}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
@@ -18,10 +17,8 @@ class PromptContext:
 
     guidance: tuple[str, ...] = ()
 
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
     def system(self, settings: StageSettings, values: Mapping[str, str]) -> str:
         parts = [prompts.fill_placeholders(settings.system_prompt, {**self.values, **values})]
         if settings.stage not in WITHOUT_TOOLS:
             parts += self.guidance
-        return prompts.with_time("\n\n".join(parts), self.now)
+        return "\n\n".join(part for part in parts if part)

@@ -157,9 +157,8 @@ class Run:
         return self.state.name != "queued" and not self.steering.is_over
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
-        known = [event.seq for event in self.past.history if event.HasField("run_start")]
         lines: list[memory_pb2.LogLine] = []
-        for reset in find_resets(self.id, self.recording, self.past.reason, max(known, default=0)):
+        for reset in find_resets(self.id, self.recording, self.past.reason, self.past.history):
             event = self.feed.publish(reset.payload, held=True, subagent_id=reset.subagent_id, task_id=reset.task_id)
             lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=reset.context_id)))
         return self.log.keep(lines)

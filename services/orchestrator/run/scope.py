@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition, StageSettings
+from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.run import insights
 from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
@@ -141,9 +142,16 @@ class Scope:
     def follow_plan(self, planned: ActivePlan) -> None:
         self.planned = planned
 
-    def end_with_run(self, make_end: Callable[[memory_pb2.RunLine], Message] | None) -> None:
-        """End the scope with this event if the run ends first; None once the scope has ended."""
+    async def record_start(self, start: Message, make_end: Callable[[memory_pb2.RunLine], Message]) -> None:
+        """Commit the scope's first event; once readers may have it, it has its end with the run's, if not before."""
+        await self.run.state.wait_for_start()
         self._make_end = make_end
+        await self.record(start)
+
+    async def record_end(self, end: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> None:
+        """Commit the scope's last event, in the place of the one that the run's end would give it."""
+        self._make_end = None
+        await self.record(end, behind=behind)
 
     async def record(self, payload: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> Delta:
         """Commit an event after the lines in `behind`, then let readers have it."""
@@ -161,8 +169,19 @@ class Scope:
 
     def begin_answer(self, hidden: Collection[str] = ()) -> Answer:
         """Begin an answer; `hidden` kinds, content or reasoning, do not reach readers."""
-        self._answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools, hidden)
+        self._answer = self._make_answer(hidden)
         return self._answer
+
+    def _make_answer(self, hidden: Collection[str] = ()) -> Answer:
+        calls_max = self.run.agent.limits.max_tool_calls_per_answer
+        is_answer = self.ids == MAIN and self._gives_answer
+        start = agent_pb2.ContentStart(stage=self.stage.name, is_answer=is_answer)
+        return Answer(self.run.feed, self.publish, self.run.block_names, self.tools, calls_max, hidden, start)
+
+    @property
+    def _gives_answer(self) -> bool:
+        """Whether the stage, as its steps are logged, gives the scope's answer; memory derives the same for history."""
+        return self.stage.name not in STAGES or STAGES[self.stage.name].gives_answer
 
     def forget_answer(self) -> bool:
         """Return False, and keep the answer, if readers have something of it."""
@@ -187,19 +206,20 @@ class Scope:
         pieces = self.recording.answer()
         if not pieces:
             return None
-        answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools)
+        answer = self._make_answer()
         answer.recall(pieces)
         self.open_calls |= {call.tool_id: call for call in answer.calls}
         return answer
 
-    async def end_answer(self) -> None:
-        """Commit the open answer, before any of its tools runs."""
+    async def end_answer(self, artifacts: Iterable[agent_pb2.ArtifactPublish] = ()) -> None:
+        """Commit the open answer and its `artifacts`, before any of its tools runs."""
         if messages := self._take_answer():
-            await self.commit(messages)
+            await self.commit(messages, artifacts)
 
     def note_answer(self, answer: Answer) -> Answer:
         self.run.spending.count_answer(self.ids.subagent_id)
-        self.notes.last_text = answer.text.strip() or self.notes.last_text
+        if self._gives_answer:
+            self.notes.last_text = answer.text.strip() or self.notes.last_text
         if thought := answer.hidden_reasoning:
             self.notes.thoughts.append(thought)
         return answer
@@ -220,24 +240,38 @@ class Scope:
         message.message.content.add(text=text)
         await self.commit([message])
 
-    def result(self, call: Call, text: str, ok: bool) -> memory_pb2.LogMessage:
-        self.has_result(call)
+    def result(
+        self, call: Call, text: str, ok: bool, media: Iterable[llm_pb2.ContentPart] = ()
+    ) -> memory_pb2.LogMessage:
+        self.close_call(call)
+        call.result, call.ok = text, ok
         event = self.publish(result_event(call, text, ok))
         message = memory_pb2.LogMessage(ts=event.timestamp, ok=ok)
         call.keep_in(message)
         message.message.role, message.message.name, message.message.tool_call_id = "tool", call.name, call.call_id
         message.message.content.add(text=text)
+        message.message.content.extend(media)
         message.events.first_seq = message.events.last_seq = event.seq
         return message
 
-    def has_result(self, call: Call) -> None:
+    def close_call(self, call: Call) -> None:
         del self.open_calls[call.tool_id]
         if call.kind == "frontend":
             self.run.waits.end(call.tool_id)
 
-    async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
+    async def commit(
+        self, messages: list[memory_pb2.LogMessage], artifacts: Iterable[agent_pb2.ArtifactPublish] = ()
+    ) -> None:
         await self.run.state.wait_for_start()
-        await self.run.log.append([self._step_line(messages), *self._insight_lines(messages)])
+        step = self._step_line(messages)
+        events = [self.publish(artifact, held=True) for artifact in artifacts]
+        lines = [memory_pb2.EventLine(event=event, context_id=self.context_id) for event in events]
+        await self.run.log.append(
+            [step, *self._insight_lines(messages), *(memory_pb2.LogLine(event=line) for line in lines)]
+        )
+        for event in events:
+            self.notes.artifact_ids[event.artifact_publish.artifact_id] = None
+            self.run.feed.release(event.seq)
 
     def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
         recap = self.agent.memory.recap
@@ -261,7 +295,7 @@ class Scope:
         return [self._step_line(messages)] if messages else []
 
     def end(self, line: memory_pb2.RunLine) -> list[memory_pb2.LogLine]:
-        """Publish the event that `end_with_run` set; return its line."""
+        """Publish the end that `record_start` promised; return its line."""
         if self._make_end is None:
             return []
         event = self.publish(self._make_end(line))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, tools_pb2
-from services.orchestrator.calls.planning import PLAN_NAMES
-from services.orchestrator.run.answers.arguments import problem_of
+from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.run.answers.call import CLIENT
+from services.runtime.json_schema import find_schema_problem
 
 NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
@@ -24,7 +24,7 @@ def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.
     for index, given in enumerate(query.client_tools):
         if given.name.casefold() in taken:
             raise InvalidRequest.of(f"clientTools[{index}].name", f"{given.name!r} is another tool's name already")
-        if problem := problem_of(given.parameters or NO_ARGUMENTS):
+        if problem := find_schema_problem(given.parameters or NO_ARGUMENTS):
             raise InvalidRequest.of(f"clientTools[{index}].parameters", f"must be a JSON Schema: {problem}")
         taken.add(given.name.casefold())
         tools.append(

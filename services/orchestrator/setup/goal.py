@@ -1,11 +1,12 @@
-"""The goal of a chat: its first user message, or a later one that a model judges to be new."""
+"""The goal of a chat: its last user message, or with a model that judges them the last one that states a new goal."""
 
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
-from services.orchestrator.turn import compact_command, side_question
+from services.orchestrator.turn import side_question
+from services.orchestrator.turn.compacting import compact_command
 from services.runtime.rpc.call_ids import forward_metadata
 
 GOAL_CHARS_MAX = 200
@@ -26,7 +27,7 @@ async def record_goal(run: Run, peers: Peers) -> None:
     if not recap.enabled or compact_command.is_compact_command(run.query.message) or run.recording.has_goal:
         return
     await run.state.wait_for_start()
-    if run.chat.is_first or (recap.insights == "llm" and await _states_new_goal(run, peers)):
+    if run.chat.is_first or recap.insights != "llm" or await _states_new_goal(run, peers):
         goal = run.query.message[:GOAL_CHARS_MAX]
         await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])
 

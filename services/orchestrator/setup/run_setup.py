@@ -9,10 +9,12 @@ import msgspec
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.workspace_files import list_workspace
 from services.orchestrator.run import session_state
 from services.orchestrator.run.attention import Todo, Upload
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
+from services.orchestrator.setup.recalled_facts import recall_for_query
 from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catalogue, select_tools
 
 
@@ -23,7 +25,7 @@ class RunSetup:
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    state, there_are, offered = await _load_all(run, peers)
+    state, there_are, offered, run.main.attention.facts = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
         return RunSetup()
@@ -37,18 +39,22 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
     return RunSetup(tools, await _link_skills(run, peers, offered, named, given) if tools else "")
 
 
-async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
+async def _load_all(
+    run: Run, peers: Peers
+) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill], list[str]]:
     """Load everything at the same time, because the first turn waits."""
     if not run.agent.working.may_use_tools:
-        return await _load_state(run, peers), ToolCatalogue(), []
+        return await _load_state(run, peers), ToolCatalogue(), [], await recall_for_query(run, peers)
     try:
         async with asyncio.TaskGroup() as group:
+            facts = group.create_task(recall_for_query(run, peers))
             state = group.create_task(_load_state(run, peers))
             there_are = group.create_task(load_catalogue(run.main, peers))
             offered = group.create_task(skills.list_skills(run, peers))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
-    return state.result(), there_are.result(), offered.result() if there_are.result().has_any else []
+    skills_there = offered.result() if there_are.result().has_any else []
+    return state.result(), there_are.result(), skills_there, facts.result()
 
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
@@ -73,17 +79,37 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
     """Keep the query's files for the chat, and show them to the model.
 
     Raises:
-        InvalidRequest: No model of the agent sees images.
+        InvalidRequest: No model of the agent takes what they are.
     """
     attention = run.main.attention
-    given = uploads.read_references(run.query.references)
+    given, missing = await uploads.split_missing(run, peers, uploads.read_references(run.query.references))
     await model_choice.choose_model(run, peers, state, given)
-    attention.uploads = uploads.merge_uploads(state.read("uploaded_files", list[Upload], []), given)
-    attention.files = mentions.find_files(run.query.message, [upload.path for upload in attention.uploads])
+    shown = await model_choice.find_shown_kinds(run, peers, given)
+    earlier = state.read("uploaded_files", list[Upload], [])
+    attention.uploads = uploads.merge_uploads(earlier, given)
+    await _find_mentioned_files(run, peers, missing)
     if given:
+        await uploads.announce_uploads(run.main, earlier, given)  # before the state knows them: a takeover repeats both
         await session_state.change(run.main, peers, uploaded_files=msgspec.json.encode(attention.uploads))
-        await uploads.show_uploads(run.main, peers, given)
+        await uploads.show_uploads(run.main, peers, given, shown)
     return given
+
+
+async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> None:
+    """Find the files that the message names, also those that tools have made; say what is missing."""
+    attention, message = run.main.attention, run.query.message
+    paths = [upload.path for upload in attention.uploads]
+    if mentions.find_missing_files(message, paths) and (listed := await list_workspace(peers, run.chat_id)) is not None:
+        paths = [*(file.path for file in listed.files), *paths]
+        if not listed.has_more:
+            missing += mentions.find_missing_files(message, paths)
+    attention.files = mentions.find_files(message, paths)
+    attention.missing = missing
+    if missing:
+        names = ", ".join(repr(name) for name in missing)
+        await run.main.notice(
+            "FILE_MISSING", f"this chat has no file {names}; an upload is in the chat whose chatId came with it"
+        )
 
 
 async def _resolve_mentions(

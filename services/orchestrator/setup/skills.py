@@ -10,7 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers, limit_tools_wait, translating_peer_errors
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
@@ -22,8 +22,9 @@ log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
+    wait_s = limit_tools_wait(run.spending.time_left_s, is_needed=bool(run.agent.skills))
     try:
-        there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
+        there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers, wait_s))).skills
     except HeadraceError as error:
         log.warning("skills not listed", run_id=run.id, reason=error.reason)
         return []
@@ -35,11 +36,9 @@ async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     return [skill for skill in there_are if not listed or is_named(skill, listed)]
 
 
-async def _fetch_skills(peers: Peers) -> tools_pb2.ListSkillsResponse:
+async def _fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsResponse:
     with translating_peer_errors():
-        return await peers.tools.ListSkills(
-            tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-        )
+        return await peers.tools.ListSkills(tools_pb2.ListSkillsRequest(), timeout=wait_s, metadata=forward_metadata())
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:

@@ -10,31 +10,31 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.prompt_context import PromptContext
 from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import Scope
+from services.orchestrator.setup.file_values import load_file_values
 from services.orchestrator.setup.run_setup import RunSetup
 from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:
-    now = datetime.now(UTC)
-    names = "\n".join(reference.name for reference in run.query.references)
     values = {
-        "date": f"{now:%Y-%m-%d}",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "query": run.query.message,
         "tools": _list_tools(found.tools),
-        "files": names,
-        "file_names": names,
+        **await load_file_values(run.main, peers, run.agent.primary),
     }
     if any(prompts.uses_placeholder(settings.system_prompt, "history_dialogue") for settings in run.agent.stages):
         values["history_dialogue"] = await _load_dialogue(run, peers)
-    return PromptContext(values, tuple(text for text in (_list_hints(found.tools), found.skills) if text), now)
+    return PromptContext(values, tuple(text for text in (_list_hints(found.tools), found.skills) if text))
 
 
-def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
-    now = datetime.now(UTC)
+async def make_subagent_context(
+    scope: Scope, peers: Peers, task: str, tools: Sequence[tools_pb2.Tool]
+) -> PromptContext:
     hints = _list_hints(tools)
-    return PromptContext(
-        {"date": f"{now:%Y-%m-%d}", "query": task, "tools": _list_tools(tools)}, (hints,) if hints else (), now
-    )
+    values = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "query": task, "tools": _list_tools(tools)}
+    values |= await load_file_values(scope, peers, scope.agent.primary)
+    return PromptContext(values, (hints,) if hints else ())
 
 
 def _list_tools(tools: Iterable[tools_pb2.Tool]) -> str:

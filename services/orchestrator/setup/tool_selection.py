@@ -9,11 +9,11 @@ import structlog
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import subagent
 from services.orchestrator.calls.executor import KINDS
-from services.orchestrator.calls.own import OWN
-from services.orchestrator.calls.planning import PLAN_NAMES
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.calls.own_tools import facts, subagent
+from services.orchestrator.calls.own_tools.catalogue import OWN
+from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
+from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait, translating_peer_errors
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -44,9 +44,14 @@ class ToolCatalogue:
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """List the tools; an agent that lists none can go on without the tools service."""
+    """List the tools; an agent that lists none can go on without the tools service.
+
+    Raises:
+        ProviderUnavailable: The service has not come back within half of the run's time.
+    """
+    wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working.tools))
     try:
-        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
+        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers, wait_s)))
     except ProviderUnavailable:
         if scope.agent.working.tools:
             raise
@@ -54,14 +59,32 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
         return ToolCatalogue()
 
 
-async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
+async def find_catalogue(peers: Peers) -> ToolCatalogue:
+    """List the tools; none where the tools service does not answer soon."""
+    try:
+        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers, DISPENSABLE_S)))
+    except ProviderUnavailable:
+        return ToolCatalogue()
+
+
+async def _fetch_tools(peers: Peers, wait_s: float) -> Sequence[tools_pb2.Tool]:
     with translating_peer_errors():
         request = tools_pb2.ListToolsRequest()
-        return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).tools
+        return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
     """Select tools; those `named` in message or chat that are missing are reported to the user."""
+    usable, problems = find_usable_tools(scope, there_are, named)
+    for problem in problems:
+        await scope.notice("TOOL_UNAVAILABLE", problem)
+    return usable
+
+
+def find_usable_tools(
+    scope: Scope, there_are: ToolCatalogue, named: Iterable[str]
+) -> tuple[list[tools_pb2.Tool], list[str]]:
+    """Return the tools, and why others cannot be had."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
@@ -69,17 +92,20 @@ async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[s
     wanted |= dict.fromkeys([*there_are.list_core(), *named])
     wanted.pop(subagent.NAME, None)
     usable: dict[str, tools_pb2.Tool] = {}
+    problems: list[str] = []
     for name in wanted:
         tool = there_are.find_tool(name)
         if tool is None:
-            await scope.notice("TOOL_UNAVAILABLE", f"there is no tool {name!r}; the agent goes on without it")
+            problems.append(f"there is no tool {name!r}; the agent goes on without it")
         elif why := find_problem(tool):
-            await scope.notice("TOOL_UNAVAILABLE", f"tool {name!r} cannot be used: {why}")
+            problems.append(f"tool {name!r} cannot be used: {why}")
         else:
             usable[tool.name] = tool
     if subagent.is_offered(scope):
         usable[subagent.NAME] = subagent.describe_tool(scope)
-    return [*usable.values()]
+    if facts.are_offered(scope):
+        usable |= {tool.name: tool for tool in facts.TOOLS}
+    return [*usable.values()], problems
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:

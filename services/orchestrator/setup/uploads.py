@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-import structlog
-
-from headrace.errors import HeadraceError
-from headrace.streams import reading
-from headrace.v1 import common_pb2, llm_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.peers.workspace_files import list_workspace, read_file
 from services.orchestrator.run.attention import Upload
+from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.tokens.sound_type import SOUND_TYPES
 
 UPLOADS_MAX = 1000
 """The oldest are dropped first."""
 
 TEXT_BYTES_MAX = 10 * 1024
-IMAGE_BYTES_MAX = 10 * 1024 * 1024
 """Tools read larger files."""
 
 SHOWN_BYTES_MAX = 24 * 1024 * 1024
-"""One query's images go to the provider in one request."""
+"""One query's images, sounds and documents go to the provider in one request."""
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-
-log = structlog.get_logger()
 
 
 def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
     found = [(parse_path(reference), reference) for reference in references]
     return [
-        Upload(path, reference.type or "other", reference.size_bytes, reference.mime_type)
+        Upload(path, reference.type or "other", reference.size_bytes, reference.mime_type, _parse_detail(reference))
         for path, reference in found
         if path
     ]
@@ -43,61 +38,98 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
 
 def parse_path(reference: common_pb2.Reference) -> str:
     """Return the path; empty unless UploadFile made the reference."""
+    path = _parse_meta(reference).get("path")
+    return path if isinstance(path, str) and path.startswith("uploads/") else ""
+
+
+def _parse_detail(reference: common_pb2.Reference) -> str:
+    detail = _parse_meta(reference).get("detail")
+    return detail if detail in ("low", "high") else ""
+
+
+def _parse_meta(reference: common_pb2.Reference) -> dict[str, Any]:
     try:
         meta: Any = json.loads(reference.meta or "null")
     except (ValueError, RecursionError):
-        return ""
-    path = meta.get("path") if isinstance(meta, dict) else None
-    return path if isinstance(path, str) and path.startswith("uploads/") else ""
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+async def split_missing(run: Run, peers: Peers, given: list[Upload]) -> tuple[list[Upload], list[str]]:
+    """Return the uploads that are there, and the names of the others; all are where that cannot be known."""
+    listed = await list_workspace(peers, run.chat_id) if given else None
+    if listed is None or listed.has_more:
+        return given, []
+    paths = {file.path for file in listed.files}
+    return (
+        [upload for upload in given if upload.path in paths],
+        [*dict.fromkeys(upload.name for upload in given if upload.path not in paths)],
+    )
 
 
 def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
     return [*({upload.path: upload for upload in (*before, *now)}).values()][-UPLOADS_MAX:]
 
 
-async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
+async def announce_uploads(scope: Scope, known: Iterable[Upload], given: Iterable[Upload]) -> None:
+    """Record each of the query's uploads `given`, unless the chat knows it."""
+    given_paths = {upload.path for upload in given}
+    known_paths, query = {upload.path for upload in known}, scope.run.query
+    for reference in query.references:
+        path = parse_path(reference)
+        if path not in given_paths or path in known_paths:
+            continue
+        known_paths.add(path)
+        upload = agent_pb2.Upload(
+            type=reference.type or "other",
+            name=reference.name or path.rpartition("/")[2],
+            size_bytes=reference.size_bytes,
+            mime_type=reference.mime_type,
+            sha256=reference.sha256 or None,
+        )
+        await scope.record(
+            agent_pb2.RequestUpload(request_id=query.request_id, chat_id=scope.run.chat_id, upload=upload)
+        )
+
+
+def is_shown_kind(upload: Upload) -> bool:
+    """Return whether it is a sound or document of a type that there are models for."""
+    return upload.mime_type in SOUND_TYPES or upload.kind == "pdf"
+
+
+async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload], kinds: Collection[str]) -> None:
+    """Commit a message with what the model is shown: small texts, images, and files of these `kinds`."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:
-        shown = await _make_parts(scope, peers, upload, room)
-        room -= sum(len(part.image.data) for part in shown)
-        parts += shown
+        if upload.mime_type in IMAGES or (upload.kind in kinds and is_shown_kind(upload)):
+            shown = await _make_media(scope, peers, upload, room)
+            room -= sum(part.ByteSize() for part in shown)
+            parts += shown
+        elif upload.kind in ("text", "code"):
+            parts += await _make_text(scope, peers, upload)
     if not parts or scope.recording.user_message() is not None:
         return
     message = memory_pb2.LogMessage(ts=ids.now_ms(), message=llm_pb2.Message(role="user", content=parts))
     await scope.commit([message])
 
 
-async def _make_parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> list[llm_pb2.ContentPart]:
-    if upload.mime_type in IMAGES and upload.size_bytes <= min(IMAGE_BYTES_MAX, room):
-        data = await _read_content(scope, peers, upload, IMAGE_BYTES_MAX)
-        if data is None or len(data) > room:
-            return []
-        image = llm_pb2.ImagePart(data=data, mime_type=upload.mime_type)
-        return [
-            llm_pb2.ContentPart(text=f"[image: {upload.name}, {upload.path}]"),
-            llm_pb2.ContentPart(image=image),
-        ]
-    if upload.kind in ("text", "code") and upload.size_bytes < TEXT_BYTES_MAX:
-        data = await _read_content(scope, peers, upload, TEXT_BYTES_MAX)
-        if data is not None:
-            return [llm_pb2.ContentPart(text=f"[File: {upload.name}]\n{data.decode(errors='replace')}")]
-    return []
+async def _make_media(scope: Scope, peers: Peers, upload: Upload, room: int) -> list[llm_pb2.ContentPart]:
+    data = await read_file(peers, scope.run.chat_id, upload.path, room)
+    if data is None:
+        return []
+    part = llm_pb2.ContentPart()
+    if upload.mime_type in IMAGES:
+        part.image.data, part.image.mime_type, part.image.detail = data, upload.mime_type, upload.detail
+    elif upload.kind == "pdf":
+        part.file.data, part.file.mime_type, part.file.name = data, upload.mime_type, upload.name
+    else:
+        part.audio.data, part.audio.mime_type = data, upload.mime_type
+    return [llm_pb2.ContentPart(text=f"[{upload.kind}: {upload.name}, {upload.path}]"), part]
 
 
-async def _read_content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
-    """Return None when the file cannot be read or has grown."""
-    request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
-    data = bytearray()
-    try:
-        async with reading(
-            peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-        ) as pieces:
-            async for piece in pieces:
-                data += piece.data
-                if len(data) > bytes_max:
-                    return None
-    except HeadraceError as error:
-        log.warning("upload not read", run_id=scope.run.id, reason=error.reason)
-        return None
-    return bytes(data)
+async def _make_text(scope: Scope, peers: Peers, upload: Upload) -> list[llm_pb2.ContentPart]:
+    data = None
+    if upload.size_bytes < TEXT_BYTES_MAX:
+        data = await read_file(peers, scope.run.chat_id, upload.path, TEXT_BYTES_MAX)
+    return [] if data is None else [llm_pb2.ContentPart(text=f"[File: {upload.name}]\n{data.decode(errors='replace')}")]

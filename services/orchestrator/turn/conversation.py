@@ -6,25 +6,34 @@ from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-import grpc
 import structlog
 
-from headrace.errors import BudgetExceeded, ContextLengthExceeded, ProviderUnavailable, StreamStalled
+from headrace.errors import BudgetExceeded, ContextLengthExceeded, OutputMismatch, ProviderUnavailable
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.orchestrator import metrics
 from services.orchestrator.calls import executor
+from services.orchestrator.calls.own_tools import history
+from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens, make_needs
+from services.orchestrator.peers.model_info import get_model_info, get_priced_model
 from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.control.reservation import Reservation
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.turn import parent_context
+from services.orchestrator.turn import output_form, parent_context
+from services.orchestrator.turn.answer_files import keep_media
+from services.orchestrator.turn.call_charges import estimate_untold
 from services.orchestrator.turn.context import Context
-from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.rpc.push_stream import push_messages
+from services.orchestrator.turn.model_stream import stream_model
+from services.orchestrator.turn.output_form import Output, OutputForm
 
-OUTPUT_TOKENS = 4096
-"""Reserved when the agent sets no max_tokens; few answers are longer."""
+JSON_SCHEMA = "json_schema"
+"""Capability of models that keep to a schema while they write."""
+
+CUT = ("length", "content_filter")
+"""Finish reasons of answers that are not whole."""
 
 log = structlog.get_logger()
 
@@ -35,18 +44,36 @@ class _Turn:
     """Serialized; replaced when refused as too long."""
 
     hidden: Collection[str]
+    form: OutputForm | None = None
+    """The form that the answer is held to."""
+
+    counted_bytes: int = 0
+    """Size of what memory has counted."""
+
+    cut: str = ""
+    """Notice for readers of an answer that money has cut."""
+
+    def limit_output(self, tokens_max: int | None) -> bytes:
+        """Return the request with another max_tokens, if any: of a field that stands there twice, the last counts."""
+        if tokens_max is None:
+            return self.request
+        return self.request + llm_pb2.ChatRequest(max_tokens=tokens_max).SerializeToString()
 
 
 class Conversation:
     def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
         self.scope = scope
         self.run = scope.run
-        self.has_tools = bool(tools)
         self.peers = peers
         self.tools = tools
+        self._history_tools = select_history_tools(scope, tools)
+        """What joins the tools once something has left the window."""
         scope.offer_tools(tools)
-        self._schemas = scope.tools.schemas
-        self.context = Context(scope, peers, self._schemas)
+        self.context = Context(scope, peers, scope.tools.schemas, Toolbox(self._history_tools).schemas)
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.scope.tools)
 
     async def ask_model(
         self,
@@ -68,50 +95,123 @@ class Conversation:
         if recalled := self.scope.recalled_answer():
             self.context.skip_turn()
             run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
+            if any(call.name in history.NAMES for call in recalled.calls):
+                self._offer_history_tools()
             return self.scope.note_answer(recalled)
         run.control.go_live()
-        request = self._make_request(await self.context.load_messages(), tool_choice, parallel, reasoning)
+        form = output_form.find_form(self.scope) if tool_choice in ("none", "auto") else None
+        hidden = self._select_hidden(tool_choice)
+        is_draft = "content" in hidden
+        if form is not None and not is_draft and not await self._is_held_by_provider():
+            hidden.append("content")
+        messages = await self.context.load_messages()
+        if self.context.has_left:
+            self._offer_history_tools()
+        request = self._make_request(messages, tool_choice, parallel, reasoning, form)
         await run.state.wait_for_start()
-        answer = await self._stream_within_budget(
-            _Turn(request, self._select_hidden(tool_choice)), beyond=beyond_budget
-        )
-        await self.scope.end_answer()
+        counted_bytes = len(request) - (0 if form is None else form.format.ByteSize())
+        turn = _Turn(request, hidden, None if is_draft else form, counted_bytes)
+        answer = await self._stream_within_budget(turn, beyond=beyond_budget)
+        if turn.form is not None:
+            answer = await self._hold_to_form(turn, turn.form, answer)
+        files = await keep_media(self.scope, self.peers, answer, linked=form is None)
+        await self.scope.end_answer(files.artifacts)
+        for problem in files.problems:
+            await self.scope.notice("MEDIA_LEFT_OUT", problem)
+        if turn.cut:
+            await self.scope.notice("ANSWER_CUT", turn.cut)
         return self.scope.note_answer(answer)
+
+    def _offer_history_tools(self) -> None:
+        if self._history_tools:
+            self.scope.offer_tools([*self.tools, *self._history_tools])
+            self.context.add_history_tools()
+            self._history_tools = []
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
         """Stream the answer, beginning once more if the gateway goes away."""
         spending = self.run.spending
-        tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
-        async with spending.model_call(tokens, beyond=beyond):
+        needs = await self._measure_needs(turn)
+        async with spending.model_call(needs, beyond=beyond) as reservation:
             try:
-                return await self._stream_answer(turn)
+                return await self._stream_answer(turn, needs, reservation)
             except ProviderUnavailable as error:
                 if not was_broken_connection(error):
                     raise
                 broken = error
-            metrics.ASKED_AGAIN.inc()
-            log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
-            if not self.scope.has_heard:
-                await self.peers.wait_for_gateway()
-                return await self._stream_answer(turn)
+        metrics.ASKED_AGAIN.inc()
+        log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
+        was_heard = self.scope.has_heard
+        if not was_heard:
+            spending.give_back_model_call()
         async with AsyncExitStack() as stack:
             # What had come was paid for: another answer is another model call, and without one readers keep what they
             # have.
             try:
-                await stack.enter_async_context(spending.model_call(tokens))
+                again = spending.model_call(needs, beyond=beyond and not was_heard)
+                reservation = await stack.enter_async_context(again)
             except BudgetExceeded:
                 raise broken from None
-            await self.scope.retract_answer(broken.reason)
+            if was_heard:
+                await self.scope.retract_answer(broken.reason)
             await self.peers.wait_for_gateway()
-            return await self._stream_answer(turn)
+            return await self._stream_answer(turn, needs, reservation)
 
-    async def _stream_answer(self, turn: _Turn) -> Answer:
+    async def _measure_needs(self, turn: _Turn) -> CallNeeds:
+        model, info = self.scope.settings.model, self.context.model
+        if self.run.spending.limits_money:
+            info = await get_priced_model(self.peers, model.provider_key or "", model.model or "")
+        # What memory has not counted: the form, and an answer to be mended.
+        uncounted = estimate_tokens(max(0, len(turn.request) - turn.counted_bytes))
+        tokens = (self.context.tokens or estimate_tokens(turn.counted_bytes)) + uncounted
+        return make_needs(info, tokens, model.max_tokens)
+
+    async def _is_held_by_provider(self) -> bool:
+        """Whether the model keeps to a schema by itself, so that readers may have its text at once."""
+        model = self.scope.settings.model
+        info = await get_model_info(self.peers, model.provider_key or "", model.model or "")
+        return not info.capabilities or JSON_SCHEMA in info.capabilities
+
+    async def _hold_to_form(self, turn: _Turn, form: OutputForm, answer: Answer) -> Answer:
+        """Return the answer in its form, asked for once more if need be; calls and cut answers stay as they are.
+
+        Raises:
+            OutputMismatch: The second answer does not have the form either.
+        """
+        output = self._read_output(form, answer)
+        if output is not None and output.problem:
+            turn.request = _add_repair(turn.request, answer.end_text(), output.problem)
+            needs = await self._measure_needs(turn)
+            async with self.run.spending.model_call(needs) as reservation:
+                await self.scope.retract_answer(OutputMismatch.reason)
+                answer = await self._stream_answer(turn, needs, reservation)
+            output = self._read_output(form, answer)
+        answer.release_draft(answer.end_text() if output is None else output.require_json())
+        return answer
+
+    def _read_output(self, form: OutputForm, answer: Answer) -> Output | None:
+        """Return None for an answer that is held to no form: with calls, cut or empty."""
+        text = answer.end_text()
+        if answer.calls or not text.strip() or answer.finish_reason in CUT:
+            return None
+        output = form.read_output(text)
+        if output.problem:
+            log.warning("answer has another form", run_id=self.run.id, problem=output.problem)
+        return output
+
+    async def _stream_answer(self, turn: _Turn, needs: CallNeeds, reservation: Reservation) -> Answer:
         answer = self.scope.begin_answer(turn.hidden)
+        usage: common_pb2.Usage | None = None
         try:
-            await self._stream_fitting(turn, answer)
+            await self._stream_fitting(turn, answer, reservation.output_tokens_max)
+        except BaseException as error:
+            usage = estimate_untold(needs, error, was_asked=answer.was_asked, output_bytes=answer.size_bytes)
+            raise
         finally:
-            if answer.usage is not None:
-                self.run.spending.settle(answer.usage)
+            if (usage := answer.usage or usage) is not None:
+                self.run.spending.settle(usage, reservation)
+        if answer.finish_reason == "length" and reservation.is_lowered:
+            turn.cut = self.run.spending.describe_cut(needs)
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
@@ -121,8 +221,8 @@ class Conversation:
         hidden = ["content"] if is_draft else []
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
-    async def execute_calls(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
-        """Give every call a result, committed as it comes, with `warning` appended.
+    async def execute_calls(self, answer: Answer, *, parallel: bool, warn: executor.Warn | None = None) -> None:
+        """Give every call a result, committed as it comes, with what `warn` says appended.
 
         Raises:
             BudgetExceeded: Calls beyond the budget were refused.
@@ -146,7 +246,7 @@ class Conversation:
         granted = [call for call in runnable if self.run.spending.reserve_tool_calls(1)]
         for call in runnable[len(granted) :]:
             await executor.refuse_call(self.scope, call, executor.OVER_BUDGET)
-        await executor.execute_all(self.scope, self.peers, granted, warning)
+        await executor.execute_all(self.scope, self.peers, granted, warn)
         await parent_context.restore(self.scope, answer)
         if len(granted) < len(runnable) or executor.was_refused_for_budget(self.scope, answer.calls):
             raise self.run.spending.make_exceeded("maxToolCalls")
@@ -157,22 +257,28 @@ class Conversation:
                 await executor.refuse_call(self.scope, call, why)
 
     def _make_request(
-        self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
+        self,
+        messages: Sequence[llm_pb2.Message],
+        tool_choice: str,
+        parallel: bool,
+        reasoning: bool | None,
+        form: OutputForm | None,
     ) -> bytes:
         """Serialize the request, as a message object would weigh more while the model answers."""
-        model = self.scope.settings.model
+        model, schemas = self.scope.settings.model, self.scope.tools.schemas
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key or "",
             model=model.model or "",
             messages=messages,
-            tools=self._schemas,
+            tools=schemas,
             temperature=model.temperature,
             top_p=model.top_p,
             max_tokens=model.max_tokens,
             stage=self.scope.stage.name,
+            output_format=None if form is None else form.format,
         )
-        if self._schemas:
+        if schemas:
             request.tool_choice = tool_choice
             request.parallel_tool_calls = parallel
         if model.reasoning is not None:
@@ -182,10 +288,10 @@ class Conversation:
             request.reasoning.enabled = reasoning
         return request.SerializeToString()
 
-    async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
+    async def _stream_fitting(self, turn: _Turn, answer: Answer, output_tokens_max: int | None) -> None:
         """Compact and try again, as the same call of the budget, when the turn is too long."""
         try:
-            await self._stream(turn.request, answer)
+            await stream_model(self.peers, self.run.spending, turn.limit_output(output_tokens_max), answer)
         except ContextLengthExceeded:
             shorter = await self.context.load_shortened() if answer.is_empty else None
             if shorter is None:
@@ -194,24 +300,22 @@ class Conversation:
             del again.messages[:]
             again.messages.extend(shorter)
             turn.request = again.SerializeToString()
-            await self._stream(turn.request, answer)
+            turn.counted_bytes = len(turn.request)
+            await stream_model(self.peers, self.run.spending, turn.limit_output(output_tokens_max), answer)
 
-    async def _stream(self, request: bytes, answer: Answer) -> None:
-        timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
-        try:
-            await push_messages(
-                self.peers.stream_chat(request, timeout=timeout_s, metadata=forward_metadata()), answer.take
-            )
-        except ProviderUnavailable as error:
-            # The answer is complete, only its end is missing.
-            if not (answer.finish_reason and was_broken_connection(error)):
-                raise
-        except grpc.aio.AioRpcError as error:
-            # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
-            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise
-            if timeout_s < self.run.spending.model_timeout_s:
-                raise self.run.spending.make_exceeded("timeoutMs") from error
-            raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
-        if not answer.finish_reason:
-            raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
+
+def select_history_tools(scope: Scope, tools: Collection[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
+    if not scope.settings.may_use_tools:
+        return []
+    known = {tool.name for tool in tools}
+    return [tool for tool in history.TOOLS if tool.name not in known]
+
+
+def _add_repair(request: bytes, text: str, problem: str) -> bytes:
+    """Add an answer that has another form, and the wish for a better one, to its request; the log has neither."""
+    again = llm_pb2.ChatRequest.FromString(request)
+    again.messages.add(role="assistant").content.add(text=text)
+    again.messages.add(role="user").content.add(text=output_form.REPAIR_PROMPT.format(problem=problem))
+    if again.tools:
+        again.tool_choice = "none"
+    return again.SerializeToString()

@@ -1,16 +1,19 @@
-"""Reminders at the end of each request, never stored.
+"""Reminders at the end of each request, never stored, so that the time and all that changes leaves a provider's prefix
+cache intact.
 
 A sub-agent gets no todos.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from services.orchestrator.run.scope import Scope
 
 
 def make_reminders(scope: Scope) -> list[str]:
     attention = scope.attention.without_todos() if scope.depth else scope.attention
-    texts = attention.reminders()
+    texts = [f"Current time: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", *attention.reminders()]
     if scope.agent.limits.tell_model:
         texts.append(_describe_budget(scope))
     return texts

@@ -11,14 +11,24 @@ import structlog
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
+from services.orchestrator.peers.call_needs import estimate_tokens
+from services.orchestrator.peers.model_info import measure_needs
+from services.orchestrator.turn.call_charges import estimate_untold
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from services.orchestrator.agents.definition import ModelConfig
+    from services.orchestrator.peers.call_needs import CallNeeds
     from services.orchestrator.peers.stubs import Peers
+    from services.orchestrator.run.control.reservation import Reservation
     from services.orchestrator.run.run import Run
 
 TIMEOUT_S = 20.0
+
+OUTPUT_TOKENS = 500
+"""Room for a few lines."""
 
 log = structlog.get_logger()
 
@@ -29,17 +39,11 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
         return ""
     answer: list[str] = []
     model = run.main.settings.model
+    request = make_question(model, stage, system, text)
     try:
-        run.spending.reserve_model_call()
-        timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
-        rpc = peers.llm.StreamChat(
-            make_question(model, stage, system, text), timeout=timeout_s, metadata=forward_metadata()
-        )
-        async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
-            async for delta in deltas:
-                answer.append(delta.content)
-                if delta.HasField("usage"):
-                    run.spending.settle(delta.usage)
+        needs = await measure_question(run, peers, model, request)
+        with run.spending.side_call(needs) as reservation:
+            await stream_charged(run, peers, request, needs, reservation, lambda delta: answer.append(delta.content))
     except BudgetExceeded:
         return ""  # tokens or money are spent: the turn itself will report it
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
@@ -47,6 +51,41 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
         log.warning("question beside the turns not answered", run_id=run.id, stage=stage, reason=reason)
         return ""
     return "".join(answer)
+
+
+async def measure_question(run: Run, peers: Peers, model: ModelConfig, request: llm_pb2.ChatRequest) -> CallNeeds:
+    is_priced = run.spending.limits_money
+    tokens = estimate_tokens(request.ByteSize())
+    return await measure_needs(peers, model, tokens, is_priced=is_priced, usual_tokens=OUTPUT_TOKENS)
+
+
+async def stream_charged(
+    run: Run,
+    peers: Peers,
+    request: llm_pb2.ChatRequest,
+    needs: CallNeeds,
+    reservation: Reservation,
+    take: Callable[[llm_pb2.LlmDelta], None],
+) -> None:
+    """Let `take` have the answer's deltas, within what is reserved, and charge the run whatever happens."""
+    if reservation.output_tokens_max is not None:
+        request.max_tokens = reservation.output_tokens_max
+    timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
+    rpc = peers.llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())
+    was_asked, output_bytes, usage = False, 0, None
+    try:
+        async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
+            async for delta in deltas:
+                was_asked = True
+                output_bytes += len(delta.content.encode()) + len(delta.reasoning.encode())
+                usage = delta.usage if delta.HasField("usage") else usage
+                take(delta)
+    except BaseException as error:
+        usage = usage or estimate_untold(needs, error, was_asked=was_asked, output_bytes=output_bytes)
+        raise
+    finally:
+        if usage is not None:
+            run.spending.settle(usage, reservation)
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:

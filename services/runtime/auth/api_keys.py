@@ -14,7 +14,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from headrace.regular_files import read_regular_file
 from services.runtime.auth.identity import Identity
+from services.runtime.ending import CannotServe
+from services.runtime.refused_files import REFUSED_FILES
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for about 100,000 keys."""
@@ -43,15 +46,17 @@ class ApiKeys:
         try:
             self._identities = _read_keys(path)
         except ValueError as error:
-            raise OSError(f"{path}: {error}") from error
+            raise CannotServe(f"{path}: {error}") from error
 
     def reload(self) -> None:
         """Read the file again; a file with a mistake changes nothing."""
         try:
             self._identities = _read_keys(self.path)
         except (OSError, ValueError) as error:
+            REFUSED_FILES.labels("api_keys").set(1)
             log.error("api keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
         else:
+            REFUSED_FILES.labels("api_keys").set(0)
             log.info("api keys in force", keys=len(self._identities))
 
     def find_identity(self, key: str) -> Identity | None:
@@ -60,10 +65,8 @@ class ApiKeys:
 
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:
-    if path.stat().st_size > FILE_BYTES_MAX:
-        raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
     found: dict[bytes, Identity] = {}
-    for index, entry in enumerate(msgspec.json.decode(path.read_bytes(), type=_File).keys):
+    for index, entry in enumerate(msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX), type=_File).keys):
         identity = Identity(entry.tenant, entry.user)
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")

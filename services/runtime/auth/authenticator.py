@@ -7,14 +7,15 @@ calls. Everybody else is a client with a credential. If nothing is configured, a
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.errors import Unauthenticated
+from headrace.errors import PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import DEFAULT, TENANT, USER, Identity
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.http2.tls import PEER_URIS
 
 if TYPE_CHECKING:
     from services.runtime.auth.jwts import JwtVerifier
@@ -26,6 +27,14 @@ CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 SPIFFE = b"spiffe://headrace/"
 
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
+
+
+def _is_own_user() -> bool:
+    return False
+
+
+def _note_nothing() -> None:
+    pass
 
 
 class Authenticator:
@@ -43,9 +52,16 @@ class Authenticator:
         self._tokens = tokens
 
     async def admit_call(
-        self, method: str, metadata: Iterable[tuple[str, str | bytes]], auth_context: Mapping[str, Iterable[bytes]]
+        self,
+        method: str,
+        metadata: Iterable[tuple[str, str | bytes]],
+        auth_context: Mapping[str, Iterable[bytes]],
+        is_foreign_user: Callable[[], bool] = _is_own_user,
+        note_service: Callable[[], None] = _note_nothing,
     ) -> Identity | None:
-        """Return the identity that the RPC is for; None if it is the calling service itself.
+        """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` says
+        whether another user of this machine calls; `note_service` is called when a service has proven itself, which
+        may call for somebody who is refused.
 
         Raises:
             Unauthenticated: The caller is not known. PermissionDenied: It may not call this. Overloaded: Its credential
@@ -54,12 +70,13 @@ class Authenticator:
         headers = _collect_headers(metadata)
         caller = self._identify_caller(headers, auth_context)
         if caller is None:
-            return DEFAULT
+            return self._admit_anybody(is_foreign_user)
         if caller == callers.CLIENT:
-            identity = await self.identify_client(headers)
+            identity = await self.identify_client(headers, is_foreign_user)
             callers.check_caller(caller, method)
             return identity
         callers.check_caller(caller, method)
+        note_service()
         if TENANT in headers or USER in headers:
             identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""))
             if not identity.is_valid:
@@ -70,10 +87,12 @@ class Authenticator:
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
         return await self.identify_client(headers)
 
-    async def identify_client(self, headers: Mapping[str, str]) -> Identity:
+    async def identify_client(
+        self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user
+    ) -> Identity:
         """Return the owner of the credential in these headers; raises as `admit_call` does."""
         if self._settings.is_none:
-            return DEFAULT
+            return self._admit_anybody(is_foreign_user)
         if API_KEY in headers:
             return self._find_key_holder(headers[API_KEY])
         scheme, _, credential = headers.get(AUTHORIZATION, "").partition(" ")
@@ -85,10 +104,12 @@ class Authenticator:
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if everybody may call."""
-        names = [name for name in auth_context.get("x509_subject_alternative_name", ()) if name.startswith(SPIFFE)]
-        if names:
+        uris = [*auth_context.get(PEER_URIS, ())]
+        if any(uri.startswith(SPIFFE) for uri in uris):
+            if len(uris) > 1:
+                raise Unauthenticated("a service's certificate has one URI name, and this one has several")
             # One that is unknown may call nothing: callers.check says so.
-            return names[0].removeprefix(SPIFFE).decode("ascii", "replace")
+            return uris[0].removeprefix(SPIFFE).decode("ascii", "replace")
         token = self._settings.internal_token
         if CALLER in headers or TOKEN in headers:
             if TOKEN not in headers:
@@ -99,6 +120,14 @@ class Authenticator:
                 raise Unauthenticated("the suite's token belongs to its services alone")
             return headers[CALLER]
         return None if self._is_open else callers.CLIENT
+
+    def _admit_anybody(self, is_foreign_user: Callable[[], bool]) -> Identity:
+        if not self._settings.allow_unauthenticated and is_foreign_user():
+            raise PermissionDenied(
+                "without credentials only the user who runs this service may call it from this machine: set "
+                "HEADRACE_AUTH, or HEADRACE_ALLOW_UNAUTHENTICATED to let every user in"
+            )
+        return DEFAULT
 
     def _find_key_holder(self, key: str) -> Identity:
         identity = self._api_keys.find_identity(key) if self._api_keys is not None else None

@@ -31,9 +31,15 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
+    **_allow(_AGENT, "GetContext Embed", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
-    **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search Remember", _PUBLIC),
-    **_allow(_MEMORY, "Append LoadContext Compact Revert GetState UpdateState PutBlob GetBlob", _RUNS),
+    **_allow(_LLM, "Embed", _RUNS),
+    **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search", _PUBLIC),
+    **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
+    **_allow(
+        _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC
+    ),
+    **_allow(_MEMORY, "Append LoadContext ReadHistory ReadResult Compact PutBlob GetBlob", _RUNS),
     **_allow(_MEMORY, "AcquireLease RenewLease ReleaseLease ListUnfinishedRuns", _RUNS),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),

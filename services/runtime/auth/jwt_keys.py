@@ -23,6 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from headrace.errors import Overloaded
+from headrace.regular_files import read_regular_file
+from services.runtime.ending import CannotServe
+from services.runtime.refused_files import REFUSED_FILES
 
 KEYS_BYTES_MAX = 1024 * 1024
 FETCH_TIMEOUT_S = 5.0
@@ -60,16 +63,19 @@ class FileKeys:
         """Read the file; raises OSError if it cannot be used."""
         self.path = path
         try:
-            self._keys = parse_keys(path.read_bytes())
+            self._keys = parse_keys(read_regular_file(path, KEYS_BYTES_MAX))
         except ValueError as error:
-            raise OSError(f"{path}: {error}") from error
+            raise CannotServe(f"{path}: {error}") from error
 
     def reload(self) -> None:
         """Read the file again; a file with a mistake changes nothing."""
         try:
-            self._keys = parse_keys(self.path.read_bytes())
+            self._keys = parse_keys(read_regular_file(self.path, KEYS_BYTES_MAX))
         except (OSError, ValueError) as error:
+            REFUSED_FILES.labels("jwt_keys").set(1)
             log.error("jwt keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
+        else:
+            REFUSED_FILES.labels("jwt_keys").set(0)
 
     async def find_keys(self, key_id: str | None) -> list[Key]:
         return _select_keys(self._keys, key_id)

@@ -29,8 +29,8 @@ class AuthSettings:
     makes everybody one user, and is refused at addresses that other machines reach."""
 
     allow_unauthenticated: bool = _setting(False, "ALLOW_UNAUTHENTICATED")
-    """Whether `none` may listen at addresses that other machines reach: for networks where everybody may do
-    everything."""
+    """Whether `none` may listen at addresses that other machines reach, and serves other users of this machine: for
+    networks where everybody may do everything."""
 
     internal_token: str = _setting("", "INTERNAL_TOKEN", secret=True)
     """A secret of 32 ASCII characters or more, the same for all services, by which they know each other where they have

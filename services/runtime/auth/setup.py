@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from services.runtime.auth import settings as words
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.file_watch import watch_path
+from services.runtime.file_watch import watching_paths
 
 if TYPE_CHECKING:
     from services.runtime.auth.jwt_keys import FileKeys
@@ -23,15 +22,11 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
     """Yield an authenticator whose files are read again when they change; raises OSError if one cannot be used."""
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
     tokens, file_keys = _make_jwt_verifier(settings) if words.JWT in settings.methods else (None, None)
-    followed = [item for item in (api_keys, file_keys) if item is not None]
-    watchers = [asyncio.create_task(watch_path(item.path, item.reload)) for item in followed]
-    await asyncio.sleep(0)  # they look at the files first, which are as they were read
-    try:
+    async with AsyncExitStack() as stack:
+        for item in (api_keys, file_keys):
+            if item is not None:
+                await stack.enter_async_context(watching_paths([item.path], item.reload))
         yield Authenticator(settings, api_keys, tokens, has_certificates=has_certificates)
-    finally:
-        for watcher in watchers:
-            watcher.cancel()
-        await asyncio.gather(*watchers, return_exceptions=True)
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import structlog
 from h2.errors import ErrorCodes
-from h2.events import Event, PingAckReceived, RemoteSettingsChanged, StreamEnded, StreamReset, WindowUpdated
+from h2.events import (
+    Event,
+    PingAckReceived,
+    RemoteSettingsChanged,
+    SettingsAcknowledged,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
 from h2.exceptions import ProtocolError, StreamClosedError
 
 from services.runtime.http2 import limits
@@ -40,6 +49,9 @@ class Connection(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
         """Streams that can receive or send, by id."""
         self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
+        self.idle_frames = RateLimit("frames without effect", limits.IDLE_FRAMES_BURST, limits.IDLE_FRAMES_PER_S)
+        self._next_turn: asyncio.Handle | None = None
+        """Set while input is left for a later turn; nothing is read meanwhile."""
         self.is_lost = False
         self._is_gone = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -47,8 +59,8 @@ class Connection(asyncio.Protocol):
             connection_limits,
             may_ping=lambda: self.may_ping,
             ping=lambda: self.send_ping(b"headrace"),
-            too_slow=self._on_too_slow,
-            gone=self._on_silent,
+            too_slow=partial(self._give_up, "connection refused", error="too slow"),
+            gone=partial(self._give_up, "peer is gone"),
         )
         self.incoming = FrameReader(self, self._watch, preface_bytes=0 if client_side else frames.PREFACE_BYTES)
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -118,6 +130,8 @@ class Connection(asyncio.Protocol):
             return
         self.is_lost = True
         self._watch.stop_watching()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self.out.stop()
         self.on_lost(error)
         self.streams.clear()
@@ -136,14 +150,46 @@ class Connection(asyncio.Protocol):
         if self.is_lost:
             return  # what TLS had still in hand
         self._watch.reads += 1
+        if self._next_turn is not None:
+            self.incoming.rest += data  # what TLS had still in hand
+        else:
+            self.handle_input(data)
+
+    def handle_input(self, data: bytes) -> None:
+        """Handle input for one turn."""
         try:
-            self.incoming.receive_data(data)
+            if self.incoming.receive_data(data):
+                self.wait_for_turn(0)
         except ProtocolError as error:
-            log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
-            # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
-            self.out.write_h2()
-            self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
-            self.close_gracefully(error)
+            self.refuse_peer(error)
+
+    @property
+    def waits_for_turn(self) -> bool:
+        return self._next_turn is not None
+
+    def wait_for_turn(self, wait_s: float) -> None:
+        """Read nothing for `wait_s` seconds, one turn of the loop at least; then go on with the input that is left."""
+        if self.is_lost or self.transport.is_closing():
+            return
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        self.transport.pause_reading()
+        take_turn = self._take_turn
+        self._next_turn = self._loop.call_later(wait_s, take_turn) if wait_s else self._loop.call_soon(take_turn)
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        rest, self.incoming.rest = self.incoming.rest, b""
+        self.handle_input(rest)
+        if not (self.waits_for_turn or self.is_lost or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    def refuse_peer(self, error: ProtocolError) -> None:
+        log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
+        # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
+        self.out.write_h2()
+        self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
+        self.close_gracefully(error)
 
     # What h2 makes of frames.
 
@@ -167,6 +213,8 @@ class Connection(asyncio.Protocol):
             case PingAckReceived():
                 self._watch.note_ping_answer()
                 self.handle_event(event)
+            case SettingsAcknowledged():
+                self.h2.forget_table()
             case _:
                 self.handle_event(event)
 
@@ -233,12 +281,8 @@ class Connection(asyncio.Protocol):
 
     # The peer.
 
-    def _on_too_slow(self) -> None:
-        log.info("connection refused", peer=self.peer, error="too slow")
-        self.transport.abort()
-
-    def _on_silent(self) -> None:
-        log.info("peer is gone", peer=self.peer)
+    def _give_up(self, event: str, **fields: str) -> None:
+        log.info(event, peer=self.peer, **fields)
         self.transport.abort()
 
     def send_ping(self, data: bytes) -> None:

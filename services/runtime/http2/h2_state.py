@@ -22,20 +22,27 @@ class _NoEncoder:
 
 class H2State(H2Connection):
     MAX_CLOSED_STREAMS = limits.CLOSED_STREAMS_KEPT
-    DEFAULT_MAX_HEADER_LIST_SIZE = limits.HEADERS_BYTES_TAKEN_MAX
 
     def __init__(self, *, client_side: bool, streams_max: int) -> None:
         super().__init__(
             H2Configuration(
                 client_side=client_side,
                 header_encoding=None,
+                # Done by codec/header_rules.py: h2 looks at every byte by itself.
+                validate_inbound_headers=False,
+                normalize_inbound_headers=False,
             )
         )
         self.encoder = _NoEncoder()  # pyright: ignore[reportAttributeAccessIssue] - h2 only sets its table's size
         self._has_no_table = False
+        self._table_blocks_left = limits.TABLE_BLOCKS_MAX
+        # A server's clients are strangers; servers may send long errors.
+        self.decoder.max_header_list_size = limits.HEADERS_BYTES_TAKEN_MAX if client_side else limits.HEADERS_BYTES_MAX
         self.local_settings = Settings(
             client=client_side,
             initial_values={
+                # The peer may use the table of 4 KiB that it had at first until it knows this.
+                SettingCodes.HEADER_TABLE_SIZE: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: limits.WINDOW_BYTES,
                 SettingCodes.MAX_FRAME_SIZE: limits.FRAME_BYTES_MAX,
                 SettingCodes.MAX_HEADER_LIST_SIZE: limits.HEADERS_BYTES_MAX,
@@ -44,6 +51,16 @@ class H2State(H2Connection):
                 SettingCodes.ENABLE_PUSH: 0,
             },
         )
+
+    def note_foreign_block(self) -> None:
+        """Note a header block that may use the table, before it is decoded."""
+        if not self._table_blocks_left:
+            self.forget_table()
+        self._table_blocks_left -= 1
+
+    def forget_table(self) -> None:
+        """Take no more header blocks that refer to earlier ones."""
+        self.decoder.header_table_size = self.decoder.max_allowed_table_size = 0
 
     def send_headers_of(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
         self.state_machine.process_input(ConnectionInputs.SEND_HEADERS)
@@ -92,6 +109,10 @@ class H2State(H2Connection):
         """Keep only how the stream was closed."""
         if (stream := self.streams.pop(stream_id, None)) is not None:
             self._closed_streams[stream_id] = stream.closed_by
+
+    def is_idle(self, stream_id: int) -> bool:
+        is_outbound = self._stream_id_is_outbound(stream_id)
+        return stream_id > (self.highest_outbound_stream_id if is_outbound else self.highest_inbound_stream_id)
 
     def has_reset(self, stream_id: int) -> bool:
         return self._closed_streams.get(stream_id) is StreamClosedBy.SEND_RST_STREAM

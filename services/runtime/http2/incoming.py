@@ -1,7 +1,12 @@
-"""Frames in: DATA goes to its stream, header blocks of our own form to the connection, all else to `h2`, in order."""
+"""Frames in: DATA goes to its stream, header blocks of our own form to the connection, the rest to `h2`, in order.
+
+Frames are handled for one turn of the loop; what is left waits for the next, so that a connection which sends what is
+dear to handle delays itself and no other.
+"""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from h2.errors import ErrorCodes
@@ -17,6 +22,10 @@ if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection
 
 
+PIECE_BYTES = 8 * 1024
+"""DATA of open streams between two looks at the clock; any other frame may be dear."""
+
+
 class FrameReader:
     def __init__(self, connection: Connection, watch: PeerWatch, *, preface_bytes: int) -> None:
         self.rest = b""
@@ -28,8 +37,12 @@ class FrameReader:
         self._window_bytes = limits.CONNECTION_WINDOW_BYTES
         self._owed_bytes = 0
 
-    def receive_data(self, data: bytes) -> None:
-        """Handle all input of one wake-up; raises ProtocolError if the peer breaks a rule."""
+    def receive_data(self, data: bytes) -> bool:
+        """Handle input for one turn; return whether complete frames are left.
+
+        Raises:
+            ProtocolError: The peer breaks a rule.
+        """
         if self._preface_left:
             # h2 compares what has come of the preface, however few bytes.
             size = min(self._preface_left, len(data))
@@ -38,12 +51,13 @@ class FrameReader:
             data = data[size:]
         if self.rest:
             data = self.rest + data
-        self.rest = data[self._handle_frames(data) :]
+        return self._handle_frames(data)
 
-    def _handle_frames(self, data: bytes) -> int:
-        """Handle the complete frames; return their size in bytes."""
+    def _handle_frames(self, data: bytes) -> bool:
+        """Handle complete frames and keep what is left; return whether there may be others in it."""
         connection = self._connection
         start, size, streams = 0, len(data), connection.streams
+        until_s, next_look = 0.0, PIECE_BYTES
         while size - start >= frames.HEAD_BYTES:
             high, low, kind, flags, stream_id = frames.unpack_head(data, start)
             length = high << 16 | low
@@ -52,21 +66,22 @@ class FrameReader:
                 raise FrameTooLargeError(f"a frame of {length} bytes")
             if end > size:
                 break
+            stream_id &= frames.LAST_STREAM_ID  # the first bit is reserved, and ignored
             stream = streams.get(stream_id) if kind == frames.DATA else None
             if stream is not None and stream.window.is_open and not self._is_in_headers:
                 self._handle_data(stream, data, start + frames.HEAD_BYTES, end, flags)
-            elif kind == frames.DATA and not self._is_in_headers and connection.h2.has_reset(stream_id):
-                self._count_data(length)  # h2 would reset the stream again for each
-            elif kind == frames.HEADERS and self._accept_headers(
-                stream_id, flags, data, start + frames.HEAD_BYTES, end
-            ):
-                pass
-            elif kind == frames.DATA or self._is_for_h2(kind, flags):
-                self._pass_to_h2(data[start:end])
             else:
-                self._handle_goaway(stream_id, data, start + frames.HEAD_BYTES, length)
+                self._handle_other(kind, flags, stream_id, data, start, end)
+                next_look = start
             start = end
-        return start
+            if start > next_look:
+                next_look = start + PIECE_BYTES
+                until_s = until_s or perf_counter() + connection.limits.turn_s
+                if perf_counter() > until_s:
+                    self.rest = data[start:]
+                    return True
+        self.rest = data[start:]
+        return False
 
     # DATA.
 
@@ -110,30 +125,51 @@ class FrameReader:
         """Whether the connection took the header block, which must be whole."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
-        connection, stream_id = self._connection, stream_id & frames.LAST_STREAM_ID
-        if not connection.accept_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
+        if not self._connection.accept_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
             return False
         self._check_control_backlog()
         return True
 
     # All others.
 
-    def _is_for_h2(self, kind: int, flags: int) -> bool:
+    def _handle_other(self, kind: int, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
+        """Handle the frame data[start:end], which is not DATA of an open stream."""
+        payload = start + frames.HEAD_BYTES
+        if kind == frames.DATA and not self._is_in_headers and self._connection.h2.has_reset(stream_id):
+            self._count_data(end - payload)  # h2 would reset the stream again for each
+        elif kind == frames.HEADERS and self._accept_headers(stream_id, flags, data, payload, end):
+            pass
+        elif kind == frames.DATA or self._is_for_h2(kind, flags, stream_id):
+            self._pass_to_h2(frames.correct_frame(kind, flags, data[start:end]))
+        elif kind == frames.GOAWAY:
+            self._handle_goaway(stream_id, data, payload, end - payload)
+
+    def _is_for_h2(self, kind: int, flags: int, stream_id: int) -> bool:
         """Whether h2 gets the frame; at a GOAWAY it would end streams that may go on."""
         if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
             raise ProtocolError("the first frame is not SETTINGS")
         self._has_settings = True
+        if kind == frames.CONTINUATION and not self._is_in_headers:
+            raise ProtocolError("a CONTINUATION frame without a header block")
         if kind in frames.OF_HEADERS:
             self._is_in_headers = not flags & frames.END_HEADERS
+            if not self._is_in_headers:
+                self._connection.h2.note_foreign_block()
             self._watch.note_header_block(is_open=self._is_in_headers)
         elif kind == frames.GOAWAY and not self._is_in_headers:
             return False
         elif kind == frames.PRIORITY or (kind in (frames.PING, frames.SETTINGS) and not flags & frames.ACK):
             self._connection.control.spend_one()
+        elif kind != frames.RST_STREAM or stream_id not in self._connection.streams:
+            self._connection.idle_frames.spend_one()
+            if kind == frames.RST_STREAM and self._connection.h2.is_idle(stream_id):
+                raise ProtocolError("a RST_STREAM frame of a stream that was never opened")
+            # Frames of kinds that nobody knows are ignored, but not between those of a header block.
+            return kind <= frames.CONTINUATION or self._is_in_headers
         return True
 
     def _handle_goaway(self, stream_id: int, data: bytes, start: int, length: int) -> None:
-        if stream_id & frames.LAST_STREAM_ID:
+        if stream_id:
             raise ProtocolError("a GOAWAY frame on a stream")
         if length < 8:
             raise FrameDataMissingError("a GOAWAY frame is too short")

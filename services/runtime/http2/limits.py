@@ -23,7 +23,8 @@ HEADERS_BYTES_MAX = 16 * 1024
 """Size of a header list, by HPACK's count, that peers are told (gRPC's default is 8 to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
-"""Size above which a header list ends the connection, as skipping it leaves HPACK's table unknown."""
+"""Size of a server's header list, such as a long error, that a client still takes. A larger one ends the connection,
+as skipping it leaves HPACK's table unknown."""
 
 STATUS_MESSAGE_BYTES_MAX = 2 * 1024
 OUT_PIECES_MAX = 1024
@@ -38,11 +39,38 @@ CLOSED_STREAMS_KEPT = 4096
 CONTROL_BACKLOG_BYTES = 1024 * 1024
 """Unsent answers to pings and settings at which a peer is cut off."""
 
+ACCEPTING_MAX = 512
+"""Connections that the system takes for a server until it has a turn; all are begun in that one, at some 0.07 ms
+of the processor each."""
+
 WAITING_MAX = 10_000
 """Calls of a channel that wait for a connection or stream."""
 
 TURN_MESSAGES = 64
 """Answers written in a row before other tasks have a turn."""
+
+ACCEPT_AGAIN_S = 1.0
+"""Wait before a server accepts again when the system would not let it, as in asyncio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangerLimits:
+    """Bounds for all connections of one address together on which no call was admitted."""
+
+    processor_share: float = 0.05
+    """Share of the processor for their input."""
+
+    burst_s: float = 0.2
+    """Processor time that they may save up."""
+
+    bytes_max: int = 16 * 1024 * 1024
+    """Bytes of requests that they may have here, calls counted as CALL_BYTES each."""
+
+    connections_max: int = 256
+    """Number of them; with the next one, the one that was silent longest is closed."""
+
+    handshake_s: float = 0.002
+    """Processor time of a TLS handshake, by certificates at both ends; paid back when a call is admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +111,38 @@ class Limits:
     resets_per_s: float = 200.0
     """Resets a second beyond RESET_BURST."""
 
+    turn_s: float = 0.002
+    """Processor time for the input of one connection before others have their turn; a frame more is handled."""
+
+    strangers: StrangerLimits = StrangerLimits()
+
 
 DEFAULTS = Limits()
+
+IDLE_FRAMES_BURST = 20_000
+"""WINDOW_UPDATE, unknown frames, answers that nobody waits for, RST_STREAM of closed streams. An honest peer sends a
+WINDOW_UPDATE for every 16 KiB or more that it reads."""
+
+IDLE_FRAMES_PER_S = 5000.0
+"""Frames a second beyond the burst."""
+
+REFUSED_BURST = 1000
+"""Calls without a credential or of a method that does not exist, of one connection."""
+
+REFUSED_PER_S = 200.0
+"""Calls a second beyond the burst."""
+
+CALL_BYTES = 16 * 1024
+"""Memory of a call: its task, its stream, its headers."""
+
+CONNECTION_S = 0.0004
+"""Processor time of a connection beside its input."""
+
+REFUSED_CALL_S = 0.00015
+"""Processor time of a refused call beside its frames: a task, the check, a line in the log."""
+
+TABLE_BLOCKS_MAX = 256
+"""Header blocks in which a peer may use a table before it confirms our settings, which allow none."""
 
 CONTROL_BURST = 1000
 """PING, SETTINGS, PRIORITY and empty DATA frames at once (CVE-2019-9512, -9513, -9515, -9518)."""

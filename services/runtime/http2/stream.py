@@ -58,6 +58,7 @@ class Stream:
         "_waiting",
         "id",
         "inbox",
+        "is_bounded",
         "is_ended",
         "is_local_open",
         "message_bytes_max",
@@ -72,6 +73,8 @@ class Stream:
         self.take: Callable[[bytes], None] | None = None
         """Receives each message at once, in the connection's callback; must not raise."""
         self.window = ReceiveWindow(connection.out, stream_id)
+        self.is_bounded = False
+        """Whether the sender has one window and no more, because nobody has admitted the call."""
         self.is_local_open = True
         self.is_ended = False
         """Whether nothing more will arrive."""
@@ -104,7 +107,7 @@ class Stream:
         self._assembling += memoryview(data)[start:end]
         self.window.unread_bytes += size
         self._assemble_messages()
-        if not self.inbox:
+        if not (self.inbox or self.is_bounded):
             # A message that is larger than the window comes only as the window opens; it has a limit of its own.
             self.window.release_read(self.window.unread_bytes)
 
@@ -155,6 +158,12 @@ class Stream:
     def wake_reader(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+    def lift_bound(self) -> None:
+        if self.is_bounded:
+            self.is_bounded = False
+            if not self.inbox:
+                self.window.release_read(self.window.unread_bytes)
 
     @property
     def is_cut(self) -> bool:

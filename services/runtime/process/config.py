@@ -56,11 +56,8 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
-    listen: str
-    """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
-    that others know. One with `plain:` before it answers health checks alone, without TLS, for probes; it cannot be the
-    first."""
+class ProcessSettings:
+    """Settings of every service's process, whatever it serves."""
 
     log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
     """DEBUG, INFO, WARNING or ERROR."""
@@ -73,17 +70,9 @@ class ServerSettings:
     """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
     Kubernetes) must be longer."""
 
-    streams_max: int = 2000
-    """Streaming RPCs at a time; the next one is refused with OVERLOADED at once. With credentials a tenant may have as
-    many as it leaves free."""
-
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
     """gRPC implementation of this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas
     behind one address need h2."""
-
-    connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
-    """Seconds after which a client's connection is closed in good order, so that the client finds replicas that have
-    come meanwhile and renewed certificates count; 0: never."""
 
     tls_cert: str = field(default="", metadata={"name": tls.CERT})
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
@@ -103,6 +92,36 @@ class ServerSettings:
     """host:port at which GET /metrics answers Prometheus, in plain text; empty: not served."""
 
     def __post_init__(self) -> None:
+        transport.check_transport(self.transport)
+        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
+            raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether both ends of the suite's connections show certificates."""
+        return bool(self.tls_ca)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(ProcessSettings):
+    """Settings of a service that serves gRPC."""
+
+    listen: str
+    """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
+    that others know. One with `plain:` before it answers health checks alone, without TLS, for probes; it cannot be the
+    first."""
+
+    streams_max: int = 2000
+    """Streaming RPCs at a time; the next one is refused with OVERLOADED at once. With credentials a tenant may have as
+    many as it leaves free."""
+
+    connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
+    """Seconds after which a client's connection is closed in good order, so that the client finds replicas that have
+    come meanwhile and renewed certificates count; 0: never."""
+
+    def __post_init__(self) -> None:
+        ProcessSettings.__post_init__(self)  # without arguments, super() knows the class from before its slots
         # gRPC takes port 99999 for 34463, and a name without a port for port 443.
         for address in self.addresses:
             where = address.removeprefix(PLAIN)
@@ -112,12 +131,8 @@ class ServerSettings:
             raise ValueError(
                 f"listen address {self.addresses[0]!r}: the first one is for all calls, not for probes alone"
             )
-        transport.check_transport(self.transport)
-        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
-        if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
-            raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
         calls = (address for address in self.addresses if not address.startswith(PLAIN))
-        self.auth.check_addresses(calls, has_certificates=bool(self.tls_ca))
+        self.auth.check_addresses(calls, has_certificates=self.has_certificates)
 
     @property
     def addresses(self) -> list[str]:
@@ -199,7 +214,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
             continue
         try:
             values[item.name] = _parse_value(env[name], kind)
-            if item.name.endswith("_max") and values[item.name] < 1:
+            if item.name.endswith("_max") and values[item.name] is not None and values[item.name] < 1:
                 raise ValueError("expected 1 or more")
         except ValueError as error:
             problems.append(f"{name}: {env[name]!r}: {error}")

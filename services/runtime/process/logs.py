@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import io
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -46,6 +47,8 @@ def configure_logging(level: str, service: str) -> None:
 
 def _open_log(service: str) -> Any:
     """Return standard error as a file that never fails; a file in memory, which tests put there, is used as it is."""
+    if sys.stderr is None:  # it was closed at the start
+        return open(os.devnull, "w", encoding="utf-8")
     try:
         fd = sys.stderr.fileno()
     except io.UnsupportedOperation:

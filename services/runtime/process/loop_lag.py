@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import Histogram
 
+from services.runtime.ending import guard_task
+
 INTERVAL_S = 0.25
 """Time between timers; a shorter stall is seen in proportion to its length."""
 
@@ -20,7 +22,7 @@ LAG = Histogram(
 
 @asynccontextmanager
 async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
-    watching = asyncio.create_task(_measure_lag(interval_s))
+    watching = guard_task(asyncio.create_task(_measure_lag(interval_s)))
     try:
         yield
     finally:

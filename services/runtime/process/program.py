@@ -14,16 +14,17 @@ from typing import TypeVar
 import structlog
 import uvloop
 
+from services.runtime.ending import WRONG_CONFIGURATION, CannotServe, guard_task
 from services.runtime.process import config as settings
 from services.runtime.process import logs
+from services.runtime.process.early_stop import list_stops
+from services.runtime.process.memory_return import return_memory
 from services.runtime.process.watchdog import watching_loop
 from services.runtime.telemetry import switch
 
 C = TypeVar("C")
 
 STDERR = 2
-
-STOPS = (signal.SIGTERM, signal.SIGINT)
 
 THREAD_TURN_S = 0.0005
 """Longest time that a thread holds the interpreter; Python's default is 5 ms."""
@@ -32,7 +33,10 @@ log = structlog.get_logger()
 
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
-    """Run `main` with the settings of `service` ("MEMORY"); exits with 2 for wrong settings, with 1 for an OSError."""
+    """Run `main` with the settings of `service` ("MEMORY").
+
+    Exits with 2 for wrong settings, with 78 for CannotServe, with 1 for any other error.
+    """
     _reserve_standard_files()
     try:
         config = settings.load_settings(cls, service, os.environ)
@@ -68,29 +72,35 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
             log.error("cannot start", error=str(failure) or repr(failure))
         else:
             log.critical("ended by an error", exc_info=failure)
-        sys.exit(1)
+        sys.exit(WRONG_CONFIGURATION if isinstance(failure, CannotServe) else 1)
 
 
 async def wait_for_stop() -> None:
-    """Return at the first SIGTERM or SIGINT; a second one ends the process."""
+    """Return at the first SIGTERM, SIGINT or SIGHUP; a second SIGTERM or SIGINT ends the process."""
     stopped = asyncio.Event()
     _call_at_signal(stopped.set)
     # Objects made at start are exempt from collections, which took 25 to 90 ms each (Python 3.11, 2026-11).
     gc.collect()
     gc.freeze()
-    await stopped.wait()
+    returning = guard_task(asyncio.create_task(return_memory()))
+    try:
+        await stopped.wait()
+    finally:
+        returning.cancel()
 
 
 def _call_at_signal(stop: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
+    stops = list_stops()
 
     def on_signal() -> None:
-        for number in STOPS:
+        for number in stops:
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
+            # A terminal that goes away hangs up more than once, and systemd may do so after SIGTERM.
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         stop()
 
-    for number in STOPS:
+    for number in stops:
         loop.add_signal_handler(number, on_signal)
 
 

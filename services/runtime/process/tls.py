@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import structlog
 
+from headrace.tls import Tls
 from services.runtime.http2.tls import restrict_to_http2
 
 CERT, KEY, CA = "HEADRACE_TLS_CERT", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CA"
-
-_Stamp: TypeAlias = tuple[tuple[int, int], ...]
 
 log = structlog.get_logger()
 
@@ -48,8 +46,8 @@ class Certificates:
 
     def __init__(self, cert: str, key: str, ca: str = "") -> None:
         """Read the files; raises OSError if they cannot be used."""
-        self._cert, self._key, self._ca = cert, key, ca
-        self._seen = self._stamp_files()
+        self._tls = Tls(ca, cert, key)
+        self._seen = self._tls.read_stamp()
         self._contexts = self._read_contexts()
 
     def make_server_context(self) -> ssl.SSLContext:
@@ -66,7 +64,7 @@ class Certificates:
         handshake.context = self._get_contexts().server
 
     def _get_contexts(self) -> _Contexts:
-        if (stamp := self._stamp_files()) != self._seen:
+        if (stamp := self._tls.read_stamp()) != self._seen:
             self._seen = stamp
             try:
                 self._contexts = self._read_contexts()
@@ -74,43 +72,18 @@ class Certificates:
                 # Half of a renewal, perhaps; the other half is a change that is seen too.
                 log.warning("certificates not read, the former ones stay", error=str(error))
             else:
-                log.info("certificates read", cert=self._cert)
+                log.info("certificates read", cert=self._tls.certificate)
         return self._contexts
 
-    def _stamp_files(self) -> _Stamp:
-        return tuple(_stamp(path) for path in (self._cert, self._key, self._ca) if path)
-
     def _read_contexts(self) -> _Contexts:
-        try:
-            client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            if not self._ca:
-                client.load_default_certs()
-            return _Contexts(self._read_server_context(), self._load_files(client))
-        except OSError as error:
-            files = ", ".join(path for path in (self._cert, self._key, self._ca) if path)
-            raise OSError(f"cannot use the certificates {files}: {error}") from error
+        return _Contexts(self._read_server_context(), restrict_to_http2(self._tls.context()))
 
     def _read_server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # A resumed session would be believed without its certificate, whatever has happened to that since.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        if self._ca:
+        if self._tls.ca:
             context.verify_mode = ssl.CERT_REQUIRED
-        return self._load_files(context)
-
-    def _load_files(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        # A key with a password is an error; without one given here OpenSSL would ask the terminal.
-        context.load_cert_chain(self._cert, self._key, password="")
-        if self._ca:
-            context.load_verify_locations(self._ca)
+        self._tls.load_into(context)
         return restrict_to_http2(context)
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    """Return inode and time of change; zeros if the file is gone."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0)
-    return (found.st_ino, found.st_ctime_ns)

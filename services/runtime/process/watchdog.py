@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import structlog
+from services.runtime.ending import end_process
 
 STALLED = 71
 """Exit code of a process that the watchdog ended."""
@@ -17,11 +17,6 @@ STALLED = 71
 CHECKS = 10
 """Looks at the loop before it counts as stalled. They are counted, not timed: a process that was suspended for an hour
 has had one look."""
-
-LAST_WORDS_S = 5.0
-"""Time to log the end, which may hang on whatever holds the loop."""
-
-log = structlog.get_logger()
 
 
 @asynccontextmanager
@@ -56,9 +51,7 @@ def _watch(loop: asyncio.AbstractEventLoop, stopped: threading.Event, turned: th
 
 
 def _end_process(stall_s: float) -> None:
-    threading.Timer(LAST_WORDS_S, os._exit, (STALLED,)).start()
     with os.fdopen(os.memfd_create("threads"), "r+") as threads:
         faulthandler.dump_traceback(threads)
         threads.seek(0)
-        log.critical("event loop stalled", seconds=stall_s, threads=threads.read().splitlines())
-    os._exit(STALLED)
+        end_process(STALLED, "event loop stalled", seconds=stall_s, threads=threads.read().splitlines())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -13,10 +13,8 @@ from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.json_form import rules_of
-
-JSON_DEPTH_MAX = 64
-"""Nesting of JSON text; deeper text attacks a later parser."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -34,15 +32,6 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def measure_json_depth(value: Any) -> int:
-    """Return the nesting of parsed JSON: 0 for a scalar, 1 for an empty list."""
-    depth, level = 0, [value]
-    while containers := [value for value in level if isinstance(value, (dict, list))]:
-        depth += 1
-        level = [item for container in containers for item in _list_items(container)]
-    return depth
-
-
 def check_json(text: str, name: str) -> None:
     """Raise InvalidRequest unless `text` is JSON of at most JSON_DEPTH_MAX."""
     try:
@@ -51,10 +40,6 @@ def check_json(text: str, name: str) -> None:
         raise InvalidRequest.of(name, f"must be valid JSON: {error}") from None
     if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise InvalidRequest.of(name, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
-
-
-def _list_items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 @cache

@@ -25,6 +25,7 @@ from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.http2.server.call import ServerCall
 from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
+from services.runtime.turnstile import Turnstile
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -49,6 +50,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
+        self._turnstile = Turnstile()
         self._wrapped: dict[str, Handler] = {}
 
     @property
@@ -67,6 +69,10 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             if handler is None or method.startswith(GRPC_METHODS):
                 return handler
             self._wrapped[method] = self._wrap_handler(handler, method)
+        try:
+            await self._admit_call(handler_call_details)
+        except HeadraceError as error:
+            return _make_refusal(method, error)
         return self._wrapped[method]
 
     def _wrap_handler(self, handler: Handler, method: str) -> Handler:
@@ -92,7 +98,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _wrap_unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
             async with _handling_rpc(method, context) as done:
-                await self._admit_call(method, context)
                 reply = await answer(checked(request), context)
                 done["replies"] = 1
                 return reply
@@ -102,9 +107,9 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
             async with _handling_rpc(method, context) as done:
-                await self._admit_call(method, context)
                 _check_request(request)
                 tenant = identity.current_tenant()
+                await self._turnstile.pass_through(tenant)
                 if not self._stream_capacity.has_room_for(tenant):
                     message = f"{self._stream_capacity.used} streams are open already; try again later"
                     raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
@@ -128,9 +133,27 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _admit_call(self, method: str, context: Context) -> None:
-        metadata = context.invocation_metadata() or ()
-        identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
+    async def _admit_call(self, details: Any) -> None:
+        """Adopt the caller's identity for the call's task, before anything of its request is read."""
+        # grpcio shows neither certificates nor connections here; its servers have no TLS.
+        call: ServerCall | None = getattr(details, "call", None)
+        admit, metadata = self._authenticator.admit_call, details.invocation_metadata or ()
+        if call is None:
+            identity.adopt_identity(await admit(details.method, metadata, {}))
+            return
+        who = await admit(details.method, metadata, call.auth_context(), call.is_foreign_user, call.note_admitted)
+        identity.adopt_identity(who)
+        call.note_admitted()
+
+
+def _make_refusal(method: str, error: HeadraceError) -> Handler:
+    """Return a handler that fails without reading a request, whatever the method reads and answers."""
+
+    async def refuse(_: Any, context: Context) -> None:
+        async with _handling_rpc(method, context):
+            raise error
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:

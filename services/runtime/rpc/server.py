@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.capacity import Capacity
@@ -23,6 +22,10 @@ from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX
 from services.runtime.rpc.health import SERVING, Health
 from services.runtime.rpc.interceptors import RpcInterceptor
+from services.runtime.rpc.reflection import add_reflection
+
+STREAMS_MAX = 2048
+"""Calls at once of one connection to grpcio's server, which has no limit of its own."""
 
 log = structlog.get_logger()
 
@@ -54,6 +57,7 @@ async def serving_grpc(
     *,
     peers: Mapping[str, grpc.aio.Channel] | None = None,
     is_usable: Callable[[], bool] = lambda: True,
+    is_configured: Callable[[], bool] = lambda: True,
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> AsyncGenerator[RunningServer]:
@@ -65,7 +69,7 @@ async def serving_grpc(
     async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
         server = _make_server([interceptor], settings, message_bytes_max)
-        health = Health(peers or {}, is_usable)
+        health = Health(peers or {}, is_usable, is_configured)
         await _add_services(server, grpc_services, health)
         probed = _make_server([], settings, EDGE_MESSAGE_BYTES_MAX)
         health_pb2_grpc.add_HealthServicer_to_server(health, probed)
@@ -95,7 +99,13 @@ def _make_server(
 ) -> grpc.aio.Server:
     age_s = settings.connection_age_s
     if transport.get_transport() == "h2":
-        return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
+        # Nobody admits the health checks of probes: who asks for them stays a stranger.
+        return Server(
+            interceptors=interceptors,
+            message_bytes_max=message_bytes_max,
+            connection_age_s=age_s,
+            knows_callers=True,
+        )
     return grpc.aio.server(interceptors=interceptors, options=_make_options(message_bytes_max, age_s))
 
 
@@ -105,8 +115,7 @@ async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], 
         item.add(item.servicer, server)
         await health.set(item.name, SERVING)
     names = [item.name for item in served]
-    reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(reflected, server)
+    add_reflection(server, [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name])
 
 
 def _make_options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
@@ -114,6 +123,9 @@ def _make_options(message_bytes_max: int, connection_age_s: float) -> list[tuple
         *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+        # A table lets a hundred bytes name headers of 16 KiB; without a limit, calls take memory as fast as they come.
+        ("grpc.http2.hpack_table_size.decoder", 0),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
         # Two servers on one port would share its calls silently.
         ("grpc.so_reuseport", 0),
         # A thinking model is silent for minutes: pings meanwhile must not end in too_many_pings.

@@ -19,7 +19,7 @@ RPC_METHOD = "rpc.method"
 RPC_STATUS = "rpc.response.status_code"
 
 OPERATION = "gen_ai.operation.name"
-CHAT, INVOKE_AGENT, EXECUTE_TOOL = "chat", "invoke_agent", "execute_tool"
+CHAT, EMBEDDINGS, INVOKE_AGENT, EXECUTE_TOOL = "chat", "embeddings", "invoke_agent", "execute_tool"
 
 AGENT_ID = "gen_ai.agent.id"
 AGENT_NAME = "gen_ai.agent.name"

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from services.runtime.tokens.encodings import EncodingName, encoding
-from services.runtime.tokens.image_tokens import image_tokens
+from services.runtime.tokens.media_tokens import count_media
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ def count_text(text: str, name: EncodingName) -> int:
 def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
     tokens = MESSAGE_TOKENS + count_text(message.role, name)
     for part in message.content:
-        tokens += image_tokens(part.image) if part.HasField("image") else count_text(part.text, name)
+        tokens += count_text(part.text, name) if part.text else count_media(part)
     for call in message.tool_calls:
         tokens += count_text(call.name, name) + count_text(call.arguments, name) + count_text(call.id, name)
     return tokens + count_text(message.reasoning_content, name)

@@ -1,4 +1,4 @@
-"""Width and height of a PNG, JPEG, GIF or WebP image, from its first bytes."""
+"""Type, width and height of a PNG, JPEG, GIF or WebP image, from its first bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ _BY_DIRECTION = struct.Struct(">HH")
 
 _NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
 """JPEG segments between C0 and CF that are no frames."""
+
+
+MIME_TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+"""Types of images by their first bytes."""
+
+
+def image_type(data: bytes) -> str:
+    """Return an image's MIME type; empty for other data."""
+    if image_size(data) is None:
+        return ""
+    return next(kind for start, kind in MIME_TYPES.items() if data.startswith(start))
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from services.simulator.model.charts import choose_python_call
+from services.simulator.model.memories import answer_from_facts, choose_memory_call
 from services.simulator.model.people import choose_people_call
-from services.simulator.model.planner import answer_plan_prompt, choose_plan_call, narrow_to_task
-from services.simulator.model.research import answer_tool_question, choose_web_call
+from services.simulator.model.planner import answer_plan_prompt, choose_plan_call, draft_plan, narrow_to_task
+from services.simulator.model.research import answer_tool_question, choose_page, choose_report, choose_web_call
+from services.simulator.model.results import describe_results
 from services.simulator.model.side_questions import answer_side_question
 from services.simulator.model.sub_agents import choose_sub_agent_calls
+from services.simulator.model.trips import suggest_packing
 from services.simulator.scripts.steps import Content, Reasoning, Reply, ToolCall
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from services.simulator.requests.model_request import ModelRequest
 
 _WORDS = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]+\s*|\s+")
-_CITY = re.compile(r"\b(?:in|at|for|of)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)")
+_CITY = re.compile(r"\b(?:in|at|to|for|of)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)")
 _CITY_BEFORE_WEATHER = re.compile(r"([\u4e00-\u9fff]{2,4}?)(?:市)?(?:今天|明天|现在)?的?(?:天气|时间|几点)")
 _WEATHER = re.compile(r"\bweather\b|\bforecast\b|天气", re.IGNORECASE)
 _TIME = re.compile(r"\bwhat time\b|\bthe time\b|\bdate\b|\bwhat day\b|几点|时间|日期", re.IGNORECASE)
@@ -33,44 +37,53 @@ _ECHO = (
     "you as its own delta."
 )
 _SUBJECT_CHARS_MAX = 120
-_RESULT_CHARS_MAX = 2000
-"""Characters of a result that the answer repeats."""
 
 
 def build_reply(request: ModelRequest) -> Reply:
-    if text := answer_side_question(request) or answer_tool_question(request) or answer_plan_prompt(request):
-        return Reply(steps=(Content(content=split_words(text)),))
+    if text := answer_side_question(request) or answer_tool_question(request):
+        return _make_answer("", text)
+    if draft := draft_plan(request):
+        return _make_answer(*draft)
+    if text := answer_plan_prompt(request):
+        return _make_answer("", text)
     if call := choose_plan_call(request):
         return Reply(steps=(_make_call(*call, 0),))
     request = narrow_to_task(request)
+    if call := choose_page(request) or choose_report(request):
+        reasoning = _make_reasoning(f"That was the first step; {call[0]} makes the next one.")
+        return Reply(steps=(reasoning, _make_call(*call, 0)))
     if request.results:
-        sentences = [f"{result.name} says: {_describe_result(result.content)}" for result in request.results]
-        return Reply(
-            steps=(
-                _make_reasoning("The tool has answered; I can put it into words."),
-                Content(content=split_words("\n\n".join(sentences))),
-            )
-        )
+        return _make_answer("The tools have answered; I can put it into words.", describe_results(request.results))
     calls: list[ToolCall] = []
-    for index, (name, arguments) in enumerate(_choose_tools(request)):
+    for index, (name, arguments) in enumerate(_choose_tools(request) if request.may_call else ()):
         offered = request.tools[name]
         known = {key: value for key, value in arguments.items() if key in offered or not offered}
         calls.append(_make_call(name, known, index))
     if calls:
-        names = " and ".join(call.tool_call for call in calls)
-        return Reply(steps=(_make_reasoning(f"The question can be answered with {names}, so I call it first."), *calls))
+        return Reply(steps=(_make_reasoning(_explain_calls(calls)), *calls))
+    if text := suggest_packing(request):
+        return _make_answer("What to pack depends on the weather.", text)
+    if text := answer_from_facts(request):
+        return _make_answer("That is in my notes about the user.", text)
     subject = " ".join(request.text.split())[:_SUBJECT_CHARS_MAX].rstrip("?!. ")
-    return Reply(
-        steps=(
-            _make_reasoning("No tool is needed here; a short answer will do."),
-            Content(content=split_words(_ECHO.format(subject))),
-        )
-    )
+    return _make_answer("No tool is needed here; a short answer will do.", _ECHO.format(subject))
 
 
 def split_words(text: str) -> tuple[str, ...]:
     """Cut `text` before each word, or character in scripts without spaces."""
     return tuple(_WORDS.findall(text))
+
+
+def _make_answer(reasoning: str, text: str) -> Reply:
+    content = Content(content=split_words(text))
+    return Reply(steps=(_make_reasoning(reasoning), content) if reasoning else (content,))
+
+
+def _explain_calls(calls: list[ToolCall]) -> str:
+    names = " and ".join(dict.fromkeys(call.tool_call for call in calls))
+    if len(calls) > 1 and len({call.tool_call for call in calls}) == 1:
+        return f"The question has {len(calls)} parts that do not depend on each other: {names} for each, all at once."
+    return f"The question can be answered with {names}, so I call it first."
 
 
 def _make_reasoning(text: str) -> Reasoning:
@@ -94,9 +107,9 @@ def _choose_tools(request: ModelRequest) -> Iterator[tuple[str, Mapping[str, obj
         yield weather, {"city": _find_city(request.text), "date": datetime.now(UTC).date().isoformat()}
     if "city_datetime" in request.tools and _TIME.search(request.text):
         yield "city_datetime", {"city": _find_city(request.text)}
-    if call := choose_web_call(request):
+    if call := choose_python_call(request) or choose_web_call(request):
         yield call
-    if call := choose_people_call(request):
+    if call := choose_people_call(request) or choose_memory_call(request):
         yield call
 
 
@@ -104,13 +117,3 @@ def _find_city(text: str) -> str:
     if match := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
         return match[1]
     return _DEFAULT_CITY
-
-
-def _describe_result(content: str) -> str:
-    try:
-        data = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        data = None
-    if isinstance(data, dict):
-        content = ", ".join(f"{key} {value}" for key, value in data.items())
-    return content[:_RESULT_CHARS_MAX]

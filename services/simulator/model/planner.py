@@ -1,13 +1,17 @@
 """The model as a planner: recognizes the plan tools' prompts by their words.
 
-A question is split into tasks at its semicolons, after its first colon.
+A question is split into tasks at its semicolons, after its first colon; a trip has tasks of its own. A draft that was
+asked for is a list of tasks, which the plan then takes over.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
+
+from services.simulator.model.trips import list_trip_tasks
 
 if TYPE_CHECKING:
     from services.simulator.requests.model_request import ModelRequest
@@ -18,9 +22,17 @@ WORK = re.compile(r"^Your task [0-9a-f]{8}: (.+)$", re.MULTILINE)
 UPDATE_ASKED = re.compile(r"^Say how task ([0-9a-f]{8}) has ended", re.MULTILINE)
 SPLIT_ASKED = re.compile(r"^Task [0-9a-f]{8} is next, and is to be split: (.+)$", re.MULTILINE)
 LEFT = re.compile(r"^- ([0-9a-f]{8}): (.+)$", re.MULTILINE)
+DRAFT_TAKEN = "Now put this plan down as tasks"
 FEEDBACK_ASKED = "All tasks of the plan have ended"
 SUMMARY_ASKED = "No task is left."
-RESULT = re.compile(r"^What it was: (.+)\nIts result:\n(.+)$", re.MULTILINE)
+REPORTS = (
+    re.compile(r"^Task [0-9a-f]{8} has ended: .+\nWhat it was: (.+)\nIts result:\n(.+)", re.DOTALL),
+    re.compile(r"^Back from task [0-9a-f]{8} \((.+?)\): \w+\.\n\nIts result:\n(.+?)\n\nPart of: ", re.DOTALL),
+)
+"""Description and result of a task that has ended, as a planner is told."""
+
+DRAFT_TASK = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
+SUMMARY_HEAD = "Here is what came of it:"
 
 TOGETHER = "at the same time"
 """Words that put all of a plan's tasks in one group."""
@@ -30,34 +42,78 @@ TASKS_MAX = 8
 
 def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
     """Choose the plan tool's call that the request wants, or None."""
-    if request.results:
+    if request.results or not request.may_call:
         return None
     if UPDATE in request.tools and (match := UPDATE_ASKED.search(request.text)):
         return UPDATE, {"taskId": match[1], "status": "completed"}
     if RESTATE in request.tools and RESTATE in request.text:
         return RESTATE, {"tasks": [{"taskId": left, "description": text} for left, text in LEFT.findall(request.text)]}
-    if ADD not in request.tools or FEEDBACK_ASKED in request.text or SUMMARY_ASKED in request.text:
+    if ADD not in request.tools or FEEDBACK_ASKED in request.text:
         return None
     if match := SPLIT_ASKED.search(request.text):
         return ADD, {"tasks": [{"description": f"{part} {match[1]}"} for part in ("Begin to", "Finish to")]}
-    together = {"group": "together"} if TOGETHER in request.text else {}
-    _, colon, tail = request.text.partition(": ")
-    parts = [part.strip(" .") for part in (tail if colon else request.text).split(";")]
-    descriptions = [part for part in parts if part][:TASKS_MAX] or ["Answer"]
-    return ADD, {"tasks": [{"description": description, **together} for description in descriptions]}
+    drafted = DRAFT_TASK.findall(_find_last_answer(request)) if DRAFT_TAKEN in request.text else []
+    together = {"group": "together"} if TOGETHER in _find_question(request) else {}
+    tasks = drafted[:TASKS_MAX] or _split_question(request.text)
+    return ADD, {"tasks": [{"description": description, **together} for description in tasks]}
+
+
+def draft_plan(request: ModelRequest) -> tuple[str, str] | None:
+    """Write reasoning and text of a planner's draft; None for any other request."""
+    if request.may_call or ADD not in request.tools or _is_summary_asked(request):
+        return None
+    tasks = _split_question(request.text)
+    known = "The last one needs what the others find out, so it comes last. " if list_trip_tasks(request.text) else ""
+    reasoning = f"What has to be done for this? I see {len(tasks)} parts. {known}I write them down before I plan."
+    return reasoning, "\n".join(f"{number}. {task}" for number, task in enumerate(tasks, start=1))
 
 
 def answer_plan_prompt(request: ModelRequest) -> str | None:
     """Answer a planner's prompt for text; None for any other request."""
     if FEEDBACK_ASKED in request.text:
         return "The work is done."
-    if SUMMARY_ASKED in request.text:
-        results = [f"- {task}: {result}" for task, result in RESULT.findall(request.preceding_text)]
-        return "\n".join(["Here is what came of it:", *results])
-    return None
+    if not _is_summary_asked(request):
+        return None
+    results = [f"**{task}**\n\n{result}" for task, result in _list_reports(request)]
+    return "\n\n".join([SUMMARY_HEAD, *results])
 
 
 def narrow_to_task(request: ModelRequest) -> ModelRequest:
     """Return the request with only its task as text."""
     match = WORK.search(request.text)
     return replace(request, text=match[1]) if match else request
+
+
+def _split_question(question: str) -> list[str]:
+    if tasks := [] if ";" in question else list_trip_tasks(question):
+        return tasks
+    _, colon, tail = question.partition(": ")
+    parts = (part.strip(" .") for part in (tail if colon else question).split(";"))
+    return [part for part in parts if part][:TASKS_MAX] or ["Answer"]
+
+
+def _is_summary_asked(request: ModelRequest) -> bool:
+    # Something that the user said meanwhile may stand behind the prompt.
+    behind = takewhile(lambda said: said.role == "user", reversed(request.dialogue))
+    return any(SUMMARY_ASKED in said.text for said in behind)
+
+
+def _find_last_answer(request: ModelRequest) -> str:
+    return next((said.text for said in reversed(request.dialogue) if said.role == "assistant"), "")
+
+
+def _find_question(request: ModelRequest) -> str:
+    """Return what the user has asked for: the last user message that is no prompt for the draft's tasks."""
+    texts = (said.text for said in reversed(request.dialogue) if said.role == "user")
+    return next((text for text in texts if DRAFT_TAKEN not in text), request.text)
+
+
+def _list_reports(request: ModelRequest) -> list[tuple[str, str]]:
+    """Return the tasks of this plan with their results, in the order in which they ended."""
+    reports: list[tuple[str, str]] = []
+    for said in request.dialogue:
+        if said.role == "assistant" and said.text.startswith(SUMMARY_HEAD):
+            reports.clear()  # of an earlier plan of the same chat
+        elif match := next((match for report in REPORTS if (match := report.search(said.text))), None):
+            reports.append((match[1].strip(), match[2].strip()))
+    return reports

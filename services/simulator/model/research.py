@@ -18,15 +18,21 @@ ARRAY, OBJECT, REPORT = "a JSON array", "a JSON object", "You write a report"
 SUBJECT = re.compile(r"^(?:Question|Task): (.+)$", re.MULTILINE)
 DOCUMENT = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
 
+PLACEABLE = re.compile(r"^- (outputs/\S+)$", re.MULTILINE)
+"""A file that the report tool says may be placed."""
+
 URL = re.compile(r"https?://[^\s)>\]]+")
 WISHES = {
     "deep_search": re.compile(r"\bresearch\b|\binvestigate\b|\bcompare\b|研究|调研", re.IGNORECASE),
     "report": re.compile(r"\breport\b|\bslides\b|\bpdf\b|报告|幻灯片", re.IGNORECASE),
-    "web_search": re.compile(r"\bsearch\b|\blook up\b|\bnews\b|\blatest\b|搜索|新闻", re.IGNORECASE),
+    "web_search": re.compile(r"\bsearch\b|\blook up\b|\bread up\b|\bnews\b|\blatest\b|搜索|新闻", re.IGNORECASE),
 }
 """Tools by words that ask for them, in the order to try."""
 
-VERB = re.compile(r"^(?:please\s+)?(?:search|look up|research|investigate)(?:\s+for)?\s+", re.IGNORECASE)
+VERB = re.compile(r"^(?:please\s+)?(?:search|look up|read up|research|investigate)(?:\s+(?:for|on))?\s+", re.IGNORECASE)
+
+READ = re.compile(r"\bread up\b", re.IGNORECASE)
+"""Words that have the best hit of a search read, too."""
 
 FILE_TYPES = {"ppt": ("slides", "ppt", "幻灯片"), "pdf": ("pdf",), "markdown": ("markdown",)}
 """Types of reports; any other is a web page."""
@@ -62,12 +68,43 @@ def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
     return None
 
 
+def choose_page(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
+    """Choose to read the best of a search's hits, where the question asks for that."""
+    found = next((result.content for result in request.results if result.name == "web_search"), "")
+    if "fetch_web" not in request.tools or not READ.search(request.text) or not (url := URL.search(found)):
+        return None
+    return "fetch_web", {"url": url[0]}
+
+
+def choose_report(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
+    """Choose to make the report that the question asks for when its code has run."""
+    has_run = any(result.name == "python" for result in request.results)
+    wish = WISHES["report"]
+    if not has_run or "report" not in request.tools or not wish.search(request.text):
+        return None
+    text = request.text.lower()
+    types = (kind for kind, names in FILE_TYPES.items() if any(name in text for name in names))
+    return "report", {"task": request.text, "fileType": next(types, "html")}
+
+
 def _write_report(text: str) -> str:
     subject = _find_subject(text)
     points = [f"- {title} [{number}]" for number, title in DOCUMENT.findall(text)[:DOCUMENTS_MAX]]
+    files = [f"![{path.rpartition('/')[2]}]({path})" for path in PLACEABLE.findall(text)[:DOCUMENTS_MAX]]
+    placed = "\n\n".join(["## Figures", *files, ""]) if files else ""
     points = points or ["- the task gives the facts", "- the simulated model adds none"]
     return "\n".join(
-        [f"# {subject}", "", "This report was written by the simulated model.", "", "## Findings", "", *points, ""]
+        [
+            f"# {subject}",
+            "",
+            "This report was written by the simulated model.",
+            "",
+            "## Findings",
+            "",
+            *points,
+            "",
+            placed,
+        ]
     )
 
 

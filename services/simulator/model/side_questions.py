@@ -13,16 +13,35 @@ THOUGHT, CHOICE = "what an assistant thought", "which agent is to answer"
 AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
 WORD = re.compile(r"\w{4,}")
 
+COMPACTING = "The conversation is about to be compacted"
+SECTIONS = (
+    *("Primary request and intent", "Key concepts", "Files and code", "Errors and fixes", "Problem solving"),
+    *("All user messages", "Pending tasks", "Current work", "Next step"),
+)
+MESSAGES_MAX, MESSAGE_CHARS_MAX = 20, 200
+"""Messages of the user that a summary quotes, and their greatest length."""
+
 
 def answer_side_question(request: ModelRequest) -> str | None:
     """Answer a side question; None for any other request."""
-    if draft := DRAFT.search(request.text):
+    if draft := DRAFT.search(request.reminder):
         return f"{draft[1]} I have read this twice."
+    if COMPACTING in request.text:
+        return _summarise(request)
     if request.tools:
         return None
     if THOUGHT in request.system:
         return "It was looked for what the question needs, and answered shortly."
     return _pick_agent(request) if CHOICE in request.system else None
+
+
+def _summarise(request: ModelRequest) -> str:
+    """Write a summary that quotes the user, with all sections that the suite asks for."""
+    asked = [" ".join(said.text.split())[:MESSAGE_CHARS_MAX] for said in request.dialogue if said.role == "user"]
+    asked = [text for text in asked if COMPACTING not in text][-MESSAGES_MAX:] or ["in the part that was given"]
+    facts = {1: asked[-1], 6: " / ".join(asked)}
+    lines = [f"{number}. {name}: {facts.get(number, 'none')}" for number, name in enumerate(SECTIONS, 1)]
+    return "<summary>\n" + "\n".join(lines) + "\n</summary>"
 
 
 def _pick_agent(request: ModelRequest) -> str:

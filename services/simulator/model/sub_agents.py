@@ -15,15 +15,31 @@ CALL = "call_subagent"
 ASKED = re.compile(r"^Ask ([\w.-]+) to ([^:;]+): (.+)$", re.IGNORECASE | re.DOTALL)
 """Matches "Ask researcher to search for: water mills; windmills"."""
 
-REMINDER = "<system_reminder>"
+WISH = re.compile(
+    r"^(?:please\s+)?(?:compare|contrast|research|investigate|look into|find out about|explain|比较|研究|调研"
+    r"|what is the difference between)\s*(.+)$",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A question whose parts can be worked on apart: "Compare water mills and windmills"."""
+
+PART_END = re.compile(r"\s*[;,、，]\s*(?:and\s+)?|\s+(?:and|or|with|versus|vs\.?)\s+|[和与]")
+OFFERED = re.compile(r"^- agentKey ([\w.-]+):", re.MULTILINE)
+"""An agent that the tool's description names."""
 
 PARTS_MAX = 8
 
 
 def choose_sub_agent_calls(request: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    match = ASKED.match(request.text.partition(REMINDER)[0])
-    if CALL not in request.tools or match is None:
+    if CALL not in request.tools:
         return
-    parts = [part.strip() for part in match[3].split(";") if part.strip()]
-    for part in parts[:PARTS_MAX]:
-        yield CALL, {"agentKey": match[1], "task": f"{match[2]} {part}"}
+    if match := ASKED.match(request.text):
+        agent, work, parts = match[1], f"{match[2]} {{}}", match[3].split(";")
+    elif match := WISH.match(request.text):
+        agent = next(iter(OFFERED.findall(request.descriptions[CALL])), "")
+        work, parts = "Read up on {}", PART_END.split(match[1])
+    else:
+        return
+    named = {"agentKey": agent} if agent else {}
+    parts = [part.strip(" .?!。？") for part in parts]
+    for part in [part for part in parts if part][:PARTS_MAX]:
+        yield CALL, {**named, "task": work.format(part)}

@@ -34,8 +34,10 @@ class WireProtocol:
     build_error: Callable[[str, int], dict[str, Any]]
 
 
+CHAT_PATH = "/v1/chat/completions"
+
 PROTOCOLS: Mapping[str, WireProtocol] = {
-    "/v1/chat/completions": WireProtocol(
+    CHAT_PATH: WireProtocol(
         openai_request.parse_request,
         openai_reply.stream_reply,
         openai_reply.build_whole_reply,

@@ -14,16 +14,27 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SaidText:
+    """A text of the conversation; a user's is without what the suite adds."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     model: str
 
     system: str
 
     text: str
-    """The last user message."""
+    """The last user message, without what the suite adds."""
 
-    preceding_text: str
-    """User messages directly before the last."""
+    reminder: str
+    """Text of the suite behind the last message; no user's words."""
+
+    dialogue: tuple[SaidText, ...]
+    """Texts of user and assistant, oldest first."""
 
     turn: int
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
@@ -34,11 +45,20 @@ class ModelRequest:
     tools: dict[str, frozenset[str]]
     """Parameter names by offered tool, in order."""
 
+    descriptions: dict[str, str]
+    """Descriptions by offered tool."""
+
+    may_call: bool
+    """Whether a tool may be called: False when tools are shown and their choice is none."""
+
     prompt_tokens: int
     """Estimate at four characters a token."""
 
     stream: bool
     include_usage: bool
+
+    cached_tokens: int = 0
+    """Of prompt_tokens those that an automatic prefix cache has."""
 
 
 class RequestRefused(Exception):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from headrace.regular_files import read_regular_file
 from services.simulator.scripts.steps import Refusal, Rule
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from services.simulator.requests.model_request import ModelRequest
+
+FILE_BYTES_MAX = 64 * 1024 * 1024
 
 _RULES = TypeAdapter(tuple[Rule, ...])
 
@@ -30,7 +33,7 @@ def read_script(path: Path) -> tuple[Rule, ...]:
         BadScript: It is not JSON, or not a script.
     """
     try:
-        return parse_script(orjson.loads(path.read_bytes()))
+        return parse_script(orjson.loads(read_regular_file(path, FILE_BYTES_MAX)))
     except (OSError, orjson.JSONDecodeError) as error:
         raise BadScript(f"{path}: {error}") from error
 

@@ -53,5 +53,6 @@ TOOL = Tool(
     effect="once",
     execute=execute,
     tier="discovered",
+    begins_itself=True,
     needs=frozenset({"sandbox"}),
 )

@@ -79,6 +79,9 @@ async def _search_rounds(
         if not queries:
             return
         past_queries.update(queries)
+        # Told as it is spent: a call that is cancelled says nothing more.
+        if model.usage.model_calls:
+            yield model.make_usage()
         yield make_output("progress", "".join(f"searching: {query}\n" for query in queries))
         try:
             async with asyncio.timeout(model.left_s):

@@ -34,6 +34,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         note = FORGOTTEN if borrowed.has_forgotten else ""
         if note:
             yield make_output("stderr", note)
+        await context.begin()
         async with aclosing(_run_code(context, borrowed.session, note)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -80,12 +81,13 @@ TOOL = Tool(
     description=(
         "Run Python code in the chat's workspace and get what it prints, and the value of a last expression. "
         "Variables, imports and functions stay for the next call of this run. There is no network unless https_proxy "
-        "is set. numpy, pandas, matplotlib and openpyxl can be imported if they are installed. Open figures are saved "
-        "as pictures; files for the user belong into outputs/."
+        "is set. numpy, pandas, matplotlib, scipy and openpyxl can be imported if they are installed. Open figures are "
+        "saved as pictures; files for the user belong into outputs/."
     ),
     parameters=json.dumps(PARAMETERS),
     effect="once",
     execute=execute,
     tier="enabled",
+    begins_itself=True,
     needs=frozenset({"sandbox"}),
 )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from headrace.v1 import tools_pb2
-from services.tools.documents.file_types import FILE_TYPES, render_file
+from services.tools.documents.file_types import FILE_TYPES, RenderedFile, render_file
+from services.tools.documents.report import PLACEABLE
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.model_client import ModelClient, ModelFailed
 from services.tools.toolkit.tool import Tool, make_output, make_result
+from services.tools.workspace.workspace import Workspace
 
 TASK_CHARS_MAX = 50_000
 
@@ -39,36 +42,43 @@ PARAMETERS = {
 SYSTEM = (
     "You write a report in Markdown, in the language of the task: a title as the one first-level heading, second-level "
     "headings, short paragraphs, lists and tables. Give the report alone, without remarks about it, not in a code "
-    "block. Use only facts that the task gives."
+    "block. Use only facts that the task gives. A picture of the chat is placed by ![caption](its path) in a paragraph "
+    "of its own, and a CSV file, as a table, in the same way."
 )
 
-SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line."
+SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line, a table or a picture."
+
+PLACEABLE_MAX, LISTED_MAX = 50, 2000
+"""Files that the writer is told of, the newest of those that are looked at."""
+
+UNPLACED_SHOWN_MAX = 10
 
 
 async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     kind, model, pieces = context.arguments["fileType"], ModelClient(context), list[str]()
     try:
-        async with aclosing(_write_report(context, model)) as texts:
+        files = await run_in_thread("outputs", lambda: _list_placeable(context.open_workspace()))
+        async with aclosing(_write_report(context, model, files)) as texts:
             async for text in texts:
                 pieces.append(text)
                 yield make_output("text", text)
         path = _make_path(context, FILE_TYPES[kind].suffix)
-        missing = await _save_report(context, kind, "".join(pieces), path)
+        file = await _save_report(context, kind, "".join(pieces), path)
     except ToolFailed as failure:
         outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)
     else:
         cut = "; its text was cut: the answer had its greatest length" if model.is_cut else ""
-        note = f"; {missing} characters are not in the fonts of a PDF and stand there as ?" if missing else ""
-        outcome = make_result(f"wrote {path}{cut}{note}")
+        outcome = make_result(f"wrote {path}{cut}{_describe_flaws(file)}")
     if model.usage.model_calls:
         yield model.make_usage()
     yield outcome
 
 
-async def _write_report(context: ToolContext, model: ModelClient) -> AsyncGenerator[str]:
+async def _write_report(context: ToolContext, model: ModelClient, files: list[str]) -> AsyncGenerator[str]:
     system = SYSTEM + (SLIDES if context.arguments["fileType"] == "ppt" else "")
+    placeable = "\n".join(["\n\nFiles that can be placed:", *(f"- {file}" for file in files)]) if files else ""
     chars = 0
-    async with aclosing(model.stream_answer(system, f"Task: {context.arguments['task']}")) as texts:
+    async with aclosing(model.stream_answer(system, f"Task: {context.arguments['task']}{placeable}")) as texts:
         async for text in texts:
             chars += len(text)
             if chars > TEXT_CHARS_MAX:
@@ -76,17 +86,39 @@ async def _write_report(context: ToolContext, model: ModelClient) -> AsyncGenera
             yield text
 
 
-async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> int:
-    """Returns how many characters the file cannot show."""
+def _list_placeable(workspace: Workspace) -> list[str]:
+    """Returns the pictures and tables that the chat has made, the newest first."""
+    with suppress(FileNotFoundError):
+        found = workspace.list_files("outputs", LISTED_MAX, matches=lambda path: path.lower().endswith(PLACEABLE))
+        newest = sorted(found, key=lambda file: file.modified_ns, reverse=True)
+        return [file.path for file in newest[:PLACEABLE_MAX]]
+    return []
+
+
+def _describe_flaws(file: RenderedFile) -> str:
+    missing = f"; {file.missing_chars} characters are in no font and stand there as ?" if file.missing_chars else ""
+    paths = ", ".join(map(repr, file.unplaced[:UNPLACED_SHOWN_MAX]))
+    return missing + (f"; not placed, because they are no picture or CSV file of the chat: {paths}" if paths else "")
+
+
+async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> RenderedFile:
     block = re.fullmatch(r"\s*```(?:markdown|md)?\n(.*)\n```\s*", text, re.DOTALL)
     if block and "\n```" not in block[1]:
         text = block[1]  # some models put the whole report into a code block
     if not text.strip():
         raise ModelFailed("the model wrote nothing")
-    file = await render_file(text, kind)
     workspace = await run_in_thread(path, context.open_workspace)
+    file = await render_file(text, kind, lambda placed, bytes_max: _read_placed(workspace, placed, bytes_max))
     await run_in_thread(path, lambda: workspace.write_file(path, file.data))
-    return file.missing_chars
+    return file
+
+
+def _read_placed(workspace: Workspace, path: str, bytes_max: int) -> bytes | None:
+    with suppress(OSError, ValueError), workspace.open_file(path) as fd:
+        if os.fstat(fd).st_size <= bytes_max:
+            with open(fd, "rb", closefd=False) as file:
+                return file.read(bytes_max)
+    return None
 
 
 def _make_path(context: ToolContext, suffix: str) -> str:
@@ -101,7 +133,7 @@ TOOL = Tool(
     name="report",
     description=(
         "Have a report written and made into a file for the user in outputs/: a web page, Markdown, slides or a PDF. "
-        "Give all the facts in the task."
+        "Give all the facts in the task, and name the charts and CSV files of the chat that it is to show."
     ),
     parameters=json.dumps(PARAMETERS),
     effect="idempotent",

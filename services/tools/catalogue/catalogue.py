@@ -21,7 +21,7 @@ from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.catalogue.tools_folder import FileDefinition, ToolsFolder
-from services.tools.catalogue.views import View
+from services.tools.catalogue.views import VIEWS_FOLDER, View
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import FrontEnd, Tool, answer_ok
 
@@ -41,12 +41,14 @@ class Catalogue:
     """All tools, by name without regard to case; each change replaces all entries in one step."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the tools folder, beside which tools.yaml lies."""
+        """`folder` is the tools folder, beside which the other files lie; nothing is read yet."""
+        options = folder.with_name("tools.yaml")
+        self.paths = (folder, folder.with_name(VIEWS_FOLDER), options)
+        """The folders and files that are read."""
         self._folder = ToolsFolder(folder)
-        self._tiers = ToolTiers(folder.with_name("tools.yaml"))
+        self._tiers = ToolTiers(options)
         self._sources: dict[str, tuple[Tool, ...]] = {}
         self._entries: dict[str, CatalogueEntry] = {}
-        self.reload()
 
     def find(self, name: str) -> CatalogueEntry | None:
         return self._entries.get(name.casefold())
@@ -58,17 +60,21 @@ class Catalogue:
         return sorted((entries.tool for entries in self._entries.values()), key=lambda tool: tool.name)
 
     def reload(self) -> None:
+        self.read_files()
+        self.rebuild()
+
+    def read_files(self) -> None:
+        """Reads the files again, for the next `rebuild`; blocks, and may run in a thread."""
         self._folder.reload()
         self._tiers.reload()
-        self._rebuild()
 
     def replace_source(self, source: str, tools: Iterable[Tool]) -> None:
         """Replaces an MCP server's tools; one whose name is built in or in a file is refused, so that the server harms
         only itself."""
         self._sources[source] = tuple(tools)
-        self._rebuild()
+        self.rebuild()
 
-    def _rebuild(self) -> None:
+    def rebuild(self) -> None:
         tools = dict(BUILTIN_BY_NAME)
         for stated in self._folder.definitions:
             if tool := self._make_tool(stated):
@@ -87,7 +93,7 @@ class Catalogue:
         elif builtin is not None:
             return _override_builtin(builtin, definition)
         elif stated.kind != "backend":
-            return self._make_client_tool(definition, stated.kind)
+            return self._make_client_tool(stated, stated.kind)
         elif definition.command is None:
             problem = "command: missing, and no built-in tool has this name"
         if problem:
@@ -95,9 +101,11 @@ class Catalogue:
             return None
         return make_command_tool(definition, self._folder.path)
 
-    def _make_client_tool(self, definition: Definition, kind: Literal["action", "frontend"]) -> Tool:
-        viewport_key = (definition.viewport or definition.name) if kind == "frontend" else ""
-        is_shown = not viewport_key or self.find_view(viewport_key) is not None
+    def _make_client_tool(self, stated: FileDefinition, kind: Literal["action", "frontend"]) -> Tool:
+        definition = stated.definition
+        viewport_key = self._choose_view(stated) if kind == "frontend" else ""
+        # A tool that a view's file defines needs none: a front end then shows its own form.
+        is_shown = not viewport_key or bool(stated.view_key) or self.find_view(viewport_key) is not None
         return Tool(
             name=definition.name,
             description=definition.description or "",
@@ -110,6 +118,12 @@ class Catalogue:
             front_end=FrontEnd(kind, viewport_key, definition.timeout_ms),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
+
+    def _choose_view(self, stated: FileDefinition) -> str:
+        definition = stated.definition
+        if definition.viewport is None and self.find_view(definition.name) is None and self.find_view(stated.view_key):
+            return stated.view_key
+        return definition.viewport or definition.name
 
     def _list_source_tools(self, taken: dict[str, Tool]) -> Iterable[Tool]:
         source_tools = [(source, tool) for source, tools in self._sources.items() for tool in tools]

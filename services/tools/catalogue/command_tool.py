@@ -36,6 +36,7 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
         effect=definition.effect or "once",
         execute=execute,
         tier="enabled",
+        begins_itself=True,
         after_call_hint=definition.after_call_hint or "",
         needs=frozenset({"sandbox"}),
         approval=definition.approval,

@@ -22,7 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
+from headrace.regular_files import read_regular_file
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
 
@@ -129,9 +130,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
 def read_text(path: Path) -> str:
     """Returns the text of a small file; raises BadDefinition."""
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise BadDefinition(f"larger than {FILE_BYTES_MAX} bytes")
-        return path.read_text(encoding="utf-8")
+        return read_regular_file(path, FILE_BYTES_MAX).decode()
     except UnicodeDecodeError as error:
         raise BadDefinition(f"not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:

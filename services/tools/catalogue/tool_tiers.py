@@ -13,6 +13,7 @@ import structlog
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from services.runtime.refused_files import REFUSED_FILES
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
 from services.tools.toolkit.tool import Tool
 
@@ -71,7 +72,9 @@ class ToolTiers:
         try:
             options = _read_options(self._path) if os.path.exists(self._path) else {}
             self._options = {name.casefold(): (name, option) for name, option in options.items()}
+            REFUSED_FILES.labels("tool_options").set(0)
         except BadDefinition as problem:
+            REFUSED_FILES.labels("tool_options").set(1)
             log.error("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
 
     def apply(self, tools: dict[str, Tool]) -> None:

@@ -1,4 +1,4 @@
-"""Reads the tools folder's definitions and views.
+"""Reads the tools folder's definitions and views, and the views in the folder viewports beside it.
 
 A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere.
 """
@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import structlog
 
+from services.runtime.refused_files import REFUSED_FILES
 from services.tools.catalogue.definitions import (
     KINDS,
     BadDefinition,
@@ -20,7 +21,7 @@ from services.tools.catalogue.definitions import (
     parse_json,
     read_text,
 )
-from services.tools.catalogue.views import SUFFIXES, View, find_definitions, parse_view
+from services.tools.catalogue.views import SUFFIXES, VIEWS_FOLDER, View, find_definitions, parse_view
 from services.tools.toolkit.tool import Kind
 
 log = structlog.get_logger()
@@ -33,6 +34,9 @@ class FileDefinition:
     file: str
     kind: Kind
     definition: Definition
+    view_key: str = ""
+    """Name of a view's file that defines the tool instead, where its view cannot be; it may have the same name in
+    viewports/."""
 
 
 _Content: TypeAlias = View | tuple[FileDefinition, ...]
@@ -44,6 +48,7 @@ class ToolsFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._good: dict[Path, _Content] = {}
+        self._refused = 0
         self.definitions: tuple[FileDefinition, ...] = ()
         self.views: dict[str, View] = {}
         """Views by key in lower case."""
@@ -51,9 +56,12 @@ class ToolsFolder:
     def reload(self) -> None:
         """Reads the folder again; never raises for the content of a file."""
         paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
+        paths += sorted(path for path in self.path.with_name(VIEWS_FOLDER).glob("*.*") if path.suffix in SUFFIXES)
+        self._refused = 0
         self._good = {path: good for path in paths if (good := self._read_file(path)) is not None}
+        REFUSED_FILES.labels("tools").set(self._refused)
         stated = [each for content in self._good.values() if isinstance(content, tuple) for each in content]
-        views = [(path.name, content) for path, content in self._good.items() if isinstance(content, View)]
+        views = [(self._name(path), content) for path, content in self._good.items() if isinstance(content, View)]
         self.definitions = tuple(_drop_duplicates(stated, lambda each: (each.file, each.definition.name)))
         self.views = {
             view.key.casefold(): view for _, view in _drop_duplicates(views, lambda each: (each[0], each[1].key))
@@ -61,20 +69,28 @@ class ToolsFolder:
 
     def _read_file(self, path: Path) -> _Content | None:
         try:
-            return _parse_file(path)
+            return _parse_file(path) if path.parent == self.path else parse_view(path, read_text(path))
         except BadDefinition as problem:
-            last_good = self._good.get(path)
-            log.error("tool file refused", file=path.name, problem=str(problem), last_good_kept=last_good is not None)
+            self._refused += 1
+            last_good, file = self._good.get(path), self._name(path)
+            log.error("tool file refused", file=file, problem=str(problem), last_good_kept=last_good is not None)
             return last_good
+
+    def _name(self, path: Path) -> str:
+        return path.name if path.parent == self.path else f"{VIEWS_FOLDER}/{path.name}"
 
 
 def _parse_file(path: Path) -> _Content:
     text = read_text(path)
-    kind = KINDS.get(path.suffix, "frontend")
-    value = parse_json(text) if path.suffix in KINDS else find_definitions(path, text)
-    if value is None and path.suffix not in KINDS:
+    if path.suffix in KINDS:
+        kind = KINDS[path.suffix]
+        return tuple(FileDefinition(path.name, kind, each) for each in parse_definitions(parse_json(text), kind))
+    value = find_definitions(path, text)
+    if value is None:
         return parse_view(path, text)
-    return tuple(FileDefinition(path.name, kind, definition) for definition in parse_definitions(value, kind))
+    return tuple(
+        FileDefinition(path.name, "frontend", each, path.stem) for each in parse_definitions(value, "frontend")
+    )
 
 
 def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:

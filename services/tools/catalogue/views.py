@@ -1,6 +1,6 @@
 """Reads the views of frontend tools: HTML as text and the other forms as JSON, each by its file's name.
 
-JSON with `tools` in a file with a view's suffix holds definitions of frontend tools instead.
+JSON with `tools` in a file of the tools folder with a view's suffix holds definitions of frontend tools instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from services.tools.catalogue.definitions import BadDefinition, ViewKey, format_problem, parse_json
 
 SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
+
+VIEWS_FOLDER = "viewports"
+"""Folder beside the tools folder that holds views alone; older configurations have it."""
 
 MAY_DEFINE_TOOLS = (".html", ".qlc", ".dqlc")
 

@@ -30,6 +30,17 @@ class Heading:
 @dataclass(frozen=True, slots=True)
 class Paragraph:
     spans: tuple[Span, ...]
+    is_quote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that stands by itself."""
+
+    path: str
+    """A file of the chat, or an address, as the Markdown has it."""
+
+    caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +63,11 @@ class Table:
 
     rows: tuple[tuple[tuple[Span, ...], ...], ...]
 
+    alignments: tuple[str, ...] = ()
+    """Alignment of each column: left, center or right."""
 
-Block: TypeAlias = Heading | Paragraph | Item | Code | Table
+
+Block: TypeAlias = Heading | Paragraph | Picture | Item | Code | Table
 
 BULLET = "•"
 
@@ -72,22 +86,34 @@ def join_text(spans: tuple[Span, ...]) -> str:
     return "".join(span.text for span in spans)
 
 
-def _walk_blocks(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
+def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) -> Iterator[Block]:
     for child in node.children:
         match child.type:
             case "heading":
                 yield Heading(int(child.tag[1:]), _parse_inline(child))
             case "paragraph":
-                yield Paragraph(_parse_inline(child))
+                yield _parse_picture(child) or Paragraph(_parse_inline(child), is_quote)
+            case "blockquote":
+                yield from _walk_blocks(child, depth, is_quote=True)
             case "bullet_list" | "ordered_list":
                 yield from _walk_items(child, depth)
             case "fence" | "code_block":
                 yield Code(child.content.rstrip("\n"))
             case "table":
                 rows = (row for part in child.children for row in part.children)
-                yield Table(tuple(tuple(_parse_inline(cell) for cell in row.children) for row in rows))
+                cells = [row.children for row in rows]
+                alignments = tuple(str(cell.attrs.get("style", "text-align:left"))[11:] for cell in cells[0])
+                yield Table(tuple(tuple(_parse_inline(cell) for cell in row) for row in cells), alignments)
             case _:
-                yield from _walk_blocks(child, depth)
+                yield from _walk_blocks(child, depth, is_quote=is_quote)
+
+
+def _parse_picture(paragraph: SyntaxTreeNode) -> Picture | None:
+    """Returns the picture that is all of a paragraph."""
+    inline = [child for node in paragraph.children for child in node.children]
+    if len(inline) != 1 or inline[0].type != "image":
+        return None
+    return Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
 
 
 def _walk_items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:

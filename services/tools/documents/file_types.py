@@ -9,33 +9,32 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.tools.documents.blocks import Heading, join_text, parse_blocks
 from services.tools.documents.html import render_html
-
-TITLE_CHARS_MAX = 200
+from services.tools.documents.report import ReadFile, Report, make_report, read_nothing
 
 
 @dataclass(frozen=True, slots=True)
 class FileType:
     suffix: str
-    render: Callable[[str, str], bytes]
+    render: Callable[[Report], tuple[bytes, int]]
+    """Returns the file, and how many characters it cannot show."""
 
 
-def _to_pdf(text: str, title: str) -> bytes:
+def _to_pdf(report: Report) -> tuple[bytes, int]:
     from services.tools.documents.pdf import render_pdf
 
-    return render_pdf(text, title)
+    return render_pdf(report)
 
 
-def _to_slides(text: str, title: str) -> bytes:
+def _to_slides(report: Report) -> tuple[bytes, int]:
     from services.tools.documents.slides import render_slides
 
-    return render_slides(text, title)
+    return render_slides(report), 0
 
 
 FILE_TYPES: Mapping[str, FileType] = {
-    "html": FileType("html", render_html),
-    "markdown": FileType("md", lambda text, title: text.encode()),
+    "html": FileType("html", lambda report: (render_html(report), 0)),
+    "markdown": FileType("md", lambda report: (report.text.encode(), 0)),
     "ppt": FileType("pptx", _to_slides),
     "pdf": FileType("pdf", _to_pdf),
 }
@@ -44,19 +43,17 @@ FILE_TYPES: Mapping[str, FileType] = {
 @dataclass(frozen=True, slots=True)
 class RenderedFile:
     data: bytes
-    missing_chars: int = 0
+    missing_chars: int
+    unplaced: tuple[str, ...]
+    """Paths that the text places and that are no picture or CSV file of the chat."""
 
 
-async def render_file(text: str, kind: str) -> RenderedFile:
-    """Renders in a thread, because a long PDF takes seconds."""
-    return await asyncio.to_thread(_render_blocking, text, kind)
+async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> RenderedFile:
+    """Renders in a thread, because a long PDF takes seconds. Raises ToolFailed when no font has its words."""
+    return await asyncio.to_thread(_render_blocking, text, kind, read)
 
 
-def _render_blocking(text: str, kind: str) -> RenderedFile:
-    headings = (join_text(block.spans) for block in parse_blocks(text) if isinstance(block, Heading))
-    data = FILE_TYPES[kind].render(text, next(headings, "Report")[:TITLE_CHARS_MAX])
-    if kind != "pdf":
-        return RenderedFile(data)
-    from services.tools.documents import fonts
-
-    return RenderedFile(data, fonts.count_missing(text))
+def _render_blocking(text: str, kind: str, read: ReadFile) -> RenderedFile:
+    report = make_report(text, read)
+    data, missing_chars = FILE_TYPES[kind].render(report)
+    return RenderedFile(data, missing_chars, report.unplaced)

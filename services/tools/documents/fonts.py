@@ -1,54 +1,186 @@
-"""Chooses fonts of a PDF by character; none is embedded, because readers have them or a stand-in.
+"""Chooses the fonts of a PDF, character by character, and embeds them.
 
-The CJK fonts are of predefined character collections (ISO 32000-1, 9.7.5.2); East Asian encodings tell what they hold.
+Latin text has Vera, which comes with reportlab; what it lacks is looked for in DejaVu, which looks the same, and in
+fonts of East Asia.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import groupby
+import io
+import os
+import re
+import unicodedata
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, groupby
+from typing import Any
 
+from reportlab.lib import fonts as reportlab_fonts
 from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfbase.ttfonts import TTFont
 
-LATIN = ""
-
-CJK = {"gbk": "STSong-Light", "shift_jis": "HeiseiMin-W3", "cp949": "HYSMyeongJo-Medium"}
-"""Fonts by encoding, in the order to try; the first has Greek and Cyrillic, too."""
+from services.tools.documents.font_files import BOLD, REGULAR, FontFile, list_characters, list_font_files, make_face
+from services.tools.errors import ToolFailed
 
 MISSING = "?"
+ADDED = f"{MISSING} •…|/0123456789"
+"""Characters that a document has beside its text."""
+
+CODE_POINT_MAX = 0xFFFF
+"""reportlab writes no map from glyphs to text for characters above, so that they could be seen but not copied."""
 
 
-def register_fonts() -> None:
-    for name in CJK.values():
-        if name not in pdfmetrics.getRegisteredFontNames():
-            pdfmetrics.registerFont(UnicodeCIDFont(name))
+@dataclass(frozen=True, slots=True)
+class Style:
+    bold: bool = False
+    italic: bool = False
+    code: bool = False
 
 
-def split_by_font(text: str) -> Iterator[tuple[str, str]]:
-    pairs = [_choose_font(letter) for letter in text]
-    for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
-        yield name, "".join(letter for _, letter in stretch)
+@dataclass(frozen=True, slots=True)
+class Family:
+    """File names of a family's faces; an empty one is made up for by the regular one."""
+
+    regular: str
+    bold: str = ""
+    italic: str = ""
+    bold_italic: str = ""
+    number: int = 0
+    """Number of the faces in a collection."""
+
+    def pick_file(self, style: Style) -> str:
+        file = self.regular
+        if style.bold:
+            file = (self.bold_italic if style.italic else "") or self.bold or file
+        elif style.italic:
+            file = self.italic or file
+        return file if file in list_font_files() else self.regular
 
 
-def count_missing(text: str) -> int:
-    return sum(_choose_font(letter) == (LATIN, MISSING) and letter != MISSING for letter in text)
+LATIN = Family("Vera.ttf", "VeraBd.ttf", "VeraIt.ttf", "VeraBI.ttf")
+CODE = Family("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSansMono-Oblique.ttf")
+WIDE = Family("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSans-Oblique.ttf", "DejaVuSans-BoldOblique.ttf")
+JAPANESE = (
+    Family("NotoSansJP[wght].ttf"),
+    Family("NotoSansCJKjp-Regular.otf", "NotoSansCJKjp-Bold.otf"),
+    Family("NotoSansJP-Regular.otf", "NotoSansJP-Bold.otf"),
+)
+EAST_ASIAN = (
+    Family("NotoSansSC[wght].ttf"),
+    Family("NotoSansCJK-Regular.ttc", "NotoSansCJK-Bold.ttc", number=2),
+    Family("NotoSansCJKsc-Regular.otf", "NotoSansCJKsc-Bold.otf"),
+    Family("NotoSansSC-Regular.otf", "NotoSansSC-Bold.otf"),
+    Family("SourceHanSansSC-Regular.otf", "SourceHanSansSC-Bold.otf"),
+    Family("NotoSansTC[wght].ttf"),
+    Family("NotoSansKR[wght].ttf"),
+    Family("wqy-microhei.ttc"),
+    Family("wqy-zenhei.ttc"),
+    Family("DroidSansFallbackFull.ttf"),
+    Family("msyh.ttc", "msyhbd.ttc"),
+    Family("malgun.ttf", "malgunbd.ttf"),
+    Family("Arial Unicode.ttf"),
+)
+"""In the order to try; a Japanese text tries JAPANESE before them, because it draws some characters otherwise."""
+
+# reportlab's own registers: its public way has one font for each readable name, and keeps all of them for good, while
+# each document here has fonts of its own with no glyphs but those in use.
+REGISTERED: dict[str, Any] = vars(pdfmetrics)["_fonts"]
+FAMILIES_BY_NAME: dict[str, Any] = vars(reportlab_fonts)["_ps2tt_map"]
+NAMES_BY_FAMILY: dict[Any, str] = vars(reportlab_fonts)["_tt2ps_map"]
+LOOKS = [(bold, italic) for bold in (0, 1) for italic in (0, 1)]
+
+_document_numbers = count(1)
 
 
-@lru_cache(maxsize=4096)
-def _choose_font(letter: str) -> tuple[str, str]:
-    if _can_encode("cp1252", letter):
-        return LATIN, letter
-    for encoding, name in CJK.items():
-        if _can_encode(encoding, letter):
-            return name, letter
-    return LATIN, MISSING
+class DocumentFonts:
+    """The fonts of one document, known to reportlab while `embed_fonts` is open."""
+
+    def __init__(self, text: str) -> None:
+        is_japanese = any("\u3040" <= letter <= "\u30ff" for letter in text)
+        order = (WIDE, *JAPANESE, *EAST_ASIAN) if is_japanese else (WIDE, *EAST_ASIAN, *JAPANESE)
+        self._fallbacks = [family for family in order if family.regular in list_font_files()]
+        self._prefix = f"headrace{next(_document_numbers)}"
+        self._letters = sorted({*text, *ADDED})
+        self._choices: dict[tuple[str, bool], Family | None] = {
+            (letter, code): self._find_family(letter, code=code) for letter in self._letters for code in (False, True)
+        }
+        self._names: dict[tuple[FontFile, bool], str] = {}
+        self.missing_chars = sum(self._choices.get((letter, False)) is None for letter in text if letter.isprintable())
+
+    def split_by_font(self, text: str, style: Style) -> Iterator[tuple[str, str]]:
+        """Yields stretches of the text with the names of their fonts."""
+        pairs = [self._choose_font(letter, style) for letter in text]
+        for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
+            yield name, "".join(letter for _, letter in stretch)
+
+    def name_of(self, style: Style) -> str:
+        """Returns the name of the style's Latin font."""
+        return self._choose_font(MISSING, style)[0]
+
+    def close(self) -> None:
+        for name in self._names.values():
+            REGISTERED.pop(name, None)
+            FAMILIES_BY_NAME.pop(name, None)
+            for look in LOOKS:
+                NAMES_BY_FAMILY.pop((name, *look), None)
+
+    def check_letters(self) -> None:
+        """Raises ToolFailed when words cannot be read because no font has their letters."""
+        unknown = [
+            letter
+            for letter in self._letters
+            if self._choices[letter, False] is None
+            and ord(letter) <= CODE_POINT_MAX
+            and unicodedata.category(letter).startswith("L")
+        ]
+        if scripts := sorted({unicodedata.name(letter, "unknown").partition(" ")[0] for letter in unknown}):
+            raise ToolFailed(
+                f"no font for {', '.join(scripts)} characters was found where the tools service runs: install "
+                "headrace[data], which brings fonts, or a package of the system such as fonts-noto-cjk, and restart "
+                "it; or take another fileType"
+            )
+
+    def _find_family(self, letter: str, *, code: bool) -> Family | None:
+        first = CODE if code and CODE.regular in list_font_files() else LATIN
+        if ord(letter) > CODE_POINT_MAX:
+            return None
+        has_letter = (family for family in (first, *self._fallbacks) if ord(letter) in _list_family_characters(family))
+        return next(has_letter, None)
+
+    def _choose_font(self, letter: str, style: Style) -> tuple[str, str]:
+        family = self._choices.get((letter, style.code))
+        if family is None:
+            letter = " " if letter.isspace() else MISSING if letter.isprintable() else ""
+            family = self._choices[MISSING, style.code] or LATIN
+        key = (FontFile(list_font_files()[family.pick_file(style)], family.number), style.bold)
+        if key not in self._names:
+            self._names[key] = self._register_face(*key)
+        return self._names[key], letter
+
+    def _register_face(self, file: FontFile, is_bold: bool) -> str:
+        name = f"{self._prefix}-{len(self._names)}"
+        letters = [letter for letter in self._letters if ord(letter) in list_characters(file)]
+        weight = BOLD if is_bold else REGULAR
+        # A document knows its fonts by these names, so that no two of them have the same.
+        readable = f"{re.split(r'[.[]', os.path.basename(file.path))[0].replace(' ', '')}-{weight}"
+        face = make_face(file, letters, weight=weight, name=readable)
+        REGISTERED[name] = TTFont(name, io.BytesIO(face), asciiReadable=False)
+        FAMILIES_BY_NAME[name] = (name, 0, 0)
+        NAMES_BY_FAMILY.update({(name, *look): name for look in LOOKS})
+        return name
 
 
-def _can_encode(encoding: str, letter: str) -> bool:
+def _list_family_characters(family: Family) -> frozenset[int]:
+    return list_characters(FontFile(list_font_files()[family.regular], family.number))
+
+
+@contextmanager
+def embed_fonts(texts: Iterable[str]) -> Generator[DocumentFonts]:
+    """Makes the fonts of a document with these texts. Raises ToolFailed when words could not be read in it."""
+    fonts = DocumentFonts("".join(texts))
     try:
-        letter.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
+        fonts.check_letters()
+        yield fonts
+    finally:
+        fonts.close()

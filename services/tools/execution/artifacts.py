@@ -102,7 +102,11 @@ def _read_marks(context: ToolContext) -> dict[str, FileMark]:
 
 
 def _make_artifacts(context: ToolContext, changed: dict[str, FileMark]) -> list[agent_pb2.ArtifactPublish]:
-    workspace = context.open_workspace()
+    try:
+        workspace = context.open_workspace()
+    except OSError as error:  # what the call has done stands, and its result with it
+        log.error("artifacts left out", tool=context.request.tool_name, problem=os.strerror(error.errno or 0))
+        return []
     artifacts = (_make_artifact(workspace, context, path, mark) for path, mark in changed.items())
     return [artifact for artifact in artifacts if artifact is not None]
 

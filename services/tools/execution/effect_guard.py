@@ -5,13 +5,14 @@ Tools that only read, and calls without an effect key, leave no record.
 
 # | record | once | idempotent |
 # |---|---|---|
-# | none | runs | runs |
+# | none: it has not begun | runs | runs |
 # | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
 # | ended | answered with the recorded result | the same |
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -56,18 +57,45 @@ async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) 
 async def check_effect(effects: EffectRecords, request: tools_pb2.CheckEffectRequest) -> tools_pb2.CheckEffectResponse:
     record = await asyncio.to_thread(effects.find_record, request.chat_id, request.effect_key)
     if record is None:
-        return tools_pb2.CheckEffectResponse(state="not_done")
+        is_running = effects.is_running(f"{request.chat_id}/{request.effect_key}")
+        return tools_pb2.CheckEffectResponse(state="unknown" if is_running else "not_done")
     _check_tool(record, request.tool_name)
     if record.outcome is None:
         return tools_pb2.CheckEffectResponse(state="unknown")
     return tools_pb2.CheckEffectResponse(state="done", result=to_message(record.outcome))
 
 
+class _Beginning:
+    """The call's record, which is on disk before the effect may begin."""
+
+    def __init__(self, effects: EffectRecords, tool: Tool, context: ToolContext, before: EffectRecord | None) -> None:
+        self._effects = effects
+        self._tool = tool
+        self._context = context
+        self._before = before
+        self.has_begun = False
+
+    async def begin(self) -> None:
+        """Raises Overloaded when the record cannot be written, or another replica has begun the call meanwhile."""
+        if self._before is None and not self.has_begun:
+            key = self._context.request.effect_key
+            if await asyncio.to_thread(self._effects.record_start, self._context.chat_id, key, self._tool.name):
+                raise Overloaded("this very call is running already; ask again when it has ended")
+        self.has_begun = True
+
+    async def forget(self) -> None:
+        """Takes the record back of a call that has not begun after all; what an earlier attempt may have done stays."""
+        if self.has_begun and self._before is None:
+            await asyncio.to_thread(
+                self._effects.delete_record, self._context.chat_id, self._context.request.effect_key
+            )
+
+
 async def _run_recorded(
     effects: EffectRecords, tool: Tool, context: ToolContext
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
     key = context.request.effect_key
-    before = await asyncio.to_thread(effects.record_start, context.chat_id, key, tool.name)
+    before = await asyncio.to_thread(effects.find_record, context.chat_id, key)
     if before is not None:
         _check_tool(before, tool.name)
         if before.outcome is not None:
@@ -77,17 +105,20 @@ async def _run_recorded(
             log.warning("outcome unknown", tool=tool.name, chat_id=context.chat_id)
             yield make_result(json.dumps(UNKNOWN), ok=False)
             return
-    may_be_forgotten = before is None
+    beginning = _Beginning(effects, tool, context, before)
+    if not tool.begins_itself:
+        await beginning.begin()
+    is_silent = True
     try:
-        async with aclosing(run_bounded(tool, context)) as deltas:
+        async with aclosing(run_bounded(tool, dataclasses.replace(context, begin=beginning.begin))) as deltas:
             async for delta in deltas:
-                may_be_forgotten = False
-                if delta.HasField("result"):
+                is_silent = False
+                if delta.HasField("result") and beginning.has_begun:
                     await _record_end(effects, context, EffectRecord(key, tool.name), delta.result)
                 yield delta
-    except Overloaded:  # the tool has not begun; what an earlier attempt may have done stays unknown
-        if may_be_forgotten:
-            await asyncio.to_thread(effects.delete_record, context.chat_id, key)
+    except Overloaded:
+        if is_silent:
+            await beginning.forget()
         raise
 
 
@@ -96,7 +127,9 @@ async def _record_end(
 ) -> None:
     # A failing disk is only logged: the outcome is true, and the record that stays `started` prevents a repetition.
     try:
-        await asyncio.to_thread(effects.record_end, context.chat_id, record, Outcome(outcome.ok, outcome.result))
+        await asyncio.to_thread(
+            effects.record_end, context.chat_id, record, Outcome(outcome.ok, outcome.result, [*outcome.shown_paths])
+        )
     except Overloaded as error:
         log.error("outcome not recorded", tool=record.tool, chat_id=context.chat_id, problem=error.message)
 

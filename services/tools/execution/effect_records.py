@@ -26,10 +26,13 @@ WHAT = "the record of a call"
 Sync = Callable[[int], None]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ok: bool
     result: str
     """Text of the result, at most RESULT_CHARS_MAX characters."""
+
+    shown: list[str] = []
+    """Paths of what the model is shown."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,6 +61,9 @@ class EffectRecords:
             yield
         finally:
             self._running.discard(key)
+
+    def is_running(self, key: str) -> bool:
+        return key in self._running
 
     def find_record(self, chat_id: str, key: str) -> EffectRecord | None:
         with disk_errors(WHAT, chat_id):
@@ -121,4 +127,4 @@ class EffectRecords:
 
 
 def to_message(outcome: Outcome) -> tools_pb2.ToolOutcome:
-    return tools_pb2.ToolOutcome(ok=outcome.ok, result=outcome.result)
+    return tools_pb2.ToolOutcome(ok=outcome.ok, result=outcome.result, shown_paths=outcome.shown)

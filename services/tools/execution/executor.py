@@ -42,7 +42,7 @@ class Executor:
 
         Raises:
             NotFound: No tool has this name, or the chat is another user's.
-            Overloaded: Too many commands are running, or the same call is (effect_guard.py).
+            Overloaded: Too many commands are running, the same call is (effect_guard.py), or the disk refuses records.
         """
         entry = self._catalogue.find(request.tool_name)
         if entry is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from headrace.errors import Overloaded
+from services.runtime.ending import guard_task
 from services.tools.interpreter.session import InterpreterSession
 
 log = structlog.get_logger()
@@ -116,7 +117,7 @@ class InterpreterPool:
 async def run_pool(count_max: int, idle_s: float = IDLE_S) -> AsyncGenerator[InterpreterPool]:
     pool = InterpreterPool(count_max, idle_s)
     async with asyncio.TaskGroup() as group:
-        sweeper = group.create_task(pool.end_idle())
+        sweeper = guard_task(group.create_task(pool.end_idle()))
         try:
             yield pool
         finally:

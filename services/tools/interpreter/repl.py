@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
+import importlib.abc
 import io
 import json
 import linecache
@@ -17,11 +19,19 @@ import socket
 import sys
 import traceback
 import warnings
+from dataclasses import replace
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
 NAME = "<python>"
 """File name in tracebacks; a number follows, so that each piece of code shows its own lines."""
+
+DATA_LIBRARIES = ("numpy", "pandas", "matplotlib", "openpyxl", "scipy")
+"""Libraries that the tool's description speaks of; they come with the extra headrace[data]."""
+
+CHART_FONTS = ("Noto Sans SC", "Noto Sans CJK SC", "Noto Sans JP", "Noto Sans KR", "WenQuanYi Micro Hei")
+CHART_FONT_FILES = "justmytype_intl_cjk/fonts/ofl/notosans*/*.ttf"
 
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
@@ -32,6 +42,7 @@ def main() -> None:
     os.set_inheritable(channel.fileno(), False)
     sys.path = ["", *sys.path, *sys.argv[2:]]
     sys.argv = [""]
+    sys.meta_path.insert(0, _ChartFonts())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # matplotlib says this at every show(); the figures are saved when the code has ended.
     warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
@@ -72,11 +83,20 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
             frames = frames.tb_next  # frames of this file
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, frames)
+            if isinstance(error, ModuleNotFoundError):
+                _explain_missing(error)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt may have prevented the first one
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the code may have put anything in their place
             stream.flush()
     return ok
+
+
+def _explain_missing(error: ModuleNotFoundError) -> None:
+    name = (error.name or "").partition(".")[0]
+    if name in DATA_LIBRARIES:
+        note = f"{name} is not installed here; headrace[data] brings it, where the tools service runs. Do without it."
+        print(note, file=sys.stderr)  # noqa: T201
 
 
 def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:
@@ -100,6 +120,27 @@ def _format_value(value: Any) -> str:
     if pandas is not None and isinstance(value, pandas.Series):
         return value.to_string(max_rows=TABLE_ROWS_MAX)
     return repr(value)
+
+
+class _ChartFonts(importlib.abc.MetaPathFinder):
+    """Finds no module; gives matplotlib fonts of East Asia behind its own when pyplot is imported."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "matplotlib.pyplot":
+            sys.meta_path.remove(self)
+            with contextlib.suppress(Exception):  # charts without these fonts are charts, too
+                self._add_fonts()
+
+    def _add_fonts(self) -> None:
+        manager: Any = importlib.import_module("matplotlib.font_manager").fontManager
+        for folder in sys.path:
+            for file in Path(folder).glob(CHART_FONT_FILES) if folder else ():
+                manager.addfont(str(file))
+        # matplotlib draws a variable font in its first weight, and warns at each start that it is no other.
+        manager.ttflist = [replace(font, weight=400) if font.name in CHART_FONTS else font for font in manager.ttflist]
+        known = {font.name for font in manager.ttflist}
+        settings: Any = importlib.import_module("matplotlib").rcParams
+        settings["font.family"] = ["DejaVu Sans", *(name for name in CHART_FONTS if name in known)]
 
 
 def _save_figures(number: int) -> None:

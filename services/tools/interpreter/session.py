@@ -23,7 +23,14 @@ from services.tools.net.allow_list import AllowList
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput, read_exit
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from services.tools.sandbox.link import wait_readable
-from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stream, SupervisedCommand, start_command
+from services.tools.sandbox.supervised_command import (
+    INTERPRETER,
+    STREAMS,
+    Stream,
+    SupervisedCommand,
+    begin_at_once,
+    start_command,
+)
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
@@ -65,6 +72,7 @@ class InterpreterSession:
         """Waits for the start; if it fails, closes the interpreter and raises OSError."""
         ready = b""
         try:
+            await self._supervised.begin(begin_at_once)
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
                     ready = await asyncio.get_running_loop().sock_recv(self._channel, 1)
@@ -178,7 +186,9 @@ async def start_session(policy: Policy, allow: AllowList | None = None) -> Inter
         command=(INTERPRETER, "-I", REPL, str(number), *PACKAGES),
         channel=number,
         readable=(*policy.readable, REPL, *PACKAGES),
-        limits=LIMITS,
+        limits=LIMITS
+        if policy.space is None
+        else LIMITS._replace(file_bytes=min(LIMITS.file_bytes, policy.space.bytes_max)),
         timeout_s=LIFE_S_MAX,
     )
     try:

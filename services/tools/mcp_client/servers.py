@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from services.runtime.file_watch import watch_path
-from services.tools.mcp_client.settings import BadMcpFile, Settings, read_servers
+from services.runtime.file_watch import watching_paths
+from services.tools.mcp_client.settings import BadMcpFile, McpFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 
 if TYPE_CHECKING:
@@ -33,12 +34,21 @@ class McpServers:
         self._group = group
         self._running: dict[str, tuple[Settings, McpServer, asyncio.Task[None]]] = {}
 
-    def reload(self) -> None:
-        """Reads mcp.json again; a bad file changes nothing."""
+    def read_file(self) -> McpFile | BadMcpFile:
+        """Reads mcp.json; blocks, and may run in a thread."""
         try:
             stated = read_servers(self._path, self._env)
         except BadMcpFile as problem:
-            log.error("mcp file refused", file=self._path.name, problem=str(problem), servers_kept=len(self._running))
+            return problem
+        if stated.servers:
+            # The SDK takes a third of a second, which only installations with a server pay, and not on the loop.
+            importlib.import_module("services.tools.mcp_client.server")
+        return stated
+
+    def follow(self, stated: McpFile | BadMcpFile) -> None:
+        """Starts and stops servers as the file says; a bad file changes nothing."""
+        if isinstance(stated, BadMcpFile):
+            log.error("mcp file refused", file=self._path.name, problem=str(stated), servers_kept=len(self._running))
             return
         for name, problem in stated.problems.items():
             log.error("mcp server refused", file=self._path.name, server=name, problem=problem)
@@ -59,7 +69,6 @@ class McpServers:
             task.cancel()
 
     def _start_server(self, name: str, settings: Settings) -> None:
-        # Imported here: the SDK takes a third of a second, which only installations with a server pay.
         from services.tools.mcp_client.server import McpServer
 
         source = f"mcp server {name}"
@@ -81,13 +90,11 @@ async def run_mcp_servers(config_dir: Path, env: Mapping[str, str], put: Replace
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
         servers = McpServers(path, env, put, group)
-        servers.reload()
-        watching = group.create_task(watch_path(path, servers.reload))
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(START_S):
-                    await servers.wait_tried()
-            yield
+            async with watching_paths([path], servers.read_file, servers.follow):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(START_S):
+                        await servers.wait_tried()
+                yield
         finally:
-            watching.cancel()
             servers.stop()

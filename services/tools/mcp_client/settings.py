@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from headrace.regular_files import read_regular_file
+
 FILE_BYTES_MAX = 1024 * 1024
 """Limit of the file, which people write by hand."""
 
@@ -95,9 +97,7 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
 
 def _read_entries(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise BadMcpFile(f"larger than {FILE_BYTES_MAX} bytes")
-        stated = json.loads(path.read_text(encoding="utf-8"))
+        stated = json.loads(read_regular_file(path, FILE_BYTES_MAX).decode())
     except FileNotFoundError:
         return {}
     except RecursionError as error:

@@ -67,6 +67,7 @@ async def _call_tool(
     session: McpSession | None = None
     try:
         async with asyncio.timeout(timeout_s), server.borrow_session(find_mcp_credential(server.name)) as session:
+            await context.begin()
             return await _await_answer(
                 session, session.client.call_tool(tool, context.arguments, progress_callback=note)
             )

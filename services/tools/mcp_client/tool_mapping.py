@@ -44,6 +44,7 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
                 effect=effect,
                 execute=execute(tool.name),
                 tier="enabled",
+                begins_itself=True,
                 category="mcp",
             )
         )

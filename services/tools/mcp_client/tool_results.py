@@ -1,4 +1,4 @@
-"""Turns MCP answers into results: text as it is, all else as files."""
+"""Turns MCP answers into results: text as it is, all else as files, of which the model is shown pictures and sounds."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from collections.abc import AsyncGenerator
 import mcp_types as types
 
 from headrace.v1 import agent_pb2, tools_pb2
+from services.runtime.tokens.image_size import MIME_TYPES
+from services.runtime.tokens.sound_type import SOUND_TYPES
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import make_result
-from services.tools.workspace.content_types import detect_type
+from services.tools.workspace.content_types import IMAGE_BYTES_MAX, detect_type
 from services.tools.workspace.references import resource_url
 
 FILES_MAX = 20
 """Files kept of one answer; the others are only mentioned."""
 
+FOLDER = "outputs"
+
+SHOWN_TYPES = (*MIME_TYPES.values(), *SOUND_TYPES)
 
 KIND_CHARS_MAX = 100
 
 
 async def stream_result(context: ToolContext, answer: types.CallToolResult) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    texts: list[str] = []
+    texts, shown = list[str](), list[str]()
     files = 0
     for block in answer.content:
         if isinstance(block, types.TextContent):
@@ -46,9 +51,11 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
             texts.append(note)
             if artifact is not None:
                 yield tools_pb2.ToolDelta(artifact=artifact)
+                if artifact.mime_type in SHOWN_TYPES and artifact.size_bytes <= IMAGE_BYTES_MAX:
+                    shown.append(f"{FOLDER}/{artifact.name}")
     if not texts and answer.structured_content is not None:
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
-    yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error)
+    yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error, shown=shown)
 
 
 async def _save_file(
@@ -59,7 +66,7 @@ async def _save_file(
     if number > FILES_MAX:
         return f"[{kind}: not kept, one of more than {FILES_MAX}]", None
     name = f"{context.request.tool_name}-{context.short_id}-{number}{mimetypes.guess_extension(kind) or '.bin'}"
-    path = f"outputs/{name}"
+    path = f"{FOLDER}/{name}"
     try:
         content = base64.b64decode(data, validate=True)
         found_kind = await run_in_thread(path, lambda: _write_file(context, path, content))

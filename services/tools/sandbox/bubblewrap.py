@@ -17,9 +17,6 @@ from services.tools.sandbox.confinement.policy import Policy
 
 PROGRAM = "bwrap"
 
-HOME_BYTES_MAX = 1024**3
-"""Limit of the private home, which lies in memory here."""
-
 NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--disable-userns", "--die-with-parent", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"),
@@ -39,7 +36,7 @@ def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")
     binds |= dict.fromkeys((policy.folder, *policy.writable), "--bind")
-    mounts = ["--size", str(HOME_BYTES_MAX), "--tmpfs", policy.home_parent]
+    mounts = ["--size", str(policy.limits.home_bytes), "--tmpfs", policy.home_parent]
     # Parents before what lies in them: a later mount covers an earlier one.
     for path, kind in sorted(binds.items()):
         real = os.path.realpath(path)

@@ -6,12 +6,13 @@ import codecs
 import json
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from services.tools.net.allow_list import AllowList
 from services.tools.sandbox.confinement.policy import Policy
-from services.tools.sandbox.supervised_command import STREAMS, Stream, start_command
+from services.tools.sandbox.supervised_command import STREAMS, AllowBegin, Stream, begin_at_once, start_command
 from services.tools.sandbox.supervisor.launch import INTERRUPTED
 
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
@@ -27,9 +28,9 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommandExit:
-    reason: Literal["exited", "timeout", "flood", "failed"]
+    reason: Literal["exited", "timeout", "flood", "full", "failed"]
     """`failed`: it was not started or its supervisor died, as `error` says; `flood`: more than OUTPUT_BYTES_MAX of
-    output."""
+    output; `full`: it wrote more than it may, as `error` says."""
 
     status: int = 0
     """Exit code; negative: the signal that ended the command."""
@@ -40,15 +41,22 @@ class CommandExit:
 Event = CommandOutput | CommandExit
 
 
-async def stream_command(policy: Policy, allow: AllowList | None = None) -> AsyncGenerator[Event]:
+async def stream_command(
+    policy: Policy, allow: AllowList | None = None, allow_begin: AllowBegin = begin_at_once
+) -> AsyncGenerator[Event]:
     """Streams output and, last, the CommandExit; consume this under `aclosing`, because closing ends the command.
-    `allow` has the hosts it may reach, where the policy has a network."""
+    `allow` has the hosts it may reach, where the policy has a network; `allow_begin` is awaited before it begins."""
     try:
         command = await start_command(policy, allow)
     except OSError as error:
         yield CommandExit("failed", error=str(error))
         return
     try:
+        try:
+            await command.begin(allow_begin)
+        except OSError as error:
+            yield CommandExit("failed", error=str(error))
+            return
         decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in STREAMS.values()}
         taken_bytes = 0
         while (piece := await command.read_piece()) and taken_bytes <= OUTPUT_BYTES_MAX:
@@ -66,5 +74,7 @@ async def stream_command(policy: Policy, allow: AllowList | None = None) -> Asyn
 
 def read_exit(link: socket.socket) -> CommandExit:
     """Reads how the command ended; the supervisor has exited by now, so this does not wait."""
-    message = link.recv(8192).lstrip(INTERRUPTED)  # answers to interrupts
+    message = b""
+    with suppress(ConnectionResetError):  # it was killed before it read what we sent
+        message = link.recv(8192).lstrip(INTERRUPTED)  # answers to interrupts
     return CommandExit(**json.loads(message)) if message else CommandExit("failed", error="its supervisor was killed")

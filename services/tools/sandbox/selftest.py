@@ -30,22 +30,25 @@ Tested = Literal["bubblewrap", "process", "none"]
 """Tiers to try; in `none`, where nothing is denied, the probes must notice that."""
 
 
-async def find_sandbox(wanted: str, *, allow_unsandboxed: bool, has_tenants: bool = False) -> Sandbox:
-    """Return the sandbox that `wanted` names. `auto` does not take the process tier where several tenants' commands
-    would run in it: a command there can tell that a path or process of another tenant exists."""
+async def find_sandbox(
+    wanted: str, *, allow_unsandboxed: bool, has_tenants: bool = False, mark: str = "headrace"
+) -> Sandbox:
+    """Return the sandbox that `wanted` names; `mark` is the service's (leftovers.py). `auto` does not take the process
+    tier where several tenants' commands would run in it: a command there can tell that a path or process of another
+    tenant exists."""
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
             for tier in ("bubblewrap", "process"):
-                if not (problem := await try_tier(tier)):
+                if not (problem := await try_tier(tier, mark)):
                     break
                 problems[tier] = problem
             return choose_tier(problems, allow_unsandboxed=allow_unsandboxed, has_tenants=has_tenants)
         case "bubblewrap" | "process":
-            problem = await try_tier(wanted)
+            problem = await try_tier(wanted, mark)
             return Sandbox(None if problem else wanted, problem)
         case "external":
-            return Sandbox("external", await try_tier("process"))
+            return Sandbox("external", await try_tier("process", mark))
         case _:
             return Sandbox("none")
 
@@ -61,12 +64,12 @@ def choose_tier(problems: Mapping[Tested, str], *, allow_unsandboxed: bool, has_
     return Sandbox("none" if allow_unsandboxed else None, problem)
 
 
-async def try_tier(tier: Tested) -> str:
+async def try_tier(tier: Tested, mark: str = "headrace") -> str:
     """Tries a tier and returns why it fails; empty when it works."""
     if tier == "bubblewrap" and bubblewrap.find_program() is None:
         return f"{bubblewrap.PROGRAM} is not installed"
-    with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:
-        return find_failures(*await _collect_output(_make_policy(Path(outside), tier)))
+    with tempfile.TemporaryDirectory(prefix=f"{mark}-selftest-") as outside:
+        return find_failures(*await _collect_output(_make_policy(Path(outside), tier, mark)))
 
 
 def find_failures(output: str, ending: CommandExit) -> str:
@@ -78,7 +81,7 @@ def find_failures(output: str, ending: CommandExit) -> str:
     return "a command " + ", ".join(allowed) if allowed else ""
 
 
-def _make_policy(outside: Path, tier: Tested) -> Policy:
+def _make_policy(outside: Path, tier: Tested, mark: str) -> Policy:
     secret, folder = outside / "secret", outside / "workspace"
     secret.touch()
     folder.mkdir()
@@ -89,6 +92,7 @@ def _make_policy(outside: Path, tier: Tested) -> Policy:
         folder=str(folder),
         readable=(PROBES,),
         home_parent=str(outside),
+        mark=mark,
         confined=tier != "none",
         namespaces=tier == "bubblewrap",
         timeout_s=TIMEOUT_S,

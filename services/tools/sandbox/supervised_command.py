@@ -7,8 +7,8 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, cast
 
@@ -16,13 +16,17 @@ import structlog
 
 from services.tools.net.allow_list import AllowList
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.confinement.policy import GO, READY, Policy
+from services.tools.sandbox.link import wait_readable
 from services.tools.sandbox.network_proxy import Proxy, start_proxy
 
 log = structlog.get_logger()
 
 BUFFER_BYTES_MAX = 256 * 1024
 """Output that waits for a slow reader; beyond it the command waits too."""
+
+START_S = 60.0
+"""Time for a start, which takes 30 ms on an idle machine."""
 
 LEAVE_S = 12.0
 """Wait for a command's end; the supervisor takes less to kill everything."""
@@ -31,6 +35,9 @@ SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
 INTERPRETER = os.path.realpath(sys.executable)
 """A virtual environment's is a link into a place that the sandbox does not show."""
+
+AllowBegin = Callable[[], Awaitable[None]]
+"""Returns when a command may begin; raises when it may not."""
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
@@ -45,7 +52,7 @@ async def start_command(policy: Policy, allow: AllowList | None = None) -> Super
         with child_link, _open_memory_file(policy.to_json()) as policy_fd:
             _, command = await asyncio.get_running_loop().subprocess_exec(
                 lambda: SupervisedCommand(link),
-                *(*wrapper, INTERPRETER, "-I", "-S", "-c", START, str(child_link.fileno())),
+                *(*wrapper, INTERPRETER, "-I", "-S", "-c", START, str(child_link.fileno()), policy.mark),
                 stdin=policy_fd,
                 pass_fds=(child_link.fileno(), *(() if policy.channel is None else (policy.channel,))),
                 start_new_session=True,
@@ -73,6 +80,10 @@ def _open_memory_file(text: str) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+async def begin_at_once() -> None:
+    """Lets a command begin that nobody records."""
 
 
 class SupervisedCommand(asyncio.SubprocessProtocol):
@@ -115,6 +126,22 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
         self._transport.close()  # asyncio complains of a transport that is done and not closed
         self._closed.set()
         self._changed.set()
+
+    async def begin(self, allow_begin: AllowBegin) -> None:
+        """Lets the command begin once it is confined and `allow_begin` has returned; until then it has done nothing.
+        One that could not be confined never begins, and says why on the link.
+
+        Raises:
+            OSError: It was not ready in time.
+        """
+        if not await wait_readable(self.link, START_S):
+            raise OSError(f"it was not ready after {START_S:g} s")
+        if self.link.recv(1, socket.MSG_PEEK) != READY:
+            return
+        self.link.recv(1)
+        await allow_begin()
+        with suppress(OSError):  # it has just died
+            self.link.send(GO)
 
     async def read_piece(self) -> tuple[Stream, bytes] | None:
         while not self._pieces:

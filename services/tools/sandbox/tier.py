@@ -24,6 +24,9 @@ class Sandbox:
 
     writable: tuple[str, ...] = ()
 
+    mark: str = "headrace"
+    """Mark of the service on all that it starts (leftovers.py)."""
+
     allow_list: AllowList | None = None
     """Hosts that commands may reach; None: no network, as in tiers without network namespaces."""
 

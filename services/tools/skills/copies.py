@@ -11,9 +11,11 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.regular_files import read_regular_file
+from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.sandbox.supervisor.sweep import remove_tree
+from services.tools.skills.skill import FILE
 from services.tools.workspace import quota
-from services.tools.workspace.openat2 import open_beneath
 from services.tools.workspace.workspace import Workspace, Workspaces
 
 FOLDER = "skills"
@@ -26,24 +28,28 @@ INTERPRETER = "python"
 """Program beside SKILL.md that runs Python with the skill's dependencies."""
 
 
-def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
-    """Returns by path the content and whether it is a program, and adds `launcher`. Hidden files are those of editors,
-    git or a mounted ConfigMap, and left out."""
-    files = {INTERPRETER: (launcher.encode(), True)}
-    room = BYTES_MAX
+def read_files(folder: Path, text: bytes, launcher: str) -> dict[str, tuple[bytes, bool]]:
+    """Returns by path the content and whether it is a program, with `text` as SKILL.md, and adds `launcher`. Hidden
+    files are those of editors, git or a mounted ConfigMap, and left out."""
+    files = {INTERPRETER: (launcher.encode(), True), FILE: (text, False)}
+    room = BYTES_MAX - len(text)
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
         for name in sorted(name for name in names if name[0] != "."):
             path = Path(where, name)
             relative = str(path.relative_to(folder))
+            if relative == FILE:
+                continue
             if relative == INTERPRETER:
                 raise ValueError(f"a file of a skill cannot be named {INTERPRETER!r}: it is the interpreter's place")
-            with open(path, "rb") as file:
-                data = file.read(room + 1)
+            if len(files) >= FILES_MAX or path.stat().st_size > room:
+                raise ValueError(f"a skill has at most {FILES_MAX} files and {BYTES_MAX} bytes")
+            try:
+                data = read_regular_file(path, room)
+            except OSError as error:
+                raise ValueError(f"{relative}: {error.strerror}") from error
             room -= len(data)
             files[relative] = (data, os.access(path, os.X_OK))
-            if room < 0 or len(files) > FILES_MAX:
-                raise ValueError(f"a skill has at most {FILES_MAX} files and {BYTES_MAX} bytes")
     return files
 
 

@@ -22,6 +22,7 @@ from typing import IO
 import structlog
 
 from headrace.errors import SkillUnavailable
+from headrace.regular_files import read_regular_file
 from services.tools.skills.skill import Skill
 
 REQUIREMENTS = "requirements.txt"
@@ -109,12 +110,11 @@ def _make_error(skill: Skill, problem: str) -> SkillUnavailable:
 def _read_requirements(skill: Skill) -> str:
     """Returns an empty text when there is no file, or only comments in it."""
     try:
-        with open(skill.folder / REQUIREMENTS, "rb") as file:
-            text = file.read(REQUIREMENTS_BYTES_MAX + 1).decode(errors="replace")
+        text = read_regular_file(skill.folder / REQUIREMENTS, REQUIREMENTS_BYTES_MAX).decode(errors="replace")
     except FileNotFoundError:
         return ""
-    if len(text) > REQUIREMENTS_BYTES_MAX:
-        raise _make_error(skill, f"{REQUIREMENTS} is larger than {REQUIREMENTS_BYTES_MAX} bytes")
+    except OSError as error:
+        raise _make_error(skill, f"{REQUIREMENTS}: {error.strerror}") from error
     return text if any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()) else ""
 
 

@@ -42,7 +42,7 @@ class SkillLinker:
     def _place_copy(self, skill: Skill, chat_id: str, interpreter: str) -> None:
         launcher = f'#!/bin/sh\nexec {shlex.quote(interpreter)} "$@"\n'
         try:
-            place_copy(self._workspaces, chat_id, skill.id, read_files(skill.folder, launcher))
+            place_copy(self._workspaces, chat_id, skill.id, read_files(skill.folder, skill.text, launcher))
         except HeadraceError:
             raise
         except OSError as error:

@@ -7,12 +7,14 @@ read_file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import AliasChoices, BaseModel, Field, StringConstraints, ValidationError
+
+from headrace.regular_files import read_regular_file
 
 FILE = "SKILL.md"
 
@@ -33,8 +35,8 @@ class _Front(BaseModel):
     file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
         default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
     )
-    """Endings of file names (`pdf`), or kinds of upload (`image`, `text`, `pdf`, `office`, `other`): an upload of one
-    of them links the skill into the chat by itself. Also `file-types`."""
+    """Endings of file names (`pdf`), or kinds of upload (`image`, `audio`, `text`, `pdf`, `office`, `other`): an upload
+    of one of them links the skill into the chat by itself. Also `file-types`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,21 @@ class Skill:
     file_types: tuple[str, ...] = ()
     """Upload types it claims, in lower case and without a dot."""
 
+    text: bytes = field(default=b"", repr=False)
+    """The file that said so, of which chats get copies."""
+
     problem: str = ""
     """Reason why the skill cannot be used; empty when it can."""
+
+    is_gone: bool = False
+    """Whether the folder has no SKILL.md."""
 
 
 def read_skill(folder: Path) -> Skill:
     """Reads a skill, whose errors become its `problem`; blocks."""
     try:
-        front = _read_front(folder)
+        text = _read_text(folder)
+        front = _parse_front(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"]))
@@ -61,23 +70,23 @@ def read_skill(folder: Path) -> Skill:
     except ValueError as error:
         return Skill(folder.name, folder, folder.name, problem=str(error))
     except OSError as error:
-        return Skill(folder.name, folder, folder.name, problem=f"{FILE}: {error.strerror}")
+        is_gone = isinstance(error, FileNotFoundError)
+        return Skill(folder.name, folder, folder.name, problem=f"{FILE}: {error.strerror}", is_gone=is_gone)
     types = tuple(dict.fromkeys(kind.lstrip(".").lower() for kind in front.file_types))
-    return Skill(folder.name, folder, front.name, front.description, types)
+    return Skill(folder.name, folder, front.name, front.description, types, text)
 
 
-def _read_front(folder: Path) -> _Front:
+def _read_text(folder: Path) -> bytes:
     if not _ID.fullmatch(folder.name):
         raise ValueError("its folder's name must be 1 to 64 letters, digits, _ or -")
-    with open(folder / FILE, "rb") as file:
-        data = file.read(FILE_BYTES_MAX + 1)
-    if len(data) > FILE_BYTES_MAX:
-        raise ValueError(f"{FILE}: larger than {FILE_BYTES_MAX} bytes")
+    return read_regular_file(folder / FILE, FILE_BYTES_MAX)
+
+
+def _parse_front(text: bytes) -> _Front:
     try:
-        text = data.decode("utf-8-sig")
+        match = _FRONT.match(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{FILE}: is not UTF-8") from error
-    match = _FRONT.match(text)
     if match is None:
         raise ValueError(f"{FILE}: must begin with its front matter, between two lines of ---")
     return _Front.model_validate(_parse_yaml(match[1]))

@@ -8,15 +8,11 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 
-from services.runtime.json_schema import compile_validator, format_path, format_violation
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.json_schema import compile_validator, describe_violations, format_path, refuse_constant
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
 """Limit of a call's arguments, the same as the facade's for a message."""
-
-VIOLATIONS_SHOWN_MAX = 5
-"""Enough for a model to correct its call at once."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
@@ -31,12 +27,8 @@ def parse_arguments(text: str, schemas: Iterable[Draft202012Validator]) -> dict[
     value = _load_json(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")
-    if measure_json_depth(value) > JSON_DEPTH_MAX:
-        raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
-    violations = [error for schema in schemas for error in schema.iter_errors(value)]
-    if violations:
-        messages = list(dict.fromkeys(map(format_violation, violations)))[:VIOLATIONS_SHOWN_MAX]
-        raise ToolFailed("invalid arguments: " + "; ".join(messages))
+    if problem := describe_violations(value, *schemas):
+        raise ToolFailed(f"invalid arguments: {problem}")
     return value
 
 
@@ -44,7 +36,7 @@ def _load_json(text: str) -> Any:
     if len(text) > BYTES_MAX:
         raise ToolFailed(f"invalid arguments: $: longer than {BYTES_MAX} characters")
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=refuse_constant)
         # JSON may spell half a surrogate pair, which is no character and cannot be stored or sent.
         json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -54,7 +46,3 @@ def _load_json(text: str) -> Any:
     except ValueError as error:
         raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None
     return value
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")

@@ -8,10 +8,11 @@ from typing import Literal
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Limits, Policy
+from services.tools.sandbox.confinement.policy import Limits, Policy, Space
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import make_output, make_result
+from services.tools.workspace import quota
 
 TIMEOUT_S = 120.0
 """Time of a call, as toolTimeoutMs of the default budget."""
@@ -35,7 +36,7 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
     policy = await make_policy(context, command, timeout_s)
     outputs: list[CommandOutput] = []
     ending = CommandExit("failed")
-    async with aclosing(stream_command(policy, context.sandbox.allow_list)) as events:
+    async with aclosing(stream_command(policy, context.sandbox.allow_list, context.begin)) as events:
         async for event in events:
             match event:
                 case CommandOutput(stream=stream, text=text):
@@ -48,8 +49,8 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
     ok = ending.reason == "exited" and ending.status == 0
     shown = "".join(piece.text for piece in outputs if not ok or command.shown == "all" or piece.stream == "stdout")
     shown = add_note(shown, _format_end(ending, timeout_s))
-    if await run_in_thread(".", lambda: context.open_workspace().room_bytes() == 0):
-        shown = add_note(shown, "[the workspace is full: nothing can be written until files are deleted]")
+    if problem := await run_in_thread(".", lambda: context.open_workspace().explain_full()):
+        shown = add_note(shown, f"[{problem}]")
     yield make_result(shown, ok=ok)
 
 
@@ -65,9 +66,11 @@ async def make_policy(context: ToolContext, command: Command, timeout_s: float) 
         input=command.input,
         readable=(*command.readable, *context.sandbox.readable),
         writable=context.sandbox.writable,
+        mark=context.sandbox.mark,
         confined=context.sandbox.is_confined,
         namespaces=context.sandbox.has_namespaces,
         network=context.sandbox.allow_list is not None,
+        space=Space(workspace.bytes_max, quota.FILES_MAX, is_full=not room_bytes),
         timeout_s=timeout_s,
         limits=Limits(file_bytes=min(Limits().file_bytes, room_bytes)),  # in a full workspace, files can be deleted
     )
@@ -83,6 +86,8 @@ def _format_end(ending: CommandExit, timeout_s: float) -> str:
             return f"[ended after {timeout_s:g} s: its time was over]"
         case CommandExit(reason="flood"):
             return f"[ended: more than {OUTPUT_BYTES_MAX} bytes of output]"
+        case CommandExit(reason="full", error=problem):
+            return f"[ended: {problem}; delete files]"
         case CommandExit(status=0):
             return ""
         case CommandExit(status=status):

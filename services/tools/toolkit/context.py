@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.v1 import tools_pb2
 from services.tools.interpreter.pool import InterpreterPool
+from services.tools.sandbox.supervised_command import AllowBegin, begin_at_once
 from services.tools.sandbox.tier import Sandbox
 from services.tools.web.web import Web
 from services.tools.workspace.workspace import Workspace, Workspaces
@@ -27,6 +28,10 @@ class ToolContext:
     interpreters: InterpreterPool
     web: Web
     llm: LlmServiceAsyncStub
+
+    begin: AllowBegin = begin_at_once
+    """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
+    Overloaded when the call may not begin."""
 
     @property
     def chat_id(self) -> str:

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.rpc.call_ids import forward_metadata
-from services.runtime.usage import add_cost
+from services.runtime.usage import Rates, add_cost
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 
@@ -24,6 +24,9 @@ PROMPT_BYTES_PER_TOKEN = 3
 
 SHORT_TOKENS_MAX = 2000
 """Room for a few lines; some models think first even when told not to."""
+
+OUTPUT_TOKENS_MAX = 1_000_000
+"""More than any model writes."""
 
 ANSWER_TOKENS_MIN = 64
 """With fewer tokens left, a question is not worth its prompt."""
@@ -44,6 +47,7 @@ class ModelClient:
         self._llm = context.llm
         self._model = context.request.model
         self._budget = context.request.budget
+        self._rates = Rates(self._budget.input_usd_per_mtok, self._budget.output_usd_per_mtok)
         self._due_s = asyncio.get_running_loop().time() + (context.timeout_s or TIMEOUT_S)
 
     @property
@@ -86,16 +90,22 @@ class ModelClient:
             if not (seen.input_tokens or seen.output_tokens):
                 prompt = "".join(part.text for message in request.messages for part in message.content)
                 tokens = _estimate_tokens(prompt)
-                seen = common_pb2.Usage(input_tokens=tokens, output_tokens=output_chars // 3, estimated=True)
+                seen = self._estimate_usage(tokens, output_chars // PROMPT_BYTES_PER_TOKEN)
             add_cost(self.usage, seen)
         self.is_cut = reason == "length"
         if reason == "content_filter":
             raise ModelFailed("the model's provider refused to answer")
-        if reason not in ("stop", "length"):
+        if not reason:
             raise ModelFailed("the model's answer was cut")
 
     def make_usage(self) -> tools_pb2.ToolDelta:
         return tools_pb2.ToolDelta(usage=self.usage)
+
+    def _estimate_usage(self, input_tokens: int, output_tokens: int) -> common_pb2.Usage:
+        usage = common_pb2.Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=True)
+        if self._budget.HasField("input_usd_per_mtok"):
+            usage.cost_usd = self._rates.count_cost(input_tokens, output_tokens)
+        return usage
 
     def _make_request(self, system: str, text: str, *, is_short: bool) -> llm_pb2.ChatRequest:
         if not self.calls_left:
@@ -107,6 +117,12 @@ class ModelClient:
             if left < ANSWER_TOKENS_MIN:
                 raise ModelFailed("the budget for tokens is spent")
             limits.append(left)
+        if self._budget.HasField("cost_usd"):
+            left_usd = self._budget.cost_usd - self.usage.cost_usd
+            affordable = self._rates.count_affordable_output(left_usd, _estimate_tokens(system + text))
+            if affordable < ANSWER_TOKENS_MIN:
+                raise ModelFailed("the budget for money is spent")
+            limits.append(int(min(affordable, OUTPUT_TOKENS_MAX)))
         return llm_pb2.ChatRequest(
             provider_key=self._model.provider_key,
             model=self._model.model,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -47,6 +47,10 @@ class Tool:
     front_end: FrontEnd | None = None
     """Set for tools that the front end carries out; their `execute` is `answer_ok`."""
 
+    begins_itself: bool = False
+    """Whether `execute` awaits `context.begin`, late, so that little that was cut off has begun; other calls count as
+    begun before it."""
+
     approval: Approval | None = None
     """Whether a person is asked before it runs; None: the approval rules decide alone."""
 
@@ -65,9 +69,14 @@ def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
     return tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream=stream, delta=text))
 
 
-def make_result(text: str, *, ok: bool = True) -> tools_pb2.ToolDelta:
-    """Makes a result with a text of any length."""
-    return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=ok, result=text))
+SHOWN_MAX = 8
+"""Pictures and sounds of a result that its model is shown."""
+
+
+def make_result(text: str, *, ok: bool = True, shown: Sequence[str] = ()) -> tools_pb2.ToolDelta:
+    """Makes a result with a text of any length; the model is shown the media at the first paths of `shown`."""
+    outcome = tools_pb2.ToolOutcome(ok=ok, result=text, shown_paths=shown[:SHOWN_MAX])
+    return tools_pb2.ToolDelta(result=outcome)
 
 
 async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:

@@ -46,7 +46,8 @@ async def read_file(
         reply = tools_pb2.ReadFileResponse(info=file.info)
         at = file.start
         while at < file.end:
-            reply.data = await run_to_end(partial(os.pread, file.fd, min(PIECE_BYTES, file.end - at), at))
+            with file_errors("path"):
+                reply.data = await run_to_end(partial(os.pread, file.fd, min(PIECE_BYTES, file.end - at), at))
             if not reply.data:
                 raise Interrupted("the file was cut short while it was read; read it again")
             at += len(reply.data)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from errno import EDQUOT, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EXDEV
+from errno import EDQUOT, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EROFS, EXDEV
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from headrace.regular_files import PASSING
 from services.tools.workspace.quota import WorkspaceFull
 
 
@@ -24,6 +25,8 @@ def file_errors(field: str) -> Generator[None]:
             raise InvalidRequest.of(field, "has a name that is too long") from error
         if error.errno in (ENOSPC, EDQUOT):
             raise Overloaded("the disk for workspaces is full; somebody must make room, then try again") from error
+        if error.errno in (*PASSING, EROFS):
+            raise Overloaded(f"the disk for workspaces refused: {error.strerror}; try again later") from error
         raise
     except ValueError as error:
         raise InvalidRequest.of(field, str(error)) from error

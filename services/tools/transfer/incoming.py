@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from services.tools.sandbox.supervisor.sweep import remove_tree
+
 LEFT_S = 3600.0
 """Age of files that a killed service has left; no upload takes so long."""
 
@@ -49,6 +51,7 @@ def remove_leftovers(folder: Path) -> None:
     """Removes old files only, because other services may be receiving into `folder` now."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # removed by another service, or a disk that fails: they stay until the next start
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > LEFT_S:
-                    os.unlink(entry.path)
+                    # A folder is a skill's that was being put into a workspace.
+                    remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
+import structlog
+
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamStalled
 from headrace.v1 import tools_pb2
 from services.tools.transfer import file_names, incoming, pictures
@@ -15,13 +17,22 @@ from services.tools.transfer.file_errors import file_errors
 from services.tools.transfer.incoming import IncomingFile
 from services.tools.workspace import quota
 from services.tools.workspace.blocking import run_to_end
-from services.tools.workspace.content_types import ContentType, Kind, detect_type
+from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
 from services.tools.workspace.references import make_reference
 from services.tools.workspace.workspace import Workspace, Workspaces
 
+log = structlog.get_logger()
+
 MIB = 1024 * 1024
 
-LIMITS: dict[Kind, int] = {"image": 10 * MIB, "text": 5 * MIB, "pdf": 50 * MIB, "office": 20 * MIB, "other": 10 * MIB}
+LIMITS: dict[Kind, int] = {
+    "image": IMAGE_BYTES_MAX,
+    "audio": 25 * MIB,
+    "text": 5 * MIB,
+    "pdf": 50 * MIB,
+    "office": 20 * MIB,
+    "other": 10 * MIB,
+}
 
 LOOKED_AT_BYTES = min(LIMITS.values())
 """Size from which the limit is checked after each piece."""
@@ -52,7 +63,10 @@ class Uploads:
         self._reducing = asyncio.Lock()
         """Held while a picture is decoded, because one may take much memory."""
 
-        incoming.remove_leftovers(workspaces.make_incoming_folder())
+        try:
+            incoming.remove_leftovers(workspaces.make_incoming_folder())
+        except OSError as error:  # a full disk, for example: each upload says so until there is room
+            log.warning("leftovers of uploads not removed", problem=os.strerror(error.errno or 0))
 
     async def receive_file(self, pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> tools_pb2.UploadFileResponse:
         """Stores one file, whole or not at all.
@@ -84,7 +98,7 @@ class Uploads:
             if not (is_last or start.HasField("size_bytes")):
                 await asyncio.sleep(HANG_UP_S)
             content = await run_to_end(partial(_check_content, file, start.name))
-            if content.kind == "image":
+            if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
                     await run_to_end(partial(pictures.shrink_picture, file.path))
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
@@ -165,30 +179,32 @@ def _store_file(
         size_bytes = whole.tell()
     chat_id = start.chat_id or str(uuid.uuid4())
     workspace = workspaces.open_workspace(chat_id)
-    path = f"uploads/{_link_into_chat(workspace, file, name, size_bytes, sha256 if start.request_id else None)}"
+    known = sha256 if start.request_id else None
+    path = _link_into_chat(workspace, file, f"{start.folder or 'uploads'}/{name}", size_bytes, known)
     return tools_pb2.UploadFileResponse(
         chat_id=chat_id, reference=make_reference(chat_id, path, content, size_bytes, sha256)
     )
 
 
-def _link_into_chat(workspace: Workspace, file: IncomingFile, name: str, size_bytes: int, sha256: str | None) -> str:
-    # With `sha256`, an identical earlier upload is reused.
-    with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder("uploads") as folder_fd:
+def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_bytes: int, sha256: str | None) -> str:
+    # With `sha256`, an identical earlier file is reused.
+    folder, _, name = path.partition("/")
+    with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder(folder) as folder_fd:
         quota.check_room(root_fd, size_bytes, workspace.bytes_max)
         for number in range(1, NAMESAKES_MAX + 1):
             candidate = file_names.number_name(name, number)
             try:
                 file.link_into(folder_fd, candidate)
             except FileExistsError:
-                if sha256 is None or not _is_same(workspace, candidate, size_bytes, sha256):
+                if sha256 is None or not _is_same(workspace, f"{folder}/{candidate}", size_bytes, sha256):
                     continue
-            return candidate
+            return f"{folder}/{candidate}"
     raise InvalidRequest.of("name", f"{NAMESAKES_MAX} files of the chat have it already")
 
 
-def _is_same(workspace: Workspace, name: str, size_bytes: int, sha256: str) -> bool:
+def _is_same(workspace: Workspace, path: str, size_bytes: int, sha256: str) -> bool:
     try:
-        with workspace.open_file(f"uploads/{name}") as fd, open(fd, "rb", closefd=False) as file:
+        with workspace.open_file(path) as fd, open(fd, "rb", closefd=False) as file:
             return os.fstat(fd).st_size == size_bytes and hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except (OSError, ValueError):
         return False  # a folder, a pipe, a link to nowhere

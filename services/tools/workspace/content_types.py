@@ -13,14 +13,15 @@ from typing import Literal, TypeAlias
 
 import filetype
 
-from services.runtime.tokens.image_size import image_size
+from services.runtime.tokens.image_size import image_type
+from services.runtime.tokens.sound_type import sound_type
 
-Kind: TypeAlias = Literal["image", "text", "pdf", "office", "other"]
+Kind: TypeAlias = Literal["image", "audio", "text", "pdf", "office", "other"]
 
 HEAD_BYTES = 64 * 1024
 
-IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Pictures that models take."""
+IMAGE_BYTES_MAX = 10 * 1024 * 1024
+"""Largest picture that a model is shown."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Start of Office files from before 2007, of which the name decides the kind."""
@@ -63,14 +64,17 @@ def detect_type(fd: int, name: str) -> ContentType:
     head = os.pread(fd, HEAD_BYTES, 0)
     if head.startswith(b"%PDF-"):
         return ContentType("pdf", "application/pdf")
-    if image_size(head) is not None:
-        return ContentType("image", next(kind for start, kind in IMAGES.items() if head.startswith(start)))
+    if image := image_type(head):
+        return ContentType("image", image)
+    if sound := sound_type(head):
+        return ContentType("audio", sound)
     suffix = name.rpartition(".")[2].lower()
     if office := _detect_office(fd, head, suffix):
         return ContentType("office", office)
     if _is_text(head):
         return ContentType("text", TEXT_TYPES.get(suffix, "text/plain"))
-    return ContentType("other", filetype.guess_mime(head) or "application/octet-stream")
+    guessed = filetype.guess_mime(head) or "application/octet-stream"
+    return ContentType("audio" if guessed.startswith("audio/") else "other", guessed)
 
 
 def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:

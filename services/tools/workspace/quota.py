@@ -1,22 +1,15 @@
-"""Checks a workspace's size before a file is added; commands write unchecked."""
+"""Checks a workspace's size before a file is added; a command's supervisor watches it (sandbox/supervisor)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from errno import EDQUOT
 
-from services.tools.workspace.tree_walk import walk_tree
+from services.tools.sandbox.supervisor.disk_usage import Usage, measure_steps
 
 BYTES_MAX = 1024**3
 
 FILES_MAX = 20_000
-"""Files of a workspace; each write walks them, in 0.1 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    size_bytes: int
-    files: int
+"""Files, folders and links of a workspace; each write walks them, in 0.1 s."""
 
 
 class WorkspaceFull(OSError):
@@ -27,23 +20,21 @@ class WorkspaceFull(OSError):
         self.text = text
 
 
-def measure_usage(folder_fd: int) -> Usage:
-    """Measures the disk use of an open folder."""
-    size_bytes = files = 0
-    for entry in walk_tree(folder_fd):
-        size_bytes += entry.status.st_blocks * 512
-        files += 1
-    return Usage(size_bytes, files)
+def measure_usage(folder_fd: int, bytes_max: int) -> Usage:
+    """Measures an open folder, until there is more than it may hold."""
+    used = Usage(0, 0, is_whole=True)
+    for used in measure_steps(folder_fd):
+        if used.size_bytes > bytes_max or used.files > FILES_MAX:
+            break
+    return used
 
 
-def room_bytes(folder_fd: int, bytes_max: int) -> int:
-    """Returns the room left, 0 also when the workspace holds too many files."""
-    used = measure_usage(folder_fd)
-    return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX else 0
+def room_bytes(used: Usage, bytes_max: int) -> int:
+    return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX and used.is_whole else 0
 
 
 def check_room(folder_fd: int, more_bytes: int, bytes_max: int) -> None:
-    used = measure_usage(folder_fd)
+    used = measure_usage(folder_fd, bytes_max)
     if used.size_bytes + more_bytes > bytes_max:
         raise WorkspaceFull(
             f"the workspace is full: {used.size_bytes} of {bytes_max} bytes are used and {more_bytes} more are needed; "
@@ -51,3 +42,5 @@ def check_room(folder_fd: int, more_bytes: int, bytes_max: int) -> None:
         )
     if used.files >= FILES_MAX:
         raise WorkspaceFull(f"the workspace is full: it holds {used.files} files of {FILES_MAX}; delete files")
+    if not used.is_whole:
+        raise WorkspaceFull("the workspace cannot be measured: its folders are nested too deeply; delete some")

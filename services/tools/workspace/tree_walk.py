@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from errno import EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV
 from itertools import islice
 
-from services.tools.workspace.openat2 import open_beneath
+from services.tools.sandbox.confinement.openat2 import open_beneath
 
 ENTRIES_MAX = 50_000
 """Names that one walk looks at, in 0.3 s; a command may make more than quota.py allows."""

@@ -1,4 +1,4 @@
-"""Opens a chat's workspace, which no path leads out of (openat2.py).
+"""Opens a chat's workspace, which no path leads out of (confinement/openat2.py).
 
 These functions block, and raise OSError, or ValueError for a name that is no file name.
 """
@@ -16,9 +16,10 @@ from errno import ENOENT
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
+from services.runtime.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
+from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.workspace import quota
-from services.tools.workspace.openat2 import open_beneath
 from services.tools.workspace.owners import Owners
 from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
 
@@ -44,8 +45,8 @@ class Workspaces:
 
     def open_workspace(self, chat_id: str) -> Workspace:
         """Opens a workspace, made if missing; raises NotFound when the chat is another user's."""
-        self.claim_chat(chat_id)
         folder = self._find_folder(chat_id)
+        self.owners.claim_chat(chat_id, is_older=folder.is_dir())
         folder.mkdir(parents=True, exist_ok=True)
         for name in FOLDERS:
             with suppress(FileExistsError):  # a command may have put something else in its place
@@ -60,11 +61,19 @@ class Workspaces:
         return self._make_workspace(chat_id, folder)
 
     def claim_chat(self, chat_id: str) -> None:
-        """Makes the current user the chat's owner; raises NotFound when it is another's."""
-        self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
+        """Makes the current user the chat's owner.
+
+        Raises:
+            NotFound: It is another user's.
+            Overloaded: The disk refused.
+        """
+        with disk_errors("the owner of a chat's files", chat_id):
+            self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
+        """Refuses another user's chat; raises what `claim_chat` does."""
+        with disk_errors("the owner of a chat's files", chat_id):
+            self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
         """Makes a folder that commands cannot reach, on the workspaces' file system."""
@@ -123,8 +132,20 @@ class Workspace:
                 os.close(folder_fd)
 
     def room_bytes(self) -> int:
+        """Measures the room left, 0 also when there are too many files."""
         with self.open_root() as fd:
-            return quota.room_bytes(fd, self.bytes_max)
+            return quota.room_bytes(quota.measure_usage(fd, self.bytes_max), self.bytes_max)
+
+    def explain_full(self) -> str:
+        """Returns why nothing can be written; empty while something can."""
+        with self.open_root() as fd:
+            used = quota.measure_usage(fd, self.bytes_max)
+        if quota.room_bytes(used, self.bytes_max):
+            return ""
+        return (
+            f"the workspace is full: {used.size_bytes} of {self.bytes_max} bytes and {used.files} of {quota.FILES_MAX} "
+            "files are used; nothing can be written until files are deleted"
+        )
 
     def list_files(
         self,

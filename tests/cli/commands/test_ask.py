@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ChatBusy, Overloaded, QueueFull
+from headrace.errors import ChatBusy, InvalidRequest, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
@@ -44,6 +44,31 @@ async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: P
     async with suite(tmp_path, Script(query=answering(*pieces))) as facade:
         assert await run("ask", "--agent", "helper", "hi", url=facade.url) == (0, b"\n\n \xe6\xb0\xb4\r\nend\n", b"")
     assert (facade.script.requests[0].message, facade.script.requests[0].agent_key) == ("hi", "helper")
+
+
+async def test_files_are_uploaded_and_the_question_refers_to_them(tmp_path: Path) -> None:
+    picture, notes = tmp_path / "a.png", tmp_path / "notes.txt"
+    picture.write_bytes(b"\x89PNG")
+    notes.write_text("hello")
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        code, out, _ = await run("ask", "--file", str(picture), "--file", str(notes), "What is it?", url=facade.url)
+        missing, _, complaint = await run("ask", "--file", str(tmp_path / "gone"), "hi", url=facade.url)
+        uploaded, (query,) = facade.tools.uploaded, facade.script.requests
+    assert (code, out) == (0, b"seen\n")
+    assert [(start.name, data) for start, data in uploaded] == [("a.png", b"\x89PNG"), ("notes.txt", b"hello")]
+    assert {start.chat_id for start, _ in uploaded} == {query.chat_id} != {""}
+    assert [reference.name for reference in query.references] == ["a.png", "notes.txt"]
+    assert (missing, b"does not exist" in complaint) == (2, True)
+
+
+async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(b"x")
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
+        code, _, complaint = await run("ask", "--file", str(file), "hi", url=facade.url)
+        assert not facade.script.requests
+    assert (code, b"is larger than 10 MiB" in complaint) == (1, True)
 
 
 async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ import signal
 import socket
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from headrace.cli.supervisor.ports import reserve_port
 from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
+from tests.timing import within
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
 "plain": {"systemPrompt": "Answer."}}"""
@@ -123,6 +126,70 @@ async def test_a_busy_port_is_said_before_anything_starts(config: tuple[str, ...
         refused = f"Error: --port {port} cannot be had (Address already in use); 0 takes any free port\n".encode()
         for command in ("up", *config), ("simulate",):
             assert await run(*command, "--port", str(port)) == (1, b"", refused)
+
+
+async def test_a_free_port_is_kept_for_the_service_that_will_listen_there() -> None:
+    with reserve_port("--port", 0) as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_service_that_was_killed_ten_times_serves_within_15_s(config: tuple[str, ...]) -> None:
+    async with asyncio.timeout(GIVEN_UP_S):
+        process = await start("up", *config)
+        assert process.stdout is not None
+        ready = READY.fullmatch(await process.stdout.readline())
+        assert ready is not None
+        url, killed = ready[1].decode(), set[int]()
+        while len(killed) < 10:
+            memory = _children(process.pid).get("memory")
+            if memory is not None and memory not in killed:
+                os.kill(memory, signal.SIGKILL)
+                killed.add(memory)
+            await asyncio.sleep(0.01)
+        async with aiohttp.ClientSession() as http, within(15):
+            while not await _is_asked_well(http, url):
+                await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def _is_asked_well(http: aiohttp.ClientSession, url: str) -> bool:
+    async with http.post(f"{url}/api/query", json={"message": "hello", "agentKey": "writer"}) as response:
+        return b'"run.complete"' in await response.read()
+
+
+async def test_a_second_suite_on_the_same_data_ends_at_once_and_says_why(
+    tmp_path: Path, config: tuple[str, ...]
+) -> None:
+    async with asyncio.timeout(GIVEN_UP_S):
+        first = await start("up", *config)
+        assert first.stdout is not None
+        await first.stdout.readline()
+        code, _, said = await run("up", *config)
+        first.send_signal(signal.SIGTERM)
+        assert await first.wait() == 0
+    assert code == 1
+    reason = f"{tmp_path}/data/chats belongs to another memory service that runs; give this one its own"
+    assert said.decode().endswith(f"Error: memory cannot start:\ncannot start: {reason}\n")
+    assert b"memory ended with" not in said
+
+
+async def test_a_terminal_that_goes_away_stops_the_suite_in_good_order(config: tuple[str, ...]) -> None:
+    async with asyncio.timeout(GIVEN_UP_S):
+        process = await start("up", *config)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        children = _children(process.pid)
+        for _ in range(2):  # the kernel and the shell each say so
+            process.send_signal(signal.SIGHUP)
+        assert await process.wait() == 0
+        assert await process.stderr.read() == b"stopping; again to end at once\n"
+    assert not any(_is_alive(child) for child in children.values())
 
 
 async def test_wrong_settings_end_the_start_with_the_service_s_words(config: tuple[str, ...]) -> None:

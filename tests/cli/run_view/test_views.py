@@ -135,6 +135,16 @@ def test_a_call_that_comes_again_as_a_snapshot_is_shown_once() -> None:
     assert plain([*CALL[:2], snapshot, CALL[-1], snapshot, CALL[-1]]) == plain(CALL)
 
 
+def test_what_a_planner_says_is_not_the_answer() -> None:
+    planning = make_event("content_start", content_id="p", stage="plan", is_answer=False)
+    answer = make_event("content_start", content_id="c", stage="summary", is_answer=True)
+    events = [planning, said("fin", "p"), said("ish", "p"), make_event("content_end", content_id="p"), answer]
+    assert plain([*events, said("THE SUMMARY")]) == "[plan] finish\nTHE SUMMARY"
+    assert "\x1b[2mfin\x1b[0m\x1b[2mish\x1b[0m\nTHE SUMMARY" in terminal([*events, said("THE SUMMARY")])
+    snapshot = make_event("content_snapshot", content_id="p", stage="plan", is_answer=False, text="finish")
+    assert plain([snapshot, answer, said("THE SUMMARY")]) == "[plan] finish\nTHE SUMMARY"
+
+
 def test_what_a_sub_agent_says_is_not_the_answer() -> None:
     aside = make_event("content_delta", content_id="s", subagent="subagent-1", delta="aside")
     assert plain([aside, START, said("answer")]) == "[subagent-1] aside\nanswer"
@@ -174,6 +184,11 @@ def test_a_plan_is_told_task_by_task_and_only_what_has_changed() -> None:
         "[notice] plan: [init] go",
         "[notice] plan: [completed] look",
     ]
+
+
+def test_an_upload_is_told_by_its_name() -> None:
+    upload = agent_pb2.Upload(type="text", name="in.csv", size_bytes=2, mime_type="text/csv")
+    assert plain([make_event("request_upload", chat_id="c", upload=upload)]) == "[notice] uploaded: in.csv\n"
 
 
 def test_what_several_say_at_once_is_shown_by_lines() -> None:

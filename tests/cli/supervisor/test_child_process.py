@@ -31,6 +31,25 @@ async def test_wrong_settings_end_the_start_with_the_service_s_own_words(tmp_pat
             await child(tmp_path, program, is_verbose=is_verbose).supervise()
 
 
+async def test_what_a_person_has_to_mend_ends_the_start_at_once(tmp_path: Path) -> None:
+    line = '{"level":"error","event":"cannot start","error":"the database refuses: wrong password"}'
+    said: list[str] = []
+    async with asyncio.timeout(100):
+        with pytest.raises(
+            CannotStart, match=r"^thing cannot start:\ncannot start: the database refuses: wrong password$"
+        ):
+            await child(tmp_path, f"import sys; print({line!r}); sys.exit(78)", said).supervise()
+    assert said == []
+
+
+async def test_a_process_that_does_not_begin_at_once_is_given_up_all_the_same(tmp_path: Path) -> None:
+    """On a slow machine three deaths take longer than any window."""
+    supervised = child(tmp_path, "import sys, time; time.sleep(4); sys.exit(1)")
+    async with asyncio.timeout(100):
+        with pytest.raises(CannotStart, match="it said nothing"):
+            await supervised.supervise()
+
+
 async def test_three_deaths_before_readiness_end_the_start_with_what_went_wrong(tmp_path: Path) -> None:
     lines = ('{"level":"info","event":"hello"}', '{"level":"error","event":"no","error":"busy"}')
     program = f"import sys; print(*{lines!r}, sep=chr(10)); sys.exit(1)"

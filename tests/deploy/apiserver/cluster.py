@@ -7,14 +7,14 @@ import json
 import secrets
 import ssl
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from headrace.cli.supervisor.ports import find_free_port
+from headrace.cli.supervisor.ports import reserve_port
 
 MODULE = Path(__file__).parent
 """Its go.mod names the versions."""
@@ -72,9 +72,16 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncGenerator[Api]:
     """An empty cluster inside the block; what it keeps is in `folder`."""
-    etcd_url = f"http://127.0.0.1:{find_free_port('etcd', 0)}"
-    peer_url = f"http://127.0.0.1:{find_free_port('etcd', 0)}"
-    port, token = find_free_port("kube-apiserver", 0), secrets.token_hex()
+    with ExitStack() as ports:
+        etcd_port, peer_port, port = (ports.enter_context(reserve_port("cluster", 0)) for _ in range(3))
+        async with _serving(folder, etcd_port, peer_port, port) as api:
+            yield api
+
+
+@asynccontextmanager
+async def _serving(folder: Path, etcd_port: int, peer_port: int, port: int) -> AsyncGenerator[Api]:
+    etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
+    token = secrets.token_hex()
     (folder / "tokens.csv").write_text(f"{token},admin,admin\n")
     await _run("openssl", "genrsa", "-out", str(folder / "accounts.key"))
     etcd = [

@@ -9,22 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import NotFound
+from headrace.errors import HeadraceError, NotFound
 from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.process.config import ServerSettings
+from services.memory.facts.rpcs import FactRpcs
+from services.memory.facts.store import FactStore
+from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step
+from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step, make_window
+from tests.facade.scripted_facts import make_fact_store
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
 Request = TypeVar("Request")
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
-_MemoryServicer: Any = memory_pb2_grpc.MemoryServiceServicer
+_MemoryServicer: Any = FactRpcs
 _ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
 
 VIEWS = {
@@ -42,6 +45,31 @@ VIEWS = {
             });
             fetch("/api/agents").then(() => told.push("api open"), () => told.push("api closed"))
                 .then(() => (seen.textContent = told.join(", ")));
+        </script>"""
+    },
+    "leaky": {
+        "html": """<p id="seen"></p><button id="leave">Leave</button><script>
+            const rtc = async (iceServers) => {
+                const peer = new RTCPeerConnection({ iceServers });
+                peer.createDataChannel("x");
+                await peer.setLocalDescription(await peer.createOffer());
+                while (peer.iceGatheringState !== "complete") await new Promise((done) => setTimeout(done, 20));
+            };
+            addEventListener("message", async ({ data: { toolParams: { port } } }) => {
+                const url = `http://127.0.0.1:${port}/told`;
+                const add = (name, fields) => document.body.append(Object.assign(document.createElement(name), fields));
+                for (const rel of ["preconnect", "dns-prefetch", "prefetch", "preload", "modulepreload"])
+                    add("link", { rel, href: url, as: "image" });
+                add("iframe", { src: url });
+                add("form", { method: "post", action: url, id: "form" });
+                form.submit();
+                navigator.sendBeacon(url, "told");
+                const place = `127.0.0.1:${port}`;
+                const turn = { urls: `turn:${place}?transport=tcp`, username: "told", credential: "told" };
+                await rtc([{ urls: `stun:${place}` }, turn]).catch(() => {});
+                seen.textContent = "tried";
+                leave.onclick = () => { location = url; };
+            });
         </script>"""
     },
     "order": {
@@ -201,6 +229,9 @@ class Orchestrator(Script):
         run = agent_pb2.Run(run_id=request.run_id, chat_id=CHAT, state="running", usage=USAGE, budget_left=left)
         return agent_pb2.GetRunResponse(run=run)
 
+    async def GetContext(self, request: agent_pb2.GetContextRequest, context: Any) -> agent_pb2.GetContextResponse:
+        return make_window(request.chat_id, request.agent_key or "helper")
+
 
 @dataclass
 class Memory(_MemoryServicer):
@@ -210,6 +241,12 @@ class Memory(_MemoryServicer):
     chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
     older: dict[str, str] = field(default_factory=dict[str, str])
     forked: list[memory_pb2.ForkChatRequest] = field(default_factory=list[memory_pb2.ForkChatRequest])
+    reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
+    pinned: list[int] = field(default_factory=list[int])
+    edits: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    refusal: HeadraceError | None = None
+    """What Revert raises."""
+    _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
         page = self.older if request.page_token else self.chats
@@ -233,6 +270,36 @@ class Memory(_MemoryServicer):
         self.forked.append(request)
         self.chats[FORKED] = "a fork"
         return memory_pb2.ForkChatResponse(chat_id=FORKED)
+
+    async def ListCheckpoints(
+        self, request: memory_pb2.ListCheckpointsRequest, context: Any
+    ) -> memory_pb2.ListCheckpointsResponse:
+        starts = [event.run_start.run_id for event in self.events if event.HasField("run_start")]
+        found = [number for number, run_id in enumerate(starts) if run_id == request.run_id]
+        return memory_pb2.ListCheckpointsResponse(
+            checkpoints=[
+                memory_pb2.Checkpoint(checkpoint_id=number, n=1 + 3 * number, kind="query") for number in found
+            ]
+        )
+
+    async def PinMessage(self, request: memory_pb2.PinMessageRequest, context: Any) -> memory_pb2.PinMessageResponse:
+        self.pinned.append(request.n)
+        return memory_pb2.PinMessageResponse(n=9)
+
+    async def GetSummary(self, request: memory_pb2.GetSummaryRequest, context: Any) -> memory_pb2.GetSummaryResponse:
+        return memory_pb2.GetSummaryResponse(n=41, text="They spoke of the weather.")
+
+    async def EditSummary(self, request: memory_pb2.EditSummaryRequest, context: Any) -> memory_pb2.EditSummaryResponse:
+        self.edits.append((request.n, request.text))
+        return memory_pb2.EditSummaryResponse(n=60)
+
+    async def Revert(self, request: memory_pb2.RevertRequest, context: Any) -> memory_pb2.RevertResponse:
+        if self.refusal is not None:
+            raise self.refusal
+        self.reverted.append(request)
+        queries = [index for index, event in enumerate(self.events) if event.HasField("request_query")]
+        del self.events[queries[request.checkpoint_id] :]
+        return memory_pb2.RevertResponse(n=7)
 
 
 @dataclass
@@ -278,7 +345,7 @@ async def serving(
         peers = {
             name: await stack.enter_async_context(open_channel(address)) for name in ("orchestrator", "memory", "tools")
         }
-        config = Config(port=port, drain_s=0)
+        config = Config(port=port, process=ProcessSettings(drain_s=0))
         url = f"http://{await stack.enter_async_context(service.serve(config, peers))}"
         yield Suite(url, script, memory, tools)
 

@@ -38,6 +38,8 @@ def everywhere() -> Story:
     story.result("c1", EVIL, ok=False)
     story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code=EVIL, message=EVIL))
     story.add(source_snapshot=agent_pb2.SourceSnapshot(source_id="s", title=EVIL, url="javascript:window.hit=1"))
+    sent = agent_pb2.Upload(type=EVIL, name=EVIL, size_bytes=1, mime_type=EVIL)
+    story.add(request_upload=agent_pb2.RequestUpload(request_id=EVIL, chat_id=CHAT, upload=sent))
     url = "javascript:window.hit=1"
     story.add(artifact_publish=agent_pb2.ArtifactPublish(name=EVIL, mime_type=EVIL, size_bytes=1, url=url))
     story.add(compaction_fail=agent_pb2.CompactionFail(chat_id=CHAT, reason=EVIL))
@@ -72,6 +74,34 @@ async def test_a_view_reaches_neither_the_page_nor_the_api(opening: Opening) -> 
         await expect(seen).to_have_text("cookie closed, page closed, api closed")
         assert all("Content Security Policy" in problem for problem in console.problems)
         console.problems.clear()
+
+
+async def test_a_view_connects_to_nobody(opening: Opening) -> None:
+    heard: list[str] = []
+
+    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append("TCP")
+        writer.close()
+
+    class Datagrams(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            heard.append("UDP")
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(Datagrams, ("127.0.0.1", port))
+        start = {"tool_type": "frontend", "viewport_key": "leaky"}
+        story = Story().call("t_1", "leaky", f'{{"port": {port}}}', start=start).wait(asyncio.Event())
+        async with opening(story) as console:
+            await console.ask()
+            frame = console.page.frame_locator("iframe")
+            await expect(frame.locator("#seen")).to_have_text("tried")
+            await frame.locator("#leave").click()
+            await expect(frame.locator("#seen")).to_have_count(0)  # an error page is in its place
+            console.problems.clear()
+        transport.close()
+    assert heard == []
 
 
 async def test_the_page_makes_no_markup_out_of_strings(opening: Opening) -> None:

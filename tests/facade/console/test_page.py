@@ -8,7 +8,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
-from headrace.v1 import agent_pb2
+from headrace.errors import ChatBusy
+from headrace.v1 import agent_pb2, memory_pb2
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import FORKED, Memory, Orchestrator, Story
 from tests.facade.scripted import CHAT, RUN
@@ -58,6 +59,67 @@ async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
         await expect(console.page.get_by_role("link", name="a fork")).to_have_count(0)
         await expect(console.page.locator(".run")).to_have_count(0)
         assert FORKED not in console.suite.memory.chats
+
+
+async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Go back").last.click()
+        await expect(console.page.get_by_role("dialog")).to_contain_text("Go back to before “question 2”?")
+        await console.page.get_by_role("button", name="Keep").click()
+        assert console.suite.memory.reverted == []
+        await console.page.get_by_role("button", name="Go back").last.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        await expect(console.page.locator(".question p")).to_have_text(["question 1"])
+        await expect(console.page.locator("#message")).to_have_value("question 2")
+        (revert,) = console.suite.memory.reverted
+        assert (revert.chat_id, revert.checkpoint_id, revert.n) == (CHAT, 1, 4)
+        assert revert.request_id
+
+
+async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
+    memory = two_runs()
+    memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
+    async with opening(memory=memory, place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Go back").first.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        await expect(console.page.locator("#problem")).to_have_text("a run of the chat has not ended; cancel it first")
+        await expect(console.page.locator(".run")).to_have_count(2)
+
+
+async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Context").click()
+        panel = console.page.get_by_role("dialog")
+        await expect(panel).to_contain_text("9,300 tokens of 32,000 (29%) · 75% of the last call was cached")
+        await expect(panel.locator("tbody th")).to_have_text(
+            ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
+        )
+        await expect(panel.locator("[data-kind=tools] meter")).to_have_attribute("value", "2600")
+        await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
+        await expect(panel.locator("li")).to_have_text(
+            [
+                "summarised 24 × Messages, 8,800 tokens, lines 1 to 29: a summary stands for it",
+                "left out 1 × Tool results, 40,000 tokens, lines 31 to 31: does not fit the model's window",
+            ]
+        )
+        results = await Axe().run(console.page)
+        assert results.violations_count == 0, results.generate_report()
+        await panel.get_by_role("button", name="Close").click()
+        await expect(console.page.locator("dialog")).to_have_count(0)
+
+
+async def test_a_question_is_pinned_and_the_summary_edited(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Pin").last.click()
+        await expect(console.page.get_by_role("button", name="Pinned")).to_be_disabled()
+        assert console.suite.memory.pinned == [4]
+        await console.page.get_by_role("button", name="Context").click()
+        await console.page.get_by_text("The summary").click()
+        await expect(console.page.get_by_label("Summary")).to_have_value("They spoke of the weather.")
+        await console.page.get_by_label("Summary").fill("They spoke of boats.")
+        await console.page.get_by_role("button", name="Save").click()
+        await expect(console.page.get_by_role("dialog")).to_contain_text("Saved: the next request has it.")
+        assert console.suite.memory.edits == [(41, "They spoke of boats.")]
 
 
 async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
@@ -156,3 +218,26 @@ async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Openi
         assert await console.page.evaluate("document.getAnimations().length") == 0
         results = await Axe().run(console.page)
         assert results.violations_count == 0, results.generate_report()
+
+
+async def test_facts_are_read_changed_and_deleted(opening: Opening) -> None:
+    memory = Memory()
+    for text in ("likes <b>tea</b>", "lives in Oslo"):
+        await memory.Remember(memory_pb2.RememberRequest(text=text), None)
+    async with opening(memory=memory) as console:
+        await console.page.get_by_role("button", name="Facts").click()
+        dialog = console.page.get_by_role("dialog")
+        await expect(dialog.locator("li p")).to_have_text(["lives in Oslo", "likes <b>tea</b>"])
+        results = await Axe().run(console.page)
+        assert results.violations_count == 0, results.generate_report()
+        await dialog.get_by_role("button", name="Change “lives in Oslo”").click()
+        await dialog.get_by_role("textbox", name="Fact").fill("lives in Rome")
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(dialog.locator("li p").first).to_have_text("lives in Rome")
+        await dialog.get_by_role("button", name="Delete “likes <b>tea</b>”").click()
+        await expect(dialog.locator("li")).to_have_count(1)
+        await dialog.get_by_role("button", name="Delete “lives in Rome”").click()
+        await expect(dialog.get_by_text("Nothing is kept about you.")).to_be_visible()
+        await dialog.get_by_role("button", name="Close").click()
+        await expect(dialog).to_have_count(0)
+    assert all(fact.deleted_at for fact in (await memory.ExportFacts(memory_pb2.ExportFactsRequest(), None)).facts)

@@ -92,9 +92,24 @@ async def test_a_plan_its_tasks_and_subagents_are_told_apart(opening: Opening) -
         await expect(console.page.locator("#runs .run > .flow > .answer")).to_have_text("Done")
 
 
+async def test_what_a_planner_says_is_folded_away_and_the_answer_is_not(opening: Opening) -> None:
+    story = Story()
+    for number, stage in enumerate(("plan", "summary"), start=1):
+        block = f"{story.run_id}_c_{number}"
+        begun = agent_pb2.ContentStart(content_id=block, run_id=story.run_id, stage=stage, is_answer=stage != "plan")
+        story.add(content_start=begun).say(f"from {stage}", number=number).end_content(number)
+    async with opening(story.complete()) as console:
+        await console.ask()
+        await expect(console.page.locator(".answer")).to_have_text("from summary")
+        await expect(console.page.locator(".reasoning")).not_to_have_attribute("open", "")
+        await expect(console.page.locator(".reasoning summary")).to_have_text("Planning")
+
+
 async def test_notices_sources_files_and_compactions_are_lines(opening: Opening) -> None:
     story = Story().add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="TOOL_UNAVAILABLE", message="files is down"))
     story.add(source_snapshot=agent_pb2.SourceSnapshot(source_id="s", title="A page", url="https://x.org/"))
+    sent = agent_pb2.Upload(type="text", name="in.csv", size_bytes=2048, mime_type="text/csv")
+    story.add(request_upload=agent_pb2.RequestUpload(request_id="q", chat_id=CHAT, upload=sent))
     url = f"/api/resource?chatId={CHAT}&path=outputs/a.csv"
     story.add(artifact_publish=agent_pb2.ArtifactPublish(name="a.csv", mime_type="text/csv", size_bytes=20480, url=url))
     story.add(compaction_start=agent_pb2.CompactionStart(chat_id=CHAT, trigger="auto", pre_tokens=9000))
@@ -105,6 +120,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
             [
                 "files is down TOOL_UNAVAILABLE",
                 "Source: A page",
+                "Uploaded: in.csv text/csv, 2 KiB",
                 "File: a.csv text/csv, 20 KiB",
                 "Older messages were summarised: 9,000 tokens → 100 tokens",
             ]

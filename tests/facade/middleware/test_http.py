@@ -12,10 +12,11 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.process.config import ServerSettings
+from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import PEERS
@@ -24,11 +25,14 @@ from tests.facade.scripted import Script, ScriptedMemory, answering, opening, se
 from tests.timing import within
 
 PAGE = "https://app.example"
-HEAD = b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+NO_DRAIN = ProcessSettings(drain_s=0)
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @asynccontextmanager
-async def configured(folder: Path, script: Script | None = None, **settings: Any) -> AsyncGenerator[str]:
+async def configured(
+    folder: Path, script: Script | None = None, process: ProcessSettings = NO_DRAIN, **settings: Any
+) -> AsyncGenerator[str]:
     """The URL of a facade with these settings."""
     address = f"unix:{folder}/peer.sock"
     peer = ServerSettings(listen=address, drain_s=0)
@@ -37,14 +41,17 @@ async def configured(folder: Path, script: Script | None = None, **settings: Any
         asyncio.timeout(200),
         serving_rpcs(peer, served(script, ScriptedMemory())),
         open_channel(address) as channel,
-        service.serve(Config(port=0, drain_s=0, **settings), dict.fromkeys(PEERS, channel)) as bound,
+        service.serve(Config(port=0, process=process, **settings), dict.fromkeys(PEERS, channel)) as bound,
     ):
         yield f"http://{bound}"
 
 
 async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_path: Path) -> None:
     ask = b'{"message":"a","stream":false}'
-    first = b"POST /api/query HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(ask), ask)
+    first = (
+        b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+        % (len(ask), ask)
+    )
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         answer = await say(facade.url, first + HEAD + b"Connection: close\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
@@ -158,7 +165,7 @@ async def test_a_page_of_another_origin_starts_no_run(
         ) as response:
             assert response.status == status
         async with http.get("/healthz", headers=headers) as response:
-            assert response.status == 200
+            assert response.status == status
 
 
 @pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])
@@ -171,16 +178,27 @@ async def test_metrics_count_requests_by_route_and_never_by_path(tmp_path: Path)
     async with suite(tmp_path) as facade:
         async with facade.http.get("/private-path"), facade.http.get("/api/agents"):
             pass
-        async with facade.http.get("/metrics") as response:
+        async with facade.http.get(facade.url.metrics) as response:
             text = await response.text()
     assert 'headrace_facade_requests_total{route="/api/agents",status="200"}' in text
     assert 'headrace_facade_requests_total{route="unknown",status="404"}' in text
     assert "private-path" not in text
 
 
+async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
+    process = ProcessSettings(drain_s=0, metrics_listen="127.0.0.1:0")
+    with capture_logs() as logs:
+        async with configured(tmp_path, process=process) as url, aiohttp.ClientSession() as http:
+            (metrics,) = [line["metrics"] for line in logs if "metrics" in line]
+            async with http.get(f"http://{metrics}/metrics") as response:
+                assert "headrace_facade_requests" in await response.text()
+            async with http.get(f"{url}/metrics") as response:
+                assert response.status == 404
+
+
 async def test_metrics_count_the_streams_that_are_open(tmp_path: Path) -> None:
     async def streams() -> str:
-        async with facade.http.get("/metrics") as page:
+        async with facade.http.get(facade.url.metrics) as page:
             (line,) = [line for line in (await page.text()).splitlines() if line.startswith("headrace_facade_open_str")]
             return line.partition(" ")[2]
 
@@ -205,7 +223,7 @@ async def test_metrics_are_only_what_a_facade_counts() -> None:
 
 async def test_metrics_tell_how_far_the_loop_is_behind(tmp_path: Path) -> None:
     async def looks() -> float:
-        async with facade.http.get("/metrics") as page:
+        async with facade.http.get(facade.url.metrics) as page:
             line = next(line for line in (await page.text()).splitlines() if "event_loop_lag_seconds_count" in line)
             return float(line.partition(" ")[2])
 
@@ -219,3 +237,55 @@ async def test_metrics_tell_how_far_the_loop_is_behind(tmp_path: Path) -> None:
 def _host_and_port(url: str) -> tuple[str, int]:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host, int(port)
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "status"),
+    [
+        ("localhost", "", 200),
+        ("LOCALHOST.:8080", "", 200),
+        ("app.localhost", "", 200),
+        ("127.0.0.1:1", "", 200),
+        ("[::1]:8080", "", 200),
+        ("10.1.2.3", "", 200),
+        ("attacker.example", "", 403),
+        ("attacker.example:8080", "facade", 403),
+        ("localhost.attacker.example", "", 403),
+        ("127.0.0.1.attacker.example", "", 403),
+        ("[::1", "", 403),
+        ("", "", 403),
+        ("facade:8080", "facade, headrace.internal", 200),
+        ("attacker.example", "*", 200),
+    ],
+)
+async def test_without_credentials_only_names_that_are_ours_are_served(
+    tmp_path: Path, host: str, hosts: str, status: int
+) -> None:
+    async with configured(tmp_path, hosts=hosts) as url, aiohttp.ClientSession(url) as http:
+        for path in ("/api/agents", "/", "/console/main.js", "/healthz"):
+            async with http.get(path, headers={"Host": host}) as response:
+                assert response.status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": PAGE}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:1"}, 403),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": PAGE, "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": PAGE, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({}, 200),
+    ],
+    ids=str,
+)
+async def test_pages_of_other_origins_read_nothing(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+    async with (
+        configured(tmp_path) as url,
+        aiohttp.ClientSession(url) as http,
+        http.get("/api/agents", headers=headers | {"Host": "localhost"}) as response,
+    ):
+        assert response.status == status

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from headrace.errors import ChatBusy, NotFound, RateLimited
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import (
@@ -85,25 +85,62 @@ async def test_one_answer_is_the_stream_folded(tmp_path: Path) -> None:
     assert answer.metadata == {"run_id": RUN, "chat_id": CHAT}  # pyright: ignore[reportAttributeAccessIssue] - ours
 
 
-async def test_earlier_messages_stand_before_the_new_one_unless_the_chat_has_them(tmp_path: Path) -> None:
+async def test_earlier_messages_keep_their_roles_unless_the_chat_has_them(tmp_path: Path) -> None:
     messages: Any = [
-        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": 'Say "x"\n'}]},
         {"role": "assistant", "content": "x"},
+        {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Again"},
     ]
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
         await api.chat.completions.create(model="helper", messages=messages, temperature=0.3, user="ann")
         await api.chat.completions.create(model="helper", messages=messages, metadata={"chat_id": CHAT})
         new, going_on = facade.script.requests
-    lines = new.message.splitlines()
-    assert [json.loads(line) for line in lines[1:4]] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": 'Say "x"\n'},
-        {"role": "assistant", "content": "x"},
+    assert [(earlier.role, earlier.content) for earlier in new.history] == [
+        ("system", "Be brief."),
+        ("user", 'Say "x"\n'),
+        ("assistant", "x"),
+        ("system", "Be kind."),
     ]
-    assert (lines[-1], new.chat_id) == ("Again", "")
+    assert (new.message, new.chat_id) == ("Again", "")
     assert (going_on.message, going_on.chat_id, going_on.when_busy) == ("Again", CHAT, "reject")
+    assert not going_on.history
+
+
+def foreign_call(*ids: str) -> Any:
+    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}} for id in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def foreign_result(id: str, text: str = "20") -> Any:
+    return {"role": "tool", "tool_call_id": id, "content": text}
+
+
+async def test_calls_of_other_programs_are_taken_with_any_ids(tmp_path: Path) -> None:
+    ids = ("toolu_01", "chatcmpl-tool-é/" + "9" * 200)
+    history: Any = [*ANSWERED, foreign_call(*ids), foreign_result(ids[0]), foreign_result(ids[1])]
+    asked: Any = [*history, {"role": "user", "content": "And now?"}]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.chat.completions.create(model="helper", messages=asked)
+        await api.chat.completions.create(model="helper", messages=history)
+        before, behind = facade.script.requests
+    roles = ["user", "assistant", "tool", "tool"]
+    assert ([earlier.role for earlier in before.history], before.message) == (roles, "And now?")
+    assert [call.id for call in before.history[1].tool_calls] == [*ids]
+    assert before.history[1].tool_calls[0].arguments == '{"a":1}'
+    assert [earlier.tool_call_id for earlier in before.history[2:]] == [*ids]
+    assert (not behind.history, behind.message) == (True, ANSWERED[-1]["content"])
+    assert [earlier.role for earlier in behind.progress] == roles[1:]
+
+
+async def test_an_error_of_an_earlier_message_names_the_callers_field(tmp_path: Path) -> None:
+    wrong = InvalidRequest.of("history[1].toolCallId", "must be the id of an earlier call")
+    messages: Any = [*ANSWERED, foreign_result("x"), {"role": "user", "content": "And now?"}]
+    async with client(tmp_path, Script(query=[wrong])) as (api, _):
+        with pytest.raises(openai.BadRequestError, match="must be the id of an earlier call") as caught:
+            await api.chat.completions.create(model="helper", messages=messages)
+    assert caught.value.param == "messages[1].tool_call_id"
 
 
 async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tmp_path: Path) -> None:
@@ -114,7 +151,8 @@ async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tm
         asked = await api.chat.completions.create(**ASK, tools=TOOLS)
         calls: Any = asked.choices[0].message.tool_calls
         assert asked.choices[0].finish_reason == "tool_calls"
-        assert asked.usage is None
+        assert asked.usage is not None
+        assert asked.usage.total_tokens == 0, "the answer that ends the run has them all"
         assert [(call.function.name, call.function.arguments) for call in calls] == [("thermometer", '{"room":1}')] * 2
         assert calls[0].id == f"call_{RUN_HEX}_0000000a_9"
         results = [{"role": "tool", "tool_call_id": call.id, "content": "20"} for call in calls]
@@ -145,6 +183,18 @@ async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tm
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+async def test_a_call_is_told_with_its_answers_other_calls_however_long_the_model_writes_one_of_its_own(
+    tmp_path: Path,
+) -> None:
+    start, args, *end = own_call(7)
+    steps = [*opening(), *client_call(4, "t_0000000a"), start, args, 0.6, *end, *client_call(11, "t_0000000b")]
+    async with client(tmp_path, Script(query=[*steps, asyncio.Event()])) as (api, _), within(3):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+    assert [call.id for call in answer.choices[0].message.tool_calls or []] == [
+        f"call_{RUN_HEX}_{call}_13" for call in ("0000000a", "0000000b")
+    ]
+
+
 async def test_a_call_that_was_answered_inside_is_not_told(tmp_path: Path) -> None:
     refused = [*opening(), *client_call(4, "t_0000000a"), result(7, "t_0000000a"), 0.4, *answer_from(8, "no")]
     async with client(tmp_path, Script(query=refused)) as (api, _):
@@ -158,8 +208,13 @@ async def test_a_call_that_was_answered_inside_is_not_told(tmp_path: Path) -> No
         ([], "messages"),
         ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "messages"),
         ([{"role": "wizard", "content": "a"}], "messages[0].role"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content"),
-        ([{"role": "tool", "tool_call_id": "call_1", "content": "a"}], "messages[0]"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            "messages[0].content[0].image_url",
+        ),
+        ([{"role": "tool", "tool_call_id": "call_1", "content": "a"}], "messages"),
+        ([{"role": "system", "content": "a"}], "messages"),
+        ([{"role": "user", "content": ""}], "messages[0]"),
         ("hi", "messages"),
     ],
 )
@@ -189,7 +244,7 @@ async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, messages:
 async def test_a_body_that_is_none_is_refused(tmp_path: Path, body: bytes) -> None:
     async with (
         suite(tmp_path, Script(query=answering())) as facade,
-        facade.http.post("/v1/chat/completions", data=body, skip_auto_headers=["Content-Type"]) as response,
+        facade.http.post("/v1/chat/completions", data=body, headers={"Content-Type": "application/json"}) as response,
     ):
         assert response.status == 400
         assert (await response.json())["error"]["type"] == "invalid_request_error"
@@ -293,3 +348,30 @@ async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -
     async with client(tmp_path, Script(query=steps)) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
     assert [call.id for call in answer.choices[0].message.tool_calls or []] == [f"call_{RUN_HEX}_0000000a_9"]
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "status"),
+    [
+        ("PROVIDER_AUTHENTICATION", {"provider": "sim", "httpStatus": "401"}, 502),
+        ("INVALID_REQUEST", {"provider": "sim", "httpStatus": "404"}, 502),
+        ("NO_ANSWER", {}, 502),
+        ("OUTPUT_MISMATCH", {}, 502),
+        ("INVALID_REQUEST", {"field": "message"}, 400),
+        ("CONTEXT_LENGTH_EXCEEDED", {"provider": "sim"}, 400),
+        ("RATE_LIMITED", {"provider": "sim"}, 429),
+    ],
+)
+async def test_a_fault_between_us_and_the_provider_is_not_the_callers(
+    tmp_path: Path, code: str, details: dict[str, str], status: int
+) -> None:
+    why = common_pb2.Failure(code=code, message="the provider's words", details=json.dumps(details))
+    ended = [*opening(), delta(4, run_error=agent_pb2.RunError(run_id=RUN, error=why))]
+    async with client(tmp_path, Script(query=ended)) as (api, _):
+        with pytest.raises(openai.APIStatusError, match="the provider's words") as caught:
+            await api.chat.completions.create(**ASK)
+        with pytest.raises(openai.APIStatusError) as streamed:
+            await api.chat.completions.create(**ASK, stream=True)
+    assert (caught.value.status_code, streamed.value.status_code) == (status, status)
+    assert (caught.value.type == "server_error") == (status == 502)
+    assert caught.value.response.headers.get("x-should-retry") == ("false" if status == 502 else None)

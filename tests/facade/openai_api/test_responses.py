@@ -10,7 +10,7 @@ import openai
 import orjson
 import pytest
 
-from headrace.errors import HeadraceError, NotFound, Overloaded, RateLimited
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import (
@@ -81,6 +81,17 @@ async def test_one_answer_has_an_item_for_each_block(tmp_path: Path) -> None:
     assert (answer.usage.input_tokens, answer.usage.total_tokens) == (12, 17)
     assert answer.metadata == {"a": "b", "run_id": RUN, "chat_id": CHAT}
     assert answer.created_at == 1_700_000_000
+
+
+@pytest.mark.parametrize("parallel", [None, True, False])
+async def test_parallel_tool_calls_reach_the_query_and_are_said_again(tmp_path: Path, parallel: bool | None) -> None:
+    given: Any = {} if parallel is None else {"parallel_tool_calls": parallel}
+    async with client(tmp_path, Script(query=thinking())) as (api, facade):
+        answer = await api.responses.create(**ASK, tools=TOOLS, **given)
+        (query,) = facade.script.requests
+    assert answer.parallel_tool_calls == (parallel is not False)
+    assert query.HasField("parallel_tool_calls") == (parallel is not None)
+    assert query.parallel_tool_calls == bool(parallel)
 
 
 async def test_the_officials_fold_of_the_stream_is_the_whole_answer(tmp_path: Path) -> None:
@@ -284,9 +295,12 @@ async def test_what_is_not_there_is_404(tmp_path: Path) -> None:
     ("fields", "param"),
     [
         ({"input": [{"type": "image_generation_call"}]}, "input[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input[0].content"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
+            "input[0].content[0].file_id",
+        ),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format.type"),
         ({"conversation": f"conv_{CHAT}", "previous_response_id": ID}, "conversation"),
     ],
 )
@@ -295,3 +309,47 @@ async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, fields: A
         with pytest.raises(openai.BadRequestError) as caught:
             await api.responses.create(**(ASK | fields))
     assert caught.value.param == param
+
+
+async def test_items_of_an_input_list_keep_their_roles_and_the_calls_of_one_answer_are_one_message(
+    tmp_path: Path,
+) -> None:
+    items: Any = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Where?"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "call_id": "fc!1", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "fc!2", "name": "g", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "fc!1", "output": "Lyon"},
+        {"type": "function_call_output", "call_id": "fc!2", "output": [{"type": "input_text", "text": "12"}]},
+    ]
+    async with client(tmp_path, Script(query=thinking())) as (api, facade):
+        await api.responses.create(model="helper", instructions="Speak French.", input=items)
+        await api.responses.create(model="helper", input=[*items, {"role": "user", "content": "Sure?"}])
+        behind, before = facade.script.requests
+    assert [(earlier.role, earlier.content) for earlier in behind.history] == [
+        ("system", "Speak French."),
+        ("system", "Be brief."),
+    ]
+    assert [(earlier.role, earlier.content) for earlier in behind.progress] == [
+        ("assistant", "I look."),
+        ("tool", "Lyon"),
+        ("tool", "12"),
+    ]
+    assert [call.id for call in behind.progress[0].tool_calls] == ["fc!1", "fc!2"]
+    assert [earlier.role for earlier in before.history] == ["system", "user", "assistant", "tool", "tool"]
+    assert (behind.message, before.message) == ("Where?", "Sure?")
+
+
+async def test_a_wrong_item_is_named(tmp_path: Path) -> None:
+    wrong = InvalidRequest.of("progress[0].toolCallId", "must be the id of an earlier call")
+    items: Any = [
+        {"role": "user", "content": "Where?"},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call_output", "call_id": "x", "output": "Lyon"},
+    ]
+    async with client(tmp_path, Script(query=[wrong])) as (api, _):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.responses.create(model="helper", input=items)
+    assert caught.value.param == "input[2].tool_call_id"

@@ -41,7 +41,7 @@ def test_every_route_is_there_with_its_comment(openapi: dict[str, Any]) -> None:
         operation = openapi["paths"][route.path][route.verb.lower()]
         assert operation["description"] == find_comment(route.rpc.full_name) != ""
         assert {"200", "400", "500", "503"} <= set(operation["responses"])
-    assert {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/responses"} <= set(openapi["paths"])
+    assert {"/healthz", "/readyz", "/openapi.json", "/v1/responses"} <= set(openapi["paths"])
 
 
 def test_the_failures_of_a_route_are_those_of_its_comment(openapi: dict[str, Any]) -> None:

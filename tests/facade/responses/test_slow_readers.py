@@ -15,7 +15,8 @@ from tests.conformance.fronts import Timing
 from tests.facade.scripted import Script, Step, answering, frames_of, opening, suite, text
 from tests.timing import within
 
-ASK = b'POST /api/query HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{"message":"a"}'
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
+ASK = b"POST /api/query HTTP/1.1\r\n" + JSON + b'Content-Length: 15\r\n\r\n{"message":"a"}'
 OPENAI = b'{"model":"helper","stream":true,"messages":[{"role":"user","content":"a"}]}'
 PIECE_BYTES = 1 << 16
 STREAM_BYTES_MAX = 8 << 20
@@ -70,7 +71,7 @@ async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(t
     [
         pytest.param(ASK, id="events"),
         pytest.param(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(OPENAI), OPENAI),
+            b"POST /v1/chat/completions HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, len(OPENAI), OPENAI),
             id="chat completions",
         ),
     ],

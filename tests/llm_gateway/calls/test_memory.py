@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.simulator.server import simulator
 from tests.llm_gateway.conftest import provider_entry, text_message
 from tests.llm_gateway.process import GatewayProcess, gateway_process
@@ -15,10 +16,12 @@ from tests.llm_gateway.process import GatewayProcess, gateway_process
 if TYPE_CHECKING:
     from pathlib import Path
 
-STREAMS = 1000
+STREAMS = 100
+"""One of them left behind would be more than GROWTH_BYTES_MAX."""
+
 AT_ONCE = 5
-GROWTH_BYTES_MAX = 10_000_000
-OVERSIZED = "x" * ((1 << 20) + 1)
+GROWTH_BYTES_MAX = 15_000_000
+OVERSIZED = "x" * (FRAME_BYTES_MAX + 1)
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "before"}, "steps": [{"raw": OVERSIZED}]},
     {"match": {"text": "after"}, "steps": [{"content": "a"}, {"raw": OVERSIZED}]},
@@ -52,11 +55,11 @@ async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
             group.create_task(work(f"sim-{number}"))
 
 
-async def test_a_thousand_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
+async def test_a_hundred_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
     async with asyncio.timeout(900), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
         async with gateway_process(tmp_path, entry) as gateway:
-            await send_oversized(gateway, 50)  # buffers, pools and caches of a process at work
+            await send_oversized(gateway, 20)  # buffers, pools and caches of a process at work
             warm_bytes = gateway.rss_bytes
             await send_oversized(gateway, STREAMS)
             grown_bytes = gateway.rss_bytes - warm_bytes

@@ -120,10 +120,32 @@ async def test_the_last_usage_counts_and_has_its_price(asking: Asking) -> None:
     assert not usage.estimated
 
 
+@pytest.mark.parametrize(
+    ("prices", "dollars"),
+    [({}, 10.0), ({"cachedInputPerMTok": 1.0}, 5.5), ({"cachedInputPerMTok": 1.0, "cacheWritePerMTok": 12.5}, 6.0)],
+)
+async def test_cached_tokens_cost_what_the_provider_bills(
+    asking: Asking, prices: dict[str, float], dollars: float
+) -> None:
+    usage: dict[str, Any] = {
+        "input_tokens": 300_000,
+        "cache_read_input_tokens": 500_000,
+        "cache_creation_input_tokens": 200_000,
+        "output_tokens": 0,
+    }
+    models = [{"name": "sim-1", "price": {"inputPerMTok": 10.0} | prices}]
+    steps = [{"content": "x"}, {"usage": usage}]
+    async with asking([{"steps": steps}], protocol="anthropic", models=models) as gateway:
+        spent = (await gateway.hear()).usage
+    assert (spent.input_tokens, spent.cached_tokens, spent.cache_write_tokens) == (1_000_000, 500_000, 200_000)
+    assert spent.cost_usd == pytest.approx(dollars)
+
+
 async def test_without_a_report_the_usage_is_estimated(asking: Asking) -> None:
     async with asking([{"steps": [{"content": ["a", "b"]}, {"finish": "stop"}, {"end": True}]}]) as gateway:
         usage = (await gateway.hear()).usage
     assert (usage.output_tokens, usage.estimated) == (2, True)
+    assert usage.input_tokens > 0
 
 
 async def test_a_connection_is_used_again_after_a_complete_answer(asking: Asking) -> None:
@@ -146,4 +168,4 @@ async def test_models_are_listed_in_the_files_order(asking: Asking) -> None:
         reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
     assert [model.model for model in reply.models] == ["sim-1", "idle", "bench"]
     assert reply.models[0].context_window_tokens == 1000
-    assert list(reply.models[0].capabilities) == ["tools", "reasoning"]
+    assert list(reply.models[0].capabilities) == ["tools", "reasoning", "vision"]

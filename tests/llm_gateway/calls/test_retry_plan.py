@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest, Overloaded, RateLimited
+from headrace.errors import HeadraceError, InvalidRequest, Overloaded, ProviderUnavailable, RateLimited
 from services.llm_gateway.calls.retry_plan import (
     ATTEMPT_S_MIN,
     BACKOFF_S,
@@ -17,6 +17,8 @@ from services.llm_gateway.calls.retry_plan import (
     Target,
 )
 from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
+from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
+from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import HELLO, Heard, answering, http_answer, provider_entry
 from tests.timing import within
@@ -39,7 +41,7 @@ BEFORE_THE_FIRST_DELTA: dict[str, tuple[dict[str, Any], str]] = {
     "cut": ({"cut": True}, "PROVIDER_UNAVAILABLE"),
     "end": ({"end": True}, "PROVIDER_UNAVAILABLE"),
     "no JSON": ({"raw": "data: no JSON\n\n"}, "BAD_FRAME"),
-    "oversized": ({"raw": "x" * ((1 << 20) + 1)}, "BAD_FRAME"),
+    "oversized": ({"raw": "x" * (FRAME_BYTES_MAX + 1)}, "BAD_FRAME"),
     "error in a 200": ({"frame": {"error": {"message": "busy", "code": 503}}}, "OVERLOADED"),
 }
 
@@ -101,7 +103,7 @@ async def test_reasoning_content_and_tool_calls_commit(asking: Asking, first: di
     assert reason_of(heard) == "STREAM_STALLED"
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 async def test_other_refusals_are_never_sent_again(asking: Asking, status: int) -> None:
     async with asking([{"steps": [{"status": status}]}], spare={}, **FALLBACK, **THRICE) as gateway:
         heard = await gateway.hear()
@@ -171,6 +173,18 @@ async def test_a_refused_key_gives_way_to_the_next(asking: Asking) -> None:
     assert b"new-key-0002" in provider.asked[1]
 
 
+@pytest.mark.parametrize("step", [{"status": 402}, {"status": 429, "body": {"error": {"code": "insufficient_quota"}}}])
+async def test_an_empty_account_gives_way_to_the_next_key_and_then_to_another_provider(
+    asking: Asking, step: dict[str, Any]
+) -> None:
+    script = [SPARE_SAYS_HELLO, {"steps": [step]}]
+    async with asking(script, apiKeys=["env:A", "env:B"], spare={}, **FALLBACK, **THRICE) as gateway:
+        gateway.env.update(A="key-a-0001", B="key-b-0002")
+        heard = await gateway.hear()
+    assert heard.content == ["hello"]
+    assert [model for _, model, _ in attempts(heard)] == ["sim-1", "sim-1", "sim-2"]
+
+
 async def test_when_every_key_is_refused_the_call_ends(asking: Asking) -> None:
     async with asking([{"steps": [{"status": 401}]}], apiKeys=["env:A", "env:B"], spare={}, **FALLBACK) as gateway:
         gateway.env.update(A="key-a-0001", B="key-b-0002")
@@ -215,10 +229,18 @@ async def test_the_fallback_gets_its_own_model_and_the_whole_request(asking: Ask
     assert first | {"model": "sim-2"} == second
 
 
+async def test_a_fallback_that_writes_less_is_asked_for_less(asking: Asking) -> None:
+    script = [SPARE_SAYS_HELLO, {"steps": [{"status": 503}]}]
+    async with asking(script, spare={"models": [{"name": "sim-2", "maxOutput": 100}]}, **FALLBACK) as gateway:
+        await gateway.hear(max_tokens=500)
+    assert [request.body["max_tokens"] for request in gateway.sim.requests] == [500, 100]
+
+
 def target(*, attempts_max: int = 3, keys: tuple[str, ...] = ("",)) -> Target:
     entry = provider_entry("http://127.0.0.1:1/v1", retry={"maxAttempts": attempts_max})
     provider = Provider.model_validate(entry)
-    return Target(provider, provider.models[0], "sim-1", "http://127.0.0.1:1/v1", keys, Breaker("sim", "sim-1"))
+    endpoint = Credentials({}).find_endpoint(provider, "sim-1", "/chat/completions")
+    return Target(provider, provider.models[0], "sim-1", endpoint, keys, Breaker("sim", "sim-1"))
 
 
 def waits(course: RetryPlan, error: HeadraceError) -> list[float]:
@@ -264,3 +286,13 @@ def test_keys_show_nowhere() -> None:
     planned = course.start_attempt()
     assert planned.key == "a-secret-key"
     assert "a-secret-key" not in repr(planned)
+
+
+def test_one_tenants_failures_leave_the_model_to_others() -> None:
+    shared = target()
+    for _ in range(FAILURES_MAX):
+        call = RetryPlan([shared], tenant="a").start_attempt().breaker_call
+        shared.breaker.end_call(call, succeeded=False)
+    with pytest.raises(ProviderUnavailable, match="left alone for a while"):
+        RetryPlan([shared], tenant="a").start_attempt()
+    assert RetryPlan([shared], tenant="b").start_attempt().target is shared

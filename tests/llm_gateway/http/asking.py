@@ -18,7 +18,7 @@ TIMEOUTS = {"connectMs": 30_000, "firstDeltaMs": 5_000, "idleMs": 5_000}
 def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> ProviderRequest:
     """Make a request to `server`."""
     entry: dict[str, Any] = provider_entry(server.url, timeouts=TIMEOUTS | timeouts)
-    return ProviderRequest(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body, "")
+    return ProviderRequest(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body)
 
 
 async def read(pool: Pool, asked: ProviderRequest) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.llm_gateway.limits.breaker import (
+    FAILED_TENANTS_MAX,
     FAILURES_MAX,
     OPEN_S,
     OPEN_S_MAX,
@@ -37,10 +38,9 @@ def breaker(clock: Clock) -> Breaker:
     return Breaker("p", "m", clock)
 
 
-def calls(breaker: Breaker, *outcomes: bool | None) -> None:
+def calls(breaker: Breaker, *outcomes: bool | None, tenant: str = "a") -> None:
     for outcome in outcomes:
-        breaker.start_call()
-        breaker.end_call(succeeded=outcome)
+        breaker.end_call(breaker.start_call(tenant), succeeded=outcome)
 
 
 def open_breaker(breaker: Breaker) -> Breaker:
@@ -51,9 +51,9 @@ def open_breaker(breaker: Breaker) -> Breaker:
 
 def test_failures_open_it_for_a_while(breaker: Breaker) -> None:
     calls(breaker, *[False] * (FAILURES_MAX - 1))
-    assert breaker.blocked_s == 0
+    assert breaker.measure_block_s("a") == 0
     calls(breaker, False)
-    assert breaker.blocked_s == OPEN_S
+    assert breaker.measure_block_s("a") == OPEN_S
 
 
 def test_every_other_failure_opens_it_and_every_fourth_does_not(clock: Clock) -> None:
@@ -78,11 +78,11 @@ def test_old_failures_are_forgotten(breaker: Breaker, clock: Clock) -> None:
 def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     clock.now_s += OPEN_S
-    assert breaker.blocked_s == 0
-    breaker.start_call()
-    assert (breaker.state, breaker.blocked_s) == ("half-open", PROBE_S)
-    breaker.end_call(succeeded=True)
-    assert (breaker.state, breaker.blocked_s) == ("closed", 0)
+    assert breaker.measure_block_s("a") == 0
+    call = breaker.start_call("a")
+    assert (breaker.state, breaker.measure_block_s("a")) == ("half-open", PROBE_S)
+    breaker.end_call(call, succeeded=True)
+    assert (breaker.state, breaker.measure_block_s("a")) == ("closed", 0)
     calls(breaker, *[False] * (FAILURES_MAX - 1))
     assert breaker.state == "closed"
 
@@ -91,9 +91,9 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, cl
     open_breaker(breaker)
     pauses: list[float] = []
     for _ in range(6):
-        clock.now_s += breaker.blocked_s
+        clock.now_s += breaker.measure_block_s("a")
         calls(breaker, False)
-        pauses.append(breaker.blocked_s)
+        pauses.append(breaker.measure_block_s("a"))
     assert pauses == [10, 20, 40, OPEN_S_MAX, OPEN_S_MAX, OPEN_S_MAX]
 
 
@@ -101,24 +101,66 @@ def test_a_probe_whose_caller_left_makes_room_for_the_next(breaker: Breaker, clo
     open_breaker(breaker)
     clock.now_s += OPEN_S
     calls(breaker, None)
-    assert breaker.blocked_s == 0
+    assert breaker.measure_block_s("a") == 0
 
 
 def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     clock.now_s += OPEN_S
-    breaker.start_call()
+    breaker.start_call("a")
     clock.now_s += PROBE_S
-    assert breaker.blocked_s == 0
+    assert breaker.measure_block_s("a") == 0
 
 
 def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
+    earlier = breaker.start_call("a")
     open_breaker(breaker)
     clock.now_s += 3
-    breaker.end_call(succeeded=False)
-    assert breaker.blocked_s == OPEN_S - 3
-    breaker.end_call(succeeded=True)
+    breaker.end_call(earlier, succeeded=False)
+    assert breaker.measure_block_s("a") == OPEN_S - 3
+    breaker.end_call(earlier, succeeded=True)
     assert breaker.state == "open"
+
+
+def test_stalls_beside_answers_are_the_requests_own(breaker: Breaker, clock: Clock) -> None:
+    stalled = [breaker.start_call("a") for _ in range(FAILURES_MAX)]
+    clock.now_s += 5
+    breaker.start_call("a")
+    breaker.note_delta()
+    clock.now_s += 5
+    for call in stalled:
+        breaker.end_call(call, succeeded=False, never_began=True)
+    assert breaker.state == "closed"
+
+
+def test_stalls_open_it_when_nobody_is_answered(breaker: Breaker, clock: Clock) -> None:
+    breaker.note_delta()
+    clock.now_s += 1
+    stalled = [breaker.start_call("a") for _ in range(FAILURES_MAX)]
+    clock.now_s += 10
+    for call in stalled:
+        breaker.end_call(call, succeeded=False, never_began=True)
+    assert breaker.state == "open"
+
+
+def test_a_tenant_that_has_not_failed_may_try_once_and_its_success_closes_it_for_all(breaker: Breaker) -> None:
+    open_breaker(breaker)
+    assert (breaker.measure_block_s("a"), breaker.measure_block_s("b")) == (OPEN_S, 0)
+    call = breaker.start_call("b")
+    assert breaker.measure_block_s("b") == OPEN_S, "one at a time"
+    breaker.end_call(call, succeeded=False)
+    assert (breaker.state, breaker.measure_block_s("b"), breaker.measure_block_s("c")) == ("open", OPEN_S, 0)
+    calls(breaker, None, tenant="c")
+    assert breaker.measure_block_s("c") == 0, "its caller left"
+    calls(breaker, True, tenant="c")
+    assert breaker.state == "closed"
+
+
+def test_many_tenants_do_not_keep_up_an_outage(breaker: Breaker) -> None:
+    open_breaker(breaker)
+    for number in range(FAILED_TENANTS_MAX):
+        calls(breaker, False, tenant=f"t-{number}")
+    assert breaker.measure_block_s("another") == OPEN_S
 
 
 def test_models_that_leave_the_file_are_forgotten() -> None:

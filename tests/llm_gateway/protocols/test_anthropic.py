@@ -62,6 +62,46 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
     }
 
 
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def find_marks(body: Any) -> list[tuple[str, int, int]]:
+    """Where marks are: field, turn and block."""
+    system = [("system", 0, at) for at, block in enumerate(body.get("system", [])) if "cache_control" in block]
+    tools = [("tools", 0, at) for at, tool in enumerate(body.get("tools", [])) if "cache_control" in tool]
+    blocks = [
+        ("messages", turn, at)
+        for turn, message in enumerate(body["messages"])
+        for at, block in enumerate(message["content"])
+        if "cache_control" in block
+    ]
+    return system + tools + blocks
+
+
+async def test_what_the_next_request_repeats_is_marked_for_the_cache(asking: Asking) -> None:
+    system, other = text_message("system", "be brief"), llm_pb2.ToolSchema(name="g", description="does more")
+    loop = [USER, asks(call("a"), call("b")), answers("a"), answers("b")]
+    async with asking(protocol="anthropic", promptCache=True) as gateway:
+        first = await read_body(gateway, USER)
+        instructed = await read_body(gateway, system, *loop, tools=[TOOL, other])
+        bare = await read_body(gateway, *loop, text_message("assistant", "so"), USER, tools=[TOOL, other])
+    assert first["messages"][0]["content"] == [{"type": "text", "text": "hello"} | MARK]
+    assert instructed["system"] == [{"type": "text", "text": "be brief"} | MARK]
+    assert find_marks(instructed) == [("system", 0, 0), ("messages", 0, 0), ("messages", 2, 1)]
+    assert find_marks(bare) == [("tools", 0, 1), ("messages", 0, 0), ("messages", 2, 1), ("messages", 4, 0)]
+
+
+async def test_what_the_next_request_lacks_is_behind_the_mark(asking: Asking) -> None:
+    reminder = text_message("user", "<system_reminder>\nCurrent time: 12:00\n</system_reminder>")
+    asked = text_message("user", "hello")
+    asked.content.add().CopyFrom(reminder.content[0])
+    async with asking(protocol="anthropic", promptCache=True) as gateway:
+        first = await read_body(gateway, asked)
+        loop = await read_body(gateway, USER, asks(call("a")), answers("a"), reminder, tools=[TOOL])
+    assert find_marks(first) == [("messages", 0, 0)]
+    assert find_marks(loop) == [("tools", 0, 0), ("messages", 0, 0), ("messages", 2, 0)]
+
+
 async def test_texts_arrive_one_by_one_byte_for_byte(asking: Asking) -> None:
     texts = ["\n\n", " ", "half", "-word", "水", "车\n", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "<think>"]
     for one_byte_writes in (False, True):

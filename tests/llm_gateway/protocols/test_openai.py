@@ -3,12 +3,15 @@ pairs."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
+from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import text_message
 
 if TYPE_CHECKING:
@@ -67,6 +70,35 @@ async def test_the_output_limit_takes_the_providers_word(asking: Asking) -> None
     assert "max_tokens" not in body
 
 
+FITTING = "D681PevKs"
+FOREIGN = ("call_8hQ1", "toolu_01A09q90qw90lq917835lq9", "x" * 256, "call-with–a-dash", "123456789\n")
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+async def test_foreign_call_ids_take_the_form_of_a_provider_with_nine_characters(asking: Asking, foreign: str) -> None:
+    messages = [USER, asks(call(FITTING), call(foreign)), answers(FITTING), answers(foreign)]
+    async with asking(callIds="nine_characters") as gateway:
+        body, again = await read_body(gateway, *messages), await read_body(gateway, *messages)
+    asked = [item["id"] for item in body["messages"][1]["tool_calls"]]
+    assert asked == [message["tool_call_id"] for message in body["messages"][2:]]
+    assert asked[0] == FITTING
+    assert re.fullmatch("[a-zA-Z0-9]{9}", asked[1])
+    assert body == again
+
+
+def test_ids_of_nine_characters_differ_where_the_foreign_ones_do() -> None:
+    provider = Provider.model_validate(
+        {
+            "key": "m",
+            "protocol": "openai",
+            "baseUrl": "http://m",
+            "models": [{"name": "m"}],
+            "callIds": "nine_characters",
+        }
+    )
+    assert len({fit_call_id(f"call_{number}", provider) for number in range(20_000)}) == 20_000
+
+
 async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
     assistant = asks(call("a"), call("b", '{"cut": '), text="Let me look.")
     assistant.reasoning_content = "hm"
@@ -85,6 +117,32 @@ async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> N
     async with asking() as gateway:
         body = await read_body(gateway, text_message("user", text))
     assert body["messages"][0]["content"] == text
+
+
+async def test_images_of_results_stand_in_a_user_message_behind_all_of_them(asking: Asking) -> None:
+    image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
+    told = [
+        text_message("user", "look"),
+        llm_pb2.Message(role="assistant", tool_calls=[llm_pb2.ToolCall(id=id, name="look") for id in "ab"]),
+        *(
+            llm_pb2.Message(
+                role="tool", tool_call_id=id, name="look", content=[llm_pb2.ContentPart(text=f"seen {id}"), image]
+            )
+            for id in "ab"
+        ),
+    ]
+    async with asking() as gateway:
+        ending = await read_body(gateway, *told)
+        going_on = await read_body(gateway, *told, text_message("user", "and?"))
+    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+    note = {"type": "text", "text": "[in the result of look]"}
+    assert [message["content"] for message in ending["messages"][2:]] == [
+        "seen a",
+        "seen b",
+        [note, shown, note, shown],
+    ]
+    assert [message["role"] for message in ending["messages"][2:]] == ["tool", "tool", "user"]
+    assert going_on["messages"][:-1] == ending["messages"]
 
 
 async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
@@ -165,6 +223,20 @@ async def test_only_the_provider_that_made_a_state_has_it_back(asking: Asking, p
         body = await read_body(gateway, USER, assistant, USER)
     expected = {"reasoning_details": details} if is_given else {"reasoning": "hm"}
     assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
+
+
+async def test_fields_that_a_provider_added_to_calls_and_text_go_back_to_it(asking: Asking) -> None:
+    signature = {"google": {"thought_signature": "c2ln"}}
+    fields = [{"at": 0, "extra_content": signature}]
+    packed = {"provider": "sim", "call_fields": fields, "message_fields": [{"extra_content": signature}]}
+    assistant = asks(call("a1"), call("b2"))
+    assistant.provider_state = orjson.dumps(packed).decode()
+    async with asking() as gateway:
+        body = await read_body(gateway, USER, assistant, answers("a1"), answers("b2"))
+    message = body["messages"][1]
+    assert message["extra_content"] == signature
+    assert [given.get("extra_content") for given in message["tool_calls"]] == [signature, None]
+    assert [given["id"] for given in message["tool_calls"]] == ["a1", "b2"]
 
 
 @pytest.mark.parametrize(

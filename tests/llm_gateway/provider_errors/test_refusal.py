@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
+from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
 from services.llm_gateway.provider_errors.refusal import Refusal, make_error
 from tests.llm_gateway.conftest import raw_provider
 
@@ -36,6 +37,9 @@ def reason_of(error: HeadraceError | None) -> str:
         ({"status": 408}, "PROVIDER_UNAVAILABLE"),
         ({"status": 409}, "PROVIDER_UNAVAILABLE"),
         ({"status": 429}, "RATE_LIMITED"),
+        ({"status": 429, "body": {"error": {"code": "insufficient_quota"}}}, "PROVIDER_AUTHENTICATION"),
+        ({"status": 429, "body": {"error": {"message": "You exceeded your current quota"}}}, "RATE_LIMITED"),
+        ({"status": 400, "body": {"error": {"message": "Your credit balance is too low"}}}, "PROVIDER_AUTHENTICATION"),
         ({"status": 500}, "PROVIDER_UNAVAILABLE"),
         ({"status": 502, "body": "<html>bad gateway</html>"}, "PROVIDER_UNAVAILABLE"),
         ({"status": 503}, "OVERLOADED"),
@@ -131,7 +135,7 @@ async def test_an_error_inside_a_stream_ends_it_with_the_usage_so_far(
         ([{"raw": 'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n'}], ["started"], "BAD_FRAME"),
         ([{"raw": "data: " + "[" * 100_000 + "\n\n"}], ["started"], "BAD_FRAME"),
         ([{"raw": 'data: {"cho'}, {"end": True}], ["started"], "BAD_FRAME"),
-        ([{"content": "a"}, {"raw": "x" * ((1 << 20) + 1)}], ["started", "content", "usage"], "BAD_FRAME"),
+        ([{"content": "a"}, {"raw": "x" * (FRAME_BYTES_MAX + 1)}], ["started", "content", "usage"], "BAD_FRAME"),
         ([{"finish": "length"}], ["started"], "CONTEXT_LENGTH_EXCEEDED"),
         ([{"end": True}], ["started"], "PROVIDER_UNAVAILABLE"),
     ],
@@ -146,8 +150,8 @@ async def test_a_broken_stream_ends_typed(
     assert reason_of(heard.error) == (reason or "PROVIDER_UNAVAILABLE")
 
 
-async def test_a_frame_of_nearly_a_mebibyte_is_one_delta(asking: Asking) -> None:
-    text = "x" * ((1 << 20) - 1000)
+async def test_a_frame_as_large_as_may_be_is_one_delta(asking: Asking) -> None:
+    text = "x" * (FRAME_BYTES_MAX - 1000)
     async with asking([{"steps": [{"content": text}]}]) as gateway:
         assert (await gateway.hear()).content == [text]
 

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
+from services.llm_gateway.config import Config
 from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.provider_file import Providers
+from services.llm_gateway.server import gateway
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.health import check_peers
 from tests.llm_gateway.conftest import provider_entry
 
 if TYPE_CHECKING:
@@ -55,6 +61,7 @@ def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stay
     write(tmp_path, entry)
     with capture_logs() as logs:
         catalogue.reload()
+    assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "providers"}) == 1
     assert [provider.key for provider in catalogue.providers] == ["sim"]
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("provider file refused", "error")
@@ -107,6 +114,29 @@ async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
         assert await list_entries(provider_key="nobody", model="a") == []
 
 
+@pytest.mark.parametrize(
+    ("price", "spare_price", "dearest"),
+    [
+        ({"inputPerMTok": 1, "outputPerMTok": 2}, {"inputPerMTok": 3, "outputPerMTok": 1}, (3.0, 2.0)),
+        ({"inputPerMTok": 4, "cacheWritePerMTok": 5, "outputPerMTok": 2}, {"inputPerMTok": 3}, (5.0, 2.0)),
+        ({"inputPerMTok": 4}, None, None),
+        (None, {"inputPerMTok": 4}, None),
+    ],
+)
+async def test_the_dearest_price_is_that_of_all_who_may_answer(
+    asking: Asking, price: object, spare_price: object, dearest: tuple[float, float] | None
+) -> None:
+    spare = {"models": [{"name": "sim-2", "price": spare_price}]}
+    models = [{"name": "sim-1", "price": price}]
+    async with asking(models=models, spare=spare, fallback=["spare/sim-2"]) as gateway:
+        request = llm_pb2.ListModelsRequest(provider_key="sim")
+        (info,) = (await gateway.llm.ListModels(request, timeout=50)).models
+    known = info.HasField("input_usd_per_mtok_max"), info.HasField("output_usd_per_mtok_max")
+    assert known == (dearest is not None,) * 2
+    if dearest is not None:
+        assert (info.input_usd_per_mtok_max, info.output_usd_per_mtok_max) == dearest
+
+
 async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> None:
     async with asking() as gateway:
         gateway.provider_file.write_text("{")
@@ -120,6 +150,23 @@ async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> 
                 await asyncio.sleep(0.05)
                 reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
                 names = [model.model for model in reply.models]
+
+
+async def test_the_gateway_is_ready_from_its_first_valid_file_on(tmp_path: Path) -> None:
+    (tmp_path / "providers.json").write_text("{")
+    config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.0), config_dir=tmp_path)
+    async with (
+        asyncio.timeout(50),
+        gateway(config, {}) as running,
+        open_channel(running.addresses[0]) as channel,
+    ):
+        assert await check_peers({"gateway": channel}) == {"gateway": False}
+        write(tmp_path, provider_entry(URL))
+        while await check_peers({"gateway": channel}) != {"gateway": True}:
+            await asyncio.sleep(0.05)
+        (tmp_path / "providers.json").write_text("{")
+        await asyncio.sleep(0.6)  # longer than a change takes to be seen
+        assert await check_peers({"gateway": channel}) == {"gateway": True}, "the last good one stays in force"
 
 
 async def test_a_missing_secret_is_named_and_the_provider_stays_listed(asking: Asking, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headrace.errors import NotFound
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.index_recovery import INDEX_NAME
-from services.memory.storage.user_facts import decode_fact
+from services.memory.storage.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from tests.memory.conftest import Kept, Serve
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
@@ -124,7 +124,7 @@ async def test_what_is_from_before_there_were_tenants_is_the_default_users(folde
         assert await names(memory) == ["old"]
         with acting_as(ADA):
             assert await names(memory) == []
-    fact = decode_fact(b'{"_type":"fact","_n":1,"uuid":"u","requestId":"","updatedAt":1,"_user":"","text":"tea"}')
+    (fact,) = decode_facts(b'{"_type":"fact","_n":1,"uuid":"u","requestId":"","updatedAt":1,"_user":"","text":"tea"}')
     assert fact.owner == DEFAULT
 
 

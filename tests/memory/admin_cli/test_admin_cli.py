@@ -95,6 +95,13 @@ async def test_verify_names_what_is_not_what_was_written(serve: Serve, folder: P
     assert (await tool(folder, "verify", chats[0])).startswith("1 chats")
 
 
+@pytest.mark.parametrize("command", ["verify", "export"])
+async def test_what_is_no_chat_s_id_is_refused_by_name(serve: Serve, folder: Path, command: str) -> None:
+    async with serve():
+        pass
+    assert "'../chat': expected a chat's id, a UUID" in await tool(folder, command, "../chat", exit_code=2)
+
+
 async def test_reindex_reads_every_log_again(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello")

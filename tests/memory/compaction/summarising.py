@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,21 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import memory_over
 from tests.memory.writing import Memory
+from tests.summaries import write_summary
 
-Answer: TypeAlias = str | Exception | float
-"""The answer of a model: a text, an error, or seconds of silence."""
 
-SUMMARY = "<analysis>hm</analysis>\n<summary>\nThey spoke of the weather.\n</summary>"
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An answer that ends with this finish."""
+
+    text: str
+    finish: str
+
+
+Answer: TypeAlias = str | Ended | Exception | float | Callable[[llm_pb2.ChatRequest], str]
+"""The answer of a model: a text, how it ends, an error, seconds of silence, or what it makes of the request."""
+
+SUMMARY = write_summary("They spoke of the weather.")
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
 
 
@@ -30,21 +40,45 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.requests: list[llm_pb2.ChatRequest] = []
+        self.asked = asyncio.Event()
+        """Set by the first request."""
+        self.gate = asyncio.Event()
+        """Waited for by every answer."""
+        self.gate.set()
+        self.open = 0
 
     async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
         self.requests.append(request)
+        self.asked.set()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.open += 1
+        try:
+            await self.gate.wait()
+            async for delta in self._play(answer, request):
+                yield delta
+        finally:
+            self.open -= 1
+
+    async def _play(self, answer: Answer, request: llm_pb2.ChatRequest) -> AsyncGenerator[llm_pb2.LlmDelta]:
         if isinstance(answer, Exception):
             raise answer
-        if not isinstance(answer, str):
+        if isinstance(answer, int | float):
             await asyncio.sleep(answer)
             return
-        for start in range(0, len(answer), 16):
-            yield llm_pb2.LlmDelta(content=answer[start : start + 16])
+        ended = (
+            answer
+            if isinstance(answer, Ended)
+            else Ended(answer if isinstance(answer, str) else answer(request), "stop")
+        )
+        for start in range(0, len(ended.text), 4096):
+            yield llm_pb2.LlmDelta(content=ended.text[start : start + 4096])
         yield llm_pb2.LlmDelta(usage=COST)
-        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=ended.finish))
 
     async def CountTokens(self, request: Any, context: Any) -> llm_pb2.CountTokensResponse:
+        raise NotImplementedError
+
+    async def Embed(self, request: Any, context: Any) -> llm_pb2.EmbedResponse:
         raise NotImplementedError
 
     async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:

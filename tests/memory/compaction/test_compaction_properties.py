@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import NotFound, OutOfRange, Overloaded, StaleLease
@@ -81,7 +81,7 @@ class Chat:
                 case "ask":
                     await self.ask()
                 case "revert":
-                    await self.memory.revert(self.id, run, scope=given)
+                    await self.memory.revert(self.id, run, scope=given, run_id=run_id)
                 case _:
                     await self.compact(run_id, own, given)
         except StaleLease:
@@ -170,6 +170,7 @@ async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]])
 
 async def grow(memory: Memory, chat_id: str, run_id: str, steps: list[list[memory_pb2.LogMessage]]) -> None:
     """Append `steps`, and so much more that there is something to compact."""
+    await memory.append(chat_id, run_id, step_line(content("word " * 600, msg_id=new_id())))
     for messages in steps:
         await memory.append(chat_id, run_id, step_line(*messages))
     await memory.append(chat_id, run_id, step_line(*LONG))
@@ -192,6 +193,7 @@ async def test_after_a_crash_between_the_two_lines_it_is_as_if_nobody_had_compac
             await grow(memory, chat_id, run_id, steps[half:])
             before, uncompacted = await memory.context(chat_id, run_id), file.read_bytes()
             done = await compact(memory, chat_id, run_id, limits=LIMITS)
+            assume(done.kinds[-1] == "complete")  # short steps may leave nothing to gain
             after, whole = await memory.context(chat_id, run_id), file.read_bytes()
         check_compacted(done, before, after)
         boundary = whole.index(b"\n", len(uncompacted)) + 1

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import INTERRUPTED
+from services.memory.log.media import PARTS_MAX, PARTS_STEP, UNSEEN
 from tests.memory.conftest import Serve, memory_over
 from tests.memory.writing import (
     Memory,
@@ -86,17 +87,18 @@ async def test_the_pieces_of_one_answer_are_one_message_followed_by_its_results(
 
 async def test_of_earlier_runs_no_reasoning_is_shown_and_long_results_are_shortened(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("one")
-    messages = [reasoning("secret"), call("t1"), call("t2"), result("t1", "x" * 1001), result("t2", "y" * 1000)]
+    messages = [reasoning("secret"), call("t1"), call("t2"), result("t1", "x" * 2000), result("t2", "y" * 1000)]
     messages[0].message.provider_state = "{}"
     await memory.append(chat_id, run_id, step_line(*messages))
     own = await memory.context(chat_id, run_id)
-    assert (own[1].reasoning_content, text_of(own[2])) == ("secret", "x" * 1001)
+    assert (own[1].reasoning_content, text_of(own[2])) == ("secret", "x" * 2000)
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     later = await memory.context(chat_id, run_id)
     assert not later[1].HasField("reasoning_content")
     assert not later[1].HasField("provider_state")
-    assert text_of(later[2]) == "x" * 1000 + "\n[shortened: the first 1,000 of 1,001 characters]"
+    note = '[… 1,000 of 2,000 characters are left out here: read_result "t1" has them …]'
+    assert text_of(later[2]) == "x" * 700 + f"\n{note}\n" + "x" * 300
     assert text_of(later[3]) == "y" * 1000
 
 
@@ -113,6 +115,52 @@ async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> No
     _, run_id = await memory.begin("two", chat_id)
     later = (await memory.context(chat_id, run_id))[1].content
     assert [part.text for part in later] == ["look", "[image: cat.png, https://example.org/a/cat.png]", "[image]"]
+
+
+async def test_of_many_images_the_oldest_are_left_out_ten_at_a_time(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    seen = user("look")
+    for number in range(PARTS_MAX + 2):
+        seen.message.content.add(image=llm_pb2.ImagePart(data=bytes([number]), mime_type="image/png"))
+    await memory.append(chat_id, run_id, step_line(seen))
+    parts = (await memory.context(chat_id, run_id))[1].content[1:]
+    assert [part.text for part in parts[:PARTS_STEP]] == [UNSEEN.format("[image]")] * PARTS_STEP
+    assert [part.image.data for part in parts[PARTS_STEP:]] == [
+        bytes([number]) for number in range(PARTS_STEP, PARTS_MAX + 2)
+    ]
+
+
+async def test_what_the_model_does_not_take_is_told_in_words(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    seen = user("look")
+    seen.message.content.add(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
+    seen.message.content.add(audio=llm_pb2.AudioPart(data=b"mp3", mime_type="audio/mpeg"))
+    seen.message.content.add(file=llm_pb2.FilePart(data=b"%PDF", mime_type="application/pdf", name="a.pdf"))
+    await memory.append(chat_id, run_id, step_line(seen))
+
+    async def shown(*capabilities: str) -> list[llm_pb2.ContentPart]:
+        limits = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", capabilities=capabilities)
+        return list((await memory.context(chat_id, run_id, limits=limits))[1].content[1:])
+
+    assert await shown() == list(seen.message.content[1:])
+    assert [part.text or part.WhichOneof("part") for part in await shown("audio", "files")] == [
+        "[image]",
+        "audio",
+        "file",
+    ]
+    assert [part.text for part in await shown("tools")] == ["[image]", "[audio]", "[file: a.pdf]"]
+
+
+async def test_of_large_images_the_newest_are_shown(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    for number in range(3):
+        seen = user("look")
+        data = bytes([number]) * (10 * 1024 * 1024)
+        seen.message.content.add(image=llm_pb2.ImagePart(data=data, mime_type="image/png"))
+        await memory.append(chat_id, run_id, step_line(seen))
+    messages = (await memory.context(chat_id, run_id))[1:]
+    parts = [part for message in messages for part in message.content if part.text != "look"]
+    assert [part.text or part.image.data[:1] for part in parts] == [UNSEEN.format("[image]"), b"\x01", b"\x02"]
 
 
 async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_goes(memory: Memory) -> None:
@@ -170,14 +218,26 @@ async def test_an_answer_that_says_nothing_is_left_out(memory: Memory) -> None:
     assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "hi")]
 
 
-async def test_the_last_k_earlier_runs_are_shown(serve: Serve) -> None:
+DROP = memory_pb2.WindowSettings(older="drop")
+TEN = memory_pb2.WindowSettings(messages_max=10, older="drop")
+
+
+def left_out(first_n: int, last_n: int) -> str:
+    lines = f"{first_n}-{last_n}"
+    return f"[Lines {lines} of this chat are left out here, without a summary: read_history {lines} has them.]"
+
+
+async def test_the_last_k_earlier_runs_are_shown_where_older_ones_are_dropped(serve: Serve) -> None:
     async with serve(chat_k=2) as memory:
         chat_id, run_id = await memory.begin("0")
         for index in range(1, 5):
             await end(memory, chat_id, run_id, content(f"answer {index}"))
             _, run_id = await memory.begin(str(index), chat_id)
+        assert [text_of(message) for message in await memory.context(chat_id, run_id, window=DROP)] == [
+            left_out(1, 5), "2", "answer 3", "3", "answer 4", "4",
+        ]  # fmt: skip
         assert [text_of(message) for message in await memory.context(chat_id, run_id)] == [
-            "2", "answer 3", "3", "answer 4", "4",
+            "0", "answer 1", "1", "answer 2", "2", "answer 3", "3", "answer 4", "4",
         ]  # fmt: skip
 
 
@@ -186,7 +246,10 @@ async def test_no_earlier_run_is_shown_with_k_0(serve: Serve) -> None:
         chat_id, run_id = await memory.begin("0")
         await end(memory, chat_id, run_id, content("a"))
         _, run_id = await memory.begin("1", chat_id)
-        assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "1")]
+        assert to_tuples(await memory.context(chat_id, run_id, window=DROP)) == [
+            ("user", left_out(1, 2)),
+            ("user", "1"),
+        ]
 
 
 async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Memory) -> None:
@@ -199,8 +262,9 @@ async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Me
         await end(memory, chat_id, run_id, content("answer"))
     _, run_id = await memory.begin("now", chat_id)
     # Ten messages back is the second result: its call is cut off, so what is left begins with "c".
-    messages = await memory.context(chat_id, run_id, message_history_max=10)
+    messages = await memory.context(chat_id, run_id, window=TEN)
     assert [text_of(message) for message in messages] == [
+        left_out(1, 2),
         "b",
         "",
         "ok",
@@ -208,22 +272,22 @@ async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Me
         *["c", "answer", "d", "answer", "e", "answer", "now"],
     ]
     _, later = await memory.begin("later", chat_id)
-    messages = await memory.context(chat_id, later, message_history_max=10)
-    assert [text_of(message) for message in messages][:2] == ["c", "answer"]
+    messages = await memory.context(chat_id, later, window=TEN)
+    assert [text_of(message) for message in messages][:3] == [left_out(1, 5), "c", "answer"]
 
 
 async def test_the_own_run_is_never_windowed(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     steps = [step_line(content(str(index), msg_id=f"m_{index:08}")) for index in range(150)]
     await memory.append(chat_id, run_id, *steps)
-    assert len(await memory.context(chat_id, run_id, message_history_max=10)) == 151
+    assert len(await memory.context(chat_id, run_id, window=TEN)) == 151
 
 
-@pytest.mark.parametrize("messages_max", [1, 9, 101, -1])
+@pytest.mark.parametrize("messages_max", [1, 9, -1])
 async def test_a_window_out_of_bounds_is_refused(memory: Memory, messages_max: int) -> None:
     chat_id, run_id = await memory.begin()
-    with pytest.raises(InvalidRequest, match="messageHistoryMax"):
-        await memory.context(chat_id, run_id, message_history_max=messages_max)
+    with pytest.raises(InvalidRequest, match="messagesMax"):
+        await memory.context(chat_id, run_id, window=memory_pb2.WindowSettings(messages_max=messages_max))
 
 
 async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memory) -> None:
@@ -324,7 +388,8 @@ async def test_a_turns_request_begins_with_the_bytes_of_the_turn_before(runs: li
                 await memory.begin("waits", chat_id)
                 before: list[bytes] = []
                 for number, (reasons, text, calls, answered) in enumerate(run_turns):
-                    fields: dict[str, Any] = {"system": "You are", "message_history_max": messages_max}
+                    window = memory_pb2.WindowSettings(messages_max=messages_max, older="drop")
+                    fields: dict[str, Any] = {"system": "You are", "window": window}
                     reminded = await memory.context(chat_id, run_id, reminders=[f"now {number}"], **fields)
                     context = await memory.context(chat_id, run_id, **fields)
                     assert text_of(reminded[-1]).endswith(f"<system_reminder>\nnow {number}\n</system_reminder>")

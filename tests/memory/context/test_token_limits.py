@@ -9,10 +9,10 @@ import pytest
 from headrace.errors import ContextLengthExceeded
 from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
-from services.memory.context.token_ratios import RATIO_MAX
+from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.tokens import count
 from tests.memory.conftest import Serve
-from tests.memory.context.test_context import check_paired, text_of, to_tuples
+from tests.memory.context.test_context import check_paired, left_out, text_of, to_tuples
 from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
@@ -67,18 +67,53 @@ async def test_another_model_is_counted_by_a_ratio_that_its_usage_teaches(memory
 
 
 @pytest.mark.parametrize(
-    ("usage", "ratio"), [({"input_tokens": 10**9}, RATIO_MAX), ({"input_tokens": 700, "estimated": True}, 1.15)]
+    "usage",
+    [{"input_tokens": 10**9}, {"input_tokens": 50_600}, {"input_tokens": 11}, {"input_tokens": 700, "estimated": True}],
 )
-async def test_nonsense_teaches_little_and_estimates_nothing(
-    memory: Memory, usage: dict[str, Any], ratio: float
-) -> None:
+async def test_nonsense_and_estimates_teach_nothing(memory: Memory, usage: dict[str, Any]) -> None:
+    chat_id, run_id = await memory.begin("hello " * 500)
+    other = limits(window=1_000_000, model="qwen3-max")
+    for _ in range(3):
+        await load(memory, chat_id, run_id, limits=other)
+        reported = common_pb2.Usage(**usage)
+        await memory.append(chat_id, run_id, step_line(content("a", usage=reported, msg_id=new_id())))
+    exact = (await load(memory, chat_id, run_id)).tokens
+    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(1.15 * exact, abs=1)
+
+
+async def test_a_ratio_is_never_below_1(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hello " * 500)
     other = limits(window=1_000_000, model="qwen3-max")
     await load(memory, chat_id, run_id, limits=other)
-    reported = common_pb2.Usage(**usage)
-    await memory.append(chat_id, run_id, step_line(content("a", usage=reported)))
+    await memory.append(chat_id, run_id, step_line(content("a", usage=common_pb2.Usage(input_tokens=300))))
     exact = (await load(memory, chat_id, run_id)).tokens
-    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(ratio * exact, abs=1)
+    assert (await load(memory, chat_id, run_id, limits=other)).tokens == exact
+
+
+async def test_the_encoding_of_the_provider_file_counts_exactly(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("敏捷的棕色狐狸 " * 100)
+    named = limits(model="house-model")
+    named.encoding = "cl100k_base"
+    loaded = await load(memory, chat_id, run_id, limits=named)
+    assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base")
+    await memory.append(chat_id, run_id, step_line(content("a", usage=common_pb2.Usage(input_tokens=11))))
+    loaded = await load(memory, chat_id, run_id, limits=named)
+    assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base"), "11 tokens are no usage of that"
+
+
+async def test_a_ratio_is_of_one_provider_and_one_tenant(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hello " * 500)
+    other = limits(window=1_000_000, model="qwen3-max")
+    exact = (await load(memory, chat_id, run_id)).tokens
+    await load(memory, chat_id, run_id, limits=other)
+    usage = common_pb2.Usage(input_tokens=3 * exact)
+    await memory.append(chat_id, run_id, step_line(content("a", usage=usage)))
+    assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(3 * exact, rel=0.05)
+    elsewhere = memory_pb2.ModelLimits(provider_key="q", model="qwen3-max", context_window_tokens=1_000_000)
+    assert (await load(memory, chat_id, run_id, limits=elsewhere)).tokens < 1.2 * exact
+    with acting_as(Identity("another", "user")):
+        theirs, run_id = await memory.begin("hello " * 500)
+        assert (await load(memory, theirs, run_id, limits=other)).tokens < 1.2 * exact
 
 
 async def test_an_unknown_window_is_the_smallest_in_use(memory: Memory) -> None:
@@ -118,21 +153,30 @@ async def test_the_oldest_pairs_go_where_all_does_not_fit(memory: Memory) -> Non
     check_paired(loaded.messages)
     assert loaded.tokens <= 700
     assert loaded.compaction_due
-    assert to_tuples(loaded.messages)[:2] == [("system", "You are"), ("user", "the question")]
+    assert (loaded.is_over, loaded.has_left) == (True, True)
+    assert "older ones are left out" in loaded.notice
+    told = to_tuples(loaded.messages)
+    assert told[:3] == [("system", "You are"), ("user", left_out(1, 2)), ("user", "the question")]
+    assert told[3] == ("user", left_out(5, 5 + 9 - (len(told) - 4) // 2))
     ids = [message.tool_call_id for message in loaded.messages if message.role == "tool"]
     assert ids == [f"t{index}" for index in range(10 - len(ids), 10)]
-    assert len(ids) == 5
+    assert len(ids) == 4
 
 
-async def test_a_question_that_does_not_fit_is_refused_with_the_figures(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin(WORDS * 100)
-    with pytest.raises(ContextLengthExceeded) as refused:
-        await load(memory, chat_id, run_id, system="You are", limits=limits(window=500, output=100))
-    assert refused.value.metadata == {"currentTokens": "1015", "maxTokens": "400", "role": "user"}
+async def test_a_question_that_does_not_fit_is_shortened_to_its_head_and_tail(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin(f"The head. {WORDS * 100}The tail?")
+    loaded = await load(memory, chat_id, run_id, system="You are", limits=limits(window=500, output=100))
+    asked = text_of(loaded.messages[-1])
+    assert (asked[:9], asked[-9:], loaded.is_over) == ("The head.", "The tail?", True)
+    assert "of 4,919 characters are left out here: read_history 1 has them" in asked
+    assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base") <= 400
+
+
+async def test_a_system_message_that_does_not_fit_is_refused_with_the_figures(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("short")
     with pytest.raises(ContextLengthExceeded) as refused:
         await load(memory, chat_id, run_id, system=WORDS * 100, limits=limits(window=500, output=100))
-    assert refused.value.metadata["role"] == "system"
+    assert refused.value.metadata == {"currentTokens": "1014", "maxTokens": "400", "role": "system"}
 
 
 async def test_reminders_are_within_the_limit_too(memory: Memory) -> None:

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import memory_pb2
 from services.orchestrator.agents import prompts, triple_quotes
 from services.orchestrator.agents.definition import DefinitionError, parse_agent
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.turn.compacting.compaction import make_window_settings
 
 AGENT: dict[str, Any] = {
     "mode": "REACT",
@@ -55,6 +58,26 @@ def test_an_explicit_null_empties_a_stages_tools() -> None:
     assert parsed(react={"systemPrompt": "x", "toolConfig": None}).tools == ()
 
 
+def test_the_window_of_a_model_is_the_agents_to_set() -> None:
+    given = {
+        "maxRuns": 5,
+        "maxMessageHistory": 10,
+        "older": "drop",
+        "threshold": 0.5,
+        "keptShare": 0.3,
+        "summary": {"providerKey": "other", "model": "small", "instructions": "Keep each figure."},
+        "clearResults": 0,
+        "facts": "recall",
+        "factsTokens": 100,
+        "extract": "after_run",
+    }
+    memory = parsed(memory=given).memory
+    assert memory.model_dump(by_alias=True, exclude={"recap"}) == given
+    assert make_window_settings(memory) == memory_pb2.WindowSettings(
+        runs_max=5, messages_max=10, older="drop", due_ratio=0.5, kept_ratio=0.3, results_kept=0
+    )
+
+
 def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
     agent = parsed(
         budget={"runTimeoutMs": 5000, "model": {"maxCalls": 2, "timeoutMs": 100, "retryCount": 3}},
@@ -72,8 +95,14 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
         ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
         ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),
         ({"react": {"systemPrompt": "Hi {{nobody}}"}}, "react.systemPrompt: {{nobody}} is no placeholder"),
+        ({"react": {"systemPrompt": "Book {{find.day+3}}"}}, "react.systemPrompt: {{find.day+3}} is no template"),
+        ({"react": {"systemPrompt": "{{ find.day +3d }}"}}, "react.systemPrompt: {{ find.day +3d }} is no template"),
         ({"react": {"systemPrompt": "{{task-list}}"}}, "react.systemPrompt: {{task-list}} is no placeholder"),
         ({"budget": {"model": 5}}, "budget: model: must be an object"),
+        ({"memory": {"maxRuns": 0}}, "memory.maxRuns: Input should be greater than 0"),
+        ({"memory": {"maxMessageHistory": 9}}, "memory.maxMessageHistory: Input should be greater than or equal to 10"),
+        ({"memory": {"older": "forget"}}, "memory.older: Input should be 'summary' or 'drop'"),
+        ({"memory": {"threshold": 1.5}}, "memory.threshold: Input should be less than or equal to 1"),
         ({"budget": {"maxSteps": 0}}, "budget.maxSteps: Input should be greater than 0"),
         ({"key": "auto"}, "key: 'auto' is reserved"),
         ({"key": "../x"}, "key: String should match pattern"),
@@ -267,6 +296,25 @@ def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: P
     assert [agent.key for agent in registry.all()] == ["b", "c"]
 
 
+def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    (tmp_path / "a.json").write_text("{")
+    registry.reload()
+    assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "agents"}) == 1
+    assert not registry.is_loaded
+    write(tmp_path, "b.json")
+    registry.reload()
+    assert registry.is_loaded
+    (tmp_path / "b.json").unlink()
+    registry.reload()
+    assert registry.is_loaded
+    (tmp_path / "a.json").unlink()
+    empty = Registry(tmp_path)
+    empty.reload()
+    assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "agents"}) == 0
+    assert empty.is_loaded
+
+
 def test_a_file_that_takes_anothers_key_keeps_its_own_last_version(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     write(tmp_path, "a.json")
@@ -295,3 +343,10 @@ def test_the_default_is_the_configured_agent_else_the_first_key(tmp_path: Path) 
         assert registry.choose("default").key == expected
     with pytest.raises(NotFound, match="known keys: a, b"):
         registry.choose("nobody")
+
+
+def test_calls_of_unknown_price_are_counted_in_tokens_only_where_these_are_limited() -> None:
+    with pytest.raises(DefinitionError, match="MAX_TOKENS needs budget"):
+        parsed(budget={"maxCostUsd": 1, "unknownPrice": "MAX_TOKENS"})
+    agent = parsed(budget={"maxTokens": 9, "unknownPrice": "MAX_TOKENS"}, react={"budget": {"timeoutMs": 9}})
+    assert agent.limits.unknown_price == "MAX_TOKENS"

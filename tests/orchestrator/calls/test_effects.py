@@ -80,6 +80,23 @@ async def test_once_asks_what_became_of_it(
     assert "run.notice" not in kinds(events, "run.")
 
 
+async def test_a_disk_that_refuses_the_records_is_asked_again(house: Open) -> None:
+    replies = [state("not_done"), Overloaded("the disk refused the record of a call; try again later")]
+
+    def check(key: str) -> tools_pb2.CheckEffectResponse:
+        reply = replies.pop()
+        if isinstance(reply, Overloaded):
+            raise reply
+        return reply
+
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "once", [BREAK], [OUTPUT, done("acted")])
+        it.tools.check = check
+        await ask(it)
+        assert told(it) == "acted"
+    assert replies == []
+
+
 async def unattended(it: House) -> list[Event]:
     """A run that nobody follows, as the log has it."""
     async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:

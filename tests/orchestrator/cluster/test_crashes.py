@@ -25,7 +25,7 @@ from tests.orchestrator.recorded_runs import ONCE, RUNS, World
 from tests.order import TERMINAL, Event, fold
 from tests.pairing import assert_paired
 
-ID = re.compile("[0-9a-f]{8}")
+ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}")
 
 SEQS_MAX = 12
 """At which a reader of a run that dies at a line is looked at; one of a run that dies at an event, at each."""
@@ -61,11 +61,12 @@ def it_run(events: list[Event]) -> str:
     return next(event["runId"] for event in events if event["type"] == "run.start")
 
 
-def known(events: list[Event]) -> tuple[list[str], str]:
+def known(events: list[Event]) -> tuple[list[str], list[str], str]:
     """What a reader knows in the end, apart from ids and numbers that differ from run to run."""
     folded = fold(events)
     blocks = [ID.sub("#", json.dumps(block, sort_keys=True)) for block in folded["blocks"].values()]
-    return sorted(blocks), folded["end"]["type"]
+    files = [event["name"] for event in events if event["type"] == "artifact.publish"]
+    return sorted(blocks), files, folded["end"]["type"]
 
 
 async def gone_on_with(

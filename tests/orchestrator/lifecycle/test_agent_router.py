@@ -8,6 +8,7 @@ import json
 import pytest
 
 from headrace.errors import Overloaded
+from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import ONESHOT, House, Open, Step, content, finish
 from tests.orchestrator.people import only
 from tests.order import Event
@@ -39,6 +40,20 @@ async def test_without_a_usable_answer_the_default_agent_takes_it(house: Open, a
     assert started(events) == "oneshot"
     assert only(events, "run.notice")["code"] == "AGENT_NOT_PICKED"
     assert events[-1]["type"] == "run.complete"
+
+
+@pytest.mark.parametrize(("limit_usd", "sent"), [(0.0001, []), (0.01, [1000]), (9.0, [8000])])
+async def test_the_router_is_asked_within_the_lowest_limit_of_those_it_may_pick(
+    house: Open, limit_usd: float, sent: list[int]
+) -> None:
+    async with house(ANSWER, budget={"maxCostUsd": limit_usd}) as it:
+        prices = llm_pb2.ModelInfo(model="m", input_usd_per_mtok_max=0, output_usd_per_mtok_max=10)
+        prices.output_tokens_max = 8000
+        it.llm.models = [prices]
+        it.llm.aside["router"] = content("react") + finish()
+        events = await it.ask(agent="auto")
+        assert [request.max_tokens for request in it.llm.aside_requests] == sent
+    assert started(events) == ("react" if sent else "oneshot")
 
 
 async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(house: Open) -> None:

@@ -24,6 +24,7 @@ from tests.orchestrator.conftest import (
     reasoning,
 )
 from tests.orchestrator.owners import again
+from tests.orchestrator.replicas import replica
 from tests.order import TERMINAL, Event, check_order, fold
 from tests.timing import within
 
@@ -97,8 +98,15 @@ async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(house: Open) ->
         assert (await it.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
+async def test_a_model_that_goes_on_speaking_is_not_slow_however_long_it_speaks(house: Open) -> None:
+    spoken = [step for word in range(8) for step in (*content(f"{word} "), 0.25)]
+    async with house([*spoken, *finish()], budget={"modelTimeoutMs": 1000}) as it:
+        end = (await it.ask())[-1]
+    assert end["type"] == "run.complete"
+
+
 @pytest.mark.parametrize("error", [ValueError("a bug in memory"), TimeoutError()])
-async def test_an_end_that_memory_does_not_take_is_an_error_and_harms_no_other_run(
+async def test_an_end_that_memory_does_not_take_is_not_told_and_harms_no_other_run(
     house: Open, error: Exception
 ) -> None:
     async def refuse(request: memory_pb2.AppendRequest) -> None:
@@ -107,9 +115,9 @@ async def test_an_end_that_memory_does_not_take_is_an_error_and_harms_no_other_r
 
     async with house(ANSWER) as it:
         it.memory.before = refuse
-        first = await it.ask(agent="oneshot")
-        assert first[-1]["error"]["code"] == "INTERNAL"
+        assert not TERMINAL & {event["type"] for event in await cut(it)}
         it.memory.before = pass_on
+        it.chat_id = CHAT
         assert (await it.ask(agent="oneshot"))[-1]["type"] == "run.complete"
 
 
@@ -371,32 +379,31 @@ async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(house
                 assert rest[-1]["type"] == "run.complete"
 
 
-async def cut(it: House) -> list[Event]:
+async def cut(it: House, agent: str = "oneshot", chat_id: str = CHAT) -> list[Event]:
     """What is seen of a run until its stream ends, and its id at the end."""
-    async with it.client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
+    async with it.client.ask("hi", agent_key=agent, chat_id=chat_id) as deltas:
         seen = [as_json(delta) async for delta in deltas]
     runs = await unfinished_runs(it)
     run_id = next((event["runId"] for event in seen if "runId" in event), runs[-1].run_id)
     return [*seen[:-1], seen[-1] | {"runId": run_id}]
 
 
-async def leave_unfinished(it: House, *chats: str) -> list[str]:
-    """Runs whose end memory has refused."""
+async def leave_unfinished(it: House, chat_id: str) -> str:
+    """A run whose end memory has refused."""
 
     async def refuse(request: memory_pb2.AppendRequest) -> None:
         if is_run_line(request):
             raise ValueError("a bug in memory")
 
     it.memory.before = refuse
-    for chat_id in chats:
-        await it.ask(chat_id=chat_id)
-    it.memory.before = pass_on
-    return it.run_ids
+    seen = await cut(it, "react", chat_id)
+    it.memory.before, it.chat_id = pass_on, chat_id
+    return seen[-1]["runId"]
 
 
 async def test_attaching_to_a_run_that_nobody_runs_ends_it(house: Open) -> None:
     async with house(LOOK, ANSWER) as it:
-        [run_id] = await leave_unfinished(it, CHAT)
+        run_id = await leave_unfinished(it, CHAT)
         for last_seq in (0, 5, 40):
             rest = await attached(it, run_id, last_seq)
             assert [event["type"] for event in rest[-2:]] == ["attempt.reset", "run.error"]
@@ -405,11 +412,13 @@ async def test_attaching_to_a_run_that_nobody_runs_ends_it(house: Open) -> None:
         assert (await it.ask("again"))[-1]["type"] == "run.complete"
 
 
-async def test_a_run_whose_log_takes_no_end_ends_later_as_its_readers_were_told(house: Open) -> None:
-    async with house(LOOK, ANSWER) as it:
-        [run_id] = await leave_unfinished(it, CHAT)
-        assert (await attached(it, run_id))[-1]["error"]["code"] == "INTERNAL"
+async def test_a_run_whose_log_took_no_end_gets_one_without_a_reader(house: Open) -> None:
+    async with house(LOOK, ANSWER) as it, replica(it, "later") as later:
+        await it.stop()
+        it.client = later.client
+        run_id = await leave_unfinished(it, CHAT)
         await all_ended(it)
+        assert (await attached(it, run_id))[-1]["error"]["code"] == "INTERNAL"
 
 
 async def test_the_times_of_a_run_are_its_own(house: Open) -> None:

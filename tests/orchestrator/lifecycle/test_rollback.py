@@ -18,7 +18,7 @@ HANGING: list[Step] = [*content("Hel"), 3600.0]
 
 def said(it: House, number: int = -1) -> list[str]:
     """The texts of a request, without its system message."""
-    messages = list(it.llm.requests[number].messages)[1:]
+    messages = list(it.llm.requests[number].messages)
     return ["".join(part.text for part in message.content) for message in messages]
 
 

@@ -24,7 +24,7 @@ LOOK = call("look") + finish("tool_calls")
 def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
     """Who said what, without the system message."""
     assert_paired(request)
-    return [(message.role, "".join(part.text for part in message.content)) for message in request.messages][1:]
+    return [(message.role, "".join(part.text for part in message.content)) for message in request.messages]
 
 
 async def run_with(it: House, run_id: str = "", *, query: str) -> list[Event]:

@@ -22,7 +22,17 @@ async def test_the_budget_of_model_calls_may_end_at_any_turn(house: Open, strate
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("budget", [{"maxToolCalls": 0}, {"maxToolCalls": 2}, {"maxTokens": 40}, {"timeoutMs": 80}])
+async def test_the_budget_of_tool_calls_may_end_at_any_turn(house: Open, strategy: str) -> None:
+    for calls in (1, 2, 3):
+        async with house(**agent(strategy), budget={"maxToolCalls": calls}) as it:
+            events = await asked(it, busy_model())
+            assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget"), calls
+            assert events[-1]["usage"]["toolCalls"] == calls
+            assert not set(plan_of(events).values()) & {"init", "in_progress"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("budget", [{"maxTokens": 40}, {"timeoutMs": 80}])
 async def test_another_budget_used_up_ends_the_run(house: Open, strategy: str, budget: dict[str, int]) -> None:
     def slowly(request: llm_pb2.ChatRequest) -> list[Step]:
         return [0.02, *reply(request)]

@@ -48,6 +48,22 @@ async def test_tasks_are_done_in_order_and_the_answer_comes_last(house: Open) ->
         assert not requests[0].reasoning.enabled
 
 
+async def test_later_stages_know_the_files_that_earlier_ones_have_made(house: Open) -> None:
+    section = {"systemPrompt": "You work on {{task_id}}. {{file_names}}."}
+    async with house(**agent(execute=section, summary=section)) as it:
+
+        def work(request: llm_pb2.ChatRequest) -> list[Step]:
+            it.tools.files[f"made by {task_of(request)}"] = b""
+            return [*content(f"did {task_of(request)}"), *finish()]
+
+        await asked(it, model(add("look", "write"), work=work))
+        seen = {request.stage: system(request) for request in it.llm.requests}
+        first = system(it.llm.requests[1])
+    assert "made by" not in first
+    assert "made by look." in seen["execute"]
+    assert "made by look\nmade by write." in seen["summary"]
+
+
 async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(house: Open) -> None:
     def work(request: llm_pb2.ChatRequest) -> list[Step]:
         if task_of(request) == "look" and request.messages[-1].role == "user":

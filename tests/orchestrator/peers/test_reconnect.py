@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
-from services.orchestrator.peers.reconnect import repeat_once, repeat_until_answered
+from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -75,20 +75,3 @@ async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(REQUEST, timeout=0.3)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-
-
-async def test_what_is_asked_twice_is_asked_again_once_and_only_after_a_break(tmp_path: Path) -> None:
-    servicer = Breaking(ProviderUnavailable("not now"))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
-    settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
-    async with (
-        asyncio.timeout(100),
-        serving_grpc(settings, [served(servicer)]),
-        open_channel(settings.listen) as channel,
-    ):
-        ask = repeat_once(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
-        with pytest.raises(grpc.aio.AioRpcError):
-            await ask(REQUEST, timeout=90)
-        assert servicer.calls == 2
-        with pytest.raises(ProviderUnavailable, match="not now"), rpc_errors():
-            await ask(REQUEST, timeout=90)
-        assert servicer.calls == 3

@@ -89,7 +89,7 @@ def test_what_is_taken_for_text_is_the_text_that_protobuf_finds(rest: bytes, key
 
 def take(*raws: bytes) -> Answer:
     feed = Feed()
-    answer = Answer(feed, feed.publish, BlockNames("run"), Toolbox())
+    answer = Answer(feed, feed.publish, BlockNames("run"), Toolbox(), 9)
     for raw in raws:
         answer.take(raw)
     answer.close()

@@ -81,7 +81,7 @@ async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[
 
 
 def answering(feed: Feed, names: BlockNames | None = None) -> Answer:
-    return Answer(feed, feed.publish, names or BlockNames(RUN_ID), Toolbox())
+    return Answer(feed, feed.publish, names or BlockNames(RUN_ID), Toolbox(), 9)
 
 
 def say(answer: Answer, *texts: str) -> None:

@@ -69,13 +69,54 @@ def test_what_cannot_be_resolved_names_the_template(value: str, problem: str) ->
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["see {{find.id}}", "{{find}}", "{{find.id}", "{{find.a.b}}", "{{date}}", "{{}}"])
-def test_what_is_no_whole_template_stays(text: str) -> None:
-    assert json.loads(fill_templates(json.dumps({"a": text}), FIND)) == {"a": text}
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("see {{find.id}}", "see 123456789012345678901234567890"),
+        ("{{find.name}} and {{ find.price }}!", 'xé" and 1.10!'),
+        ("from {{find.day}} to {{find.day+3d}}", "from 2026-02-27 to 2026-03-02"),
+        ("{{find.list}}, {{find.none}}, {{find.yes}}", '[1, {"a": 2}], null, true'),
+        ("\n{{find.day}}", "\n2026-02-27"),
+        ("{{{find.day}}}", "{2026-02-27}"),
+    ],
+)
+def test_a_template_inside_a_longer_string_becomes_text(text: str, becomes: str) -> None:
+    assert json.loads(fill_templates(json.dumps({"a": [text]}), FIND)) == {"a": [becomes]}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("see {{find.gone}}", "{{find.gone}} has no value: the last result of find has the fields"),
+        ("see {{Later.id}}", "{{Later.id}} has no value: Later has no successful result in this run"),
+        ("{{find.a.b}}", "{{find.a.b}} is no template: expected {{find.field}} or, for a date, {{find.field+3d}}"),
+        ("{{find.day+3}}", "{{find.day+3}} is no template"),
+        ("on {{ later.day + 3d }}", "{{ later.day + 3d }} is no template"),
+        ("{{find.day}} {{find.id+1d}}", "{{find.id+1d}} has no value: id is no date"),
+    ],
+)
+def test_what_cannot_be_filled_inside_a_longer_string_is_named(text: str, problem: str) -> None:
+    with pytest.raises(Unresolvable) as caught:
+        fill_templates(json.dumps([text]), FIND, lambda name: name == name.lower() or name == "Later")
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{{find}}", "{{find.id}", "{{date}}", "{{}}", "<p>{{ user.name }}</p>", "{{ user.name | upper }}", "{{a.b+c}}"],
+)
+def test_other_braces_are_text(text: str) -> None:
+    assert json.loads(fill_templates(json.dumps({"a": text}), FIND, {"find"}.__contains__)) == {"a": text}
+
+
+@pytest.mark.parametrize("arguments", [json.dumps("x" + "{{big.text}}" * 50), json.dumps(["{{big.text}}"] * 50)])
+def test_a_few_bytes_do_not_put_in_without_limit(arguments: str) -> None:
+    with pytest.raises(Unresolvable, match="1000000 characters"):
+        fill_templates(arguments, {"big": json.dumps({"text": "x" * 30_000})}.get)
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["{{", "{{find.id", "x {{find.id}}"]),
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["{{", "{{find.id", "x {{user.id}}"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -135,6 +176,14 @@ async def test_a_template_without_a_value_is_a_result_and_nothing_runs(house: Op
     assert ("toolParams" in snapshot, snapshot["arguments"]) == (False, {"at": "{{find.id}}"})
 
 
+async def test_a_template_of_a_tool_that_has_not_run_is_refused_inside_a_longer_string_too(house: Open) -> None:
+    async with house(call("look", '{"at":"see {{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
+        offer(it, "{}")
+        await ask(it)
+        assert it.tools.requests == []
+        assert "{{find.id}} has no value: find has no successful result in this run" in told(it)
+
+
 async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(house: Open) -> None:
     arguments = '{"at":"say {{hello}}"}'
     async with house(call("look", arguments) + finish("tool_calls"), ANSWER, **LISTED) as it:
@@ -143,6 +192,17 @@ async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(house: 
         history = await recorded(it, it.run_ids[0])
         assert it.tools.requests[0].arguments == arguments
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"]
+
+
+async def test_a_longer_string_is_filled_where_the_tool_is_one_that_the_model_has(house: Open) -> None:
+    arguments = '{"at":"the {{find.id}} of {{user.id}}"}'
+    turns = [call("find", "{}"), call("look", arguments, call_id="call_2")]
+    async with house(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as it:
+        offer(it, '{"id":"x"}')
+        events = await ask(it)
+        assert it.tools.requests[-1].arguments == '{"at":"the x of {{user.id}}"}'
+    ends = {event["toolId"]: event.get("toolParams") for event in events if event["type"] == "tool.end"}
+    assert ends["call_2"] == {"at": "the x of {{user.id}}"}
 
 
 async def test_the_newest_successful_result_counts(house: Open) -> None:

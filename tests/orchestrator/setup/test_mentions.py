@@ -52,6 +52,19 @@ def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> No
     assert mentions.find_files(message, PATHS) == paths
 
 
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("#report.pdf and #gone.pdf.", ["gone.pdf"]),
+        ('#"my notes.txt" or #"your notes"', ["your notes"]),
+        ("issue #12, #topic, #v1.2, #1.5, # heading, x#gone.pdf", []),
+        ("#../report.pdf #../report.pdf", ["../report.pdf"]),
+    ],
+)
+def test_names_that_are_meant_as_files_are_missed(message: str, names: list[str]) -> None:
+    assert mentions.find_missing_files(message, PATHS) == names
+
+
 @given(st.text(alphabet='@#ab._-" 中/', max_size=200))
 def test_any_text_is_read(text: str) -> None:
     assert len(mentions.find_names(text)) <= mentions.MENTIONS_MAX

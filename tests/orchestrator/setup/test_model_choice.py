@@ -75,3 +75,87 @@ async def test_a_preferred_model_stands_before_that_of_a_stage(house: Open) -> N
         assert await asked(it, params='{"modelPref":"code"}') == "coder"
         assert it.llm.requests[-1].top_p == 0.5
         assert await asked(it, params='[{"modelPref":"code"}]') == "coder", "params of another form say nothing"
+
+
+SOUND = common_pb2.Reference(
+    id="r2",
+    type="audio",
+    name="a.wav",
+    mime_type="audio/wav",
+    size_bytes=3,
+    meta=json.dumps({"path": "uploads/a.wav"}),
+)
+BOOK = common_pb2.Reference(
+    id="r3",
+    type="pdf",
+    name="a.pdf",
+    mime_type="application/pdf",
+    size_bytes=3,
+    meta=json.dumps({"path": "uploads/a.pdf"}),
+)
+NO_TOOLS: dict[str, Any] = {"toolConfig": None}
+
+
+def media(it: House) -> list[llm_pb2.ContentPart]:
+    """The sounds and files that the model is shown."""
+    parts = [part for message in it.llm.requests[-1].messages for part in message.content]
+    return [part for part in parts if part.WhichOneof("part") in ("audio", "file")]
+
+
+def keeps(it: House, *capabilities: str) -> None:
+    """Have the workspace hold the files, and the gateway say what the model can do."""
+    knows(it, m=[*capabilities])
+    it.tools.files |= {"uploads/a.wav": b"wav", "uploads/a.pdf": b"pdf"}
+
+
+@pytest.mark.parametrize("fields", [{}, NO_TOOLS], ids=["tools", "no tools"])
+async def test_sounds_and_documents_are_shown_to_models_that_take_them(house: Open, fields: dict[str, Any]) -> None:
+    async with house(ANSWER, **fields) as it:
+        keeps(it, "audio", "files")
+        await ask(it, references=[SOUND, BOOK])
+        sound, book = media(it)
+    assert sound.audio == llm_pb2.AudioPart(data=b"wav", mime_type="audio/wav")
+    assert book.file == llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf")
+
+
+@pytest.mark.parametrize("capabilities", [[], ["tools"]], ids=["unknown", "deaf"])
+async def test_other_models_have_tools_read_them(house: Open, capabilities: list[str]) -> None:
+    async with house(ANSWER) as it:
+        keeps(it, *capabilities)
+        events = await ask(it, references=[SOUND, BOOK])
+        assert not media(it)
+        assert "uploads/a.wav" in it.llm.requests[-1].messages[-1].content[-1].text
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_without_tools_a_model_that_nothing_is_known_of_is_tried(house: Open) -> None:
+    async with house(ANSWER, **NO_TOOLS) as it:
+        keeps(it)
+        await ask(it, references=[SOUND, BOOK])
+        assert len(media(it)) == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "rule"), [(SOUND, "takes no audio files"), (BOOK, "takes no pdf files")], ids=["sound", "document"]
+)
+async def test_what_neither_model_nor_tools_read_is_refused(
+    house: Open, reference: common_pb2.Reference, rule: str
+) -> None:
+    async with house(ANSWER, **NO_TOOLS) as it:
+        keeps(it, "tools")
+        events = await ask(it, references=[reference])
+        assert it.llm.requests == []
+    error = events[-1]["error"]
+    assert (error["code"], error["details"]["field"]) == ("INVALID_REQUEST", "references")
+    assert rule in error["details"]["rule"]
+
+
+async def test_a_picture_is_looked_at_as_closely_as_the_caller_says(house: Open) -> None:
+    reference = common_pb2.Reference()
+    reference.CopyFrom(PICTURE)
+    reference.meta = json.dumps({"path": "uploads/a.png", "detail": "low"})
+    async with house(ANSWER) as it:
+        knows(it, m=["vision"])
+        await ask(it, references=[reference])
+        parts = [part.image for message in it.llm.requests[-1].messages for part in message.content]
+    assert [image.detail for image in parts if image.data] == ["low"]

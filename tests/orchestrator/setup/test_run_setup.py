@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, memory_pb2, tools_pb2
-from tests.orchestrator.conftest import House, Open, call, content, finish
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.people import CHAT, ask, only, tool
 from tests.order import Event
@@ -179,11 +179,12 @@ def upload(name: str, kind: str, mime_type: str, size_bytes: int) -> common_pb2.
 
 NOTES, PICTURE = upload("my notes.txt", "text", "text/plain", 5), upload("a.png", "image", "image/png", 4)
 BOOK = upload("book.pdf", "pdf", "application/pdf", 5_000_000)
+THERE = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads/book.pdf": b"%PDF"}
 
 
 async def test_small_texts_and_images_are_shown_and_other_uploads_named(house: Open) -> None:
     async with house(call("look") + finish("tool_calls"), ANSWER) as it:
-        it.tools.files = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads/book.pdf": b"%PDF"}
+        it.tools.files = THERE
         it.tools.skills = SKILLS
         await ask(it, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
         assert it.tools.linked == ["pdf"], "an upload of a type that a skill claims links it"
@@ -204,8 +205,58 @@ async def test_small_texts_and_images_are_shown_and_other_uploads_named(house: O
         assert not any(part.HasField("image") for message in it.llm.requests[-1].messages for part in message.content)
 
 
+def uploaded(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["type"] == "request.upload"]
+
+
+async def test_each_upload_is_an_event_of_the_first_run_that_refers_to_it(house: Open) -> None:
+    async with house(ANSWER, ANSWER) as it:
+        it.tools.files = THERE
+        first = await ask(it, request_id="q-1", references=[NOTES, BOOK, NOTES])
+        second = await ask(it, references=[BOOK, PICTURE])
+        history = [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+    assert [event["type"] for event in first[:6]] == [
+        "request.query", "chat.start", "run.start", "request.upload", "request.upload", "content.start",
+    ]  # fmt: skip
+    notes, book = uploaded(first)
+    assert (notes["requestId"], notes["chatId"]) == ("q-1", it.chat_id)
+    assert notes["upload"] == {"type": "text", "name": "my notes.txt", "sizeBytes": 5, "mimeType": "text/plain"}
+    assert book["upload"]["name"] == "book.pdf"
+    assert [event["upload"]["name"] for event in uploaded(second)] == ["a.png"]
+    assert uploaded(history) == [*uploaded(first), *uploaded(second)]
+
+
+async def test_a_file_that_is_not_there_is_noticed_and_the_model_told(house: Open) -> None:
+    async with house(ANSWER) as it:
+        it.tools.files = {"uploads/a.png": b"\x89PNG", "made/chart.svg": b"<svg/>"}
+        message = 'compare #chart.svg, #a.png, #gone.csv and #"no ending" with issue #12 and #topic'
+        events = await ask(it, message=message, references=[NOTES, PICTURE])
+        ((code, said),) = notices(events)
+        assert code == "FILE_MISSING"
+        assert said.startswith("this chat has no file 'my notes.txt', 'gone.csv', 'no ending';")
+        text = reminder(it)
+    assert [event["upload"]["name"] for event in uploaded(events)] == ["a.png"]
+    assert "Uploaded files: 1." in text
+    assert "refers to these files: made/chart.svg, uploads/a.png." in text
+    assert 'which are not there; say so: "my notes.txt", "gone.csv", "no ending".' in text
+
+
+async def test_prompts_name_the_files_of_the_workspace(house: Open) -> None:
+    prompt = "Names:\n{{fileNameDesc}}\nFiles:\n{{files}}\nEnd"
+    async with house(ANSWER, ANSWER, react={"systemPrompt": prompt}) as it:
+        it.tools.files = THERE | {"made/chart\n.svg": b"", "skills/pdf/SKILL.md": b""}
+        await ask(it, references=[NOTES, common_pb2.Reference(id="y", name="page", url="https://example.com")])
+        names, files = system(it).removeprefix("Names:\n").partition("\nEnd")[0].split("\nFiles:\n")
+        it.tools.lists_files = False
+        await ask(it)
+        assert "Names:\nuploads/my notes.txt\nFiles" in system(it)
+    there = ['"made/chart\\n.svg"', "uploads/a.png", "uploads/book.pdf", "uploads/my notes.txt", "page"]
+    assert names.splitlines() == files.splitlines() == there
+
+
 async def test_an_upload_that_cannot_be_read_is_named_all_the_same(house: Open) -> None:
     async with house(ANSWER) as it:
+        it.tools.lists_files = False
         events = await ask(it, references=[NOTES])
         assert "uploads/my notes.txt" in reminder(it)
     assert events[-1]["type"] == "run.complete"

@@ -21,6 +21,9 @@ ANSWER = content("All ", "good.") + DONE
 WORDS = "one two three four five six seven eight nine ten " * 15
 """About 170 tokens."""
 
+LARGE = WORDS * 6
+"""What passes the window of SMALL, in a chat that it did not pass before."""
+
 SMALL = llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=2200, output_tokens_max=200)
 """Its requests have 2,000 tokens at most, so that a compaction is due from 1,600 on."""
 
@@ -50,16 +53,15 @@ async def history(it: House) -> list[str]:
     return [as_json(event)["type"] for event in (await it.client.chat(it.chat_id)).events]
 
 
-async def compacted_at(it: House, agent: str = "react", most: int = 12) -> list[Event]:
-    """Talk until a run compacts; its events."""
-    for number in range(most):
-        events = await it.ask(f"{number}: {WORDS}", agent=agent)
-        if of_compaction(events):
-            return events
-    raise AssertionError("nothing was compacted")
+async def compacted_at(it: House, agent: str = "react") -> list[Event]:
+    """Talk until a message passes the window, so that its run compacts before its first turn; its events."""
+    await fill(it, 5, agent)
+    events = await it.ask(f"5: {LARGE}", agent=agent)
+    assert of_compaction(events)
+    return events
 
 
-async def test_a_context_that_is_nearly_full_is_compacted_at_the_runs_entry(house: Open) -> None:
+async def test_a_context_that_would_pass_the_window_is_compacted_at_the_runs_entry(house: Open) -> None:
     async with house(ANSWER) as it:
         it.llm.models = [SMALL]
         events = await compacted_at(it)
@@ -73,6 +75,21 @@ async def test_a_context_that_is_nearly_full_is_compacted_at_the_runs_entry(hous
         assert "0:" not in asked_in(it.llm.requests[-1])
         assert [event for event in await history(it) if event.startswith("compaction")] == types([start, complete])
         assert not of_compaction(await it.ask("short"))
+
+
+@pytest.mark.parametrize(("limit_usd", "is_compacted"), [(0.01, False), (1.0, True)])
+async def test_a_summary_is_paid_for_by_the_run(house: Open, limit_usd: float, is_compacted: bool) -> None:
+    async with house(ANSWER, budget={"maxCostUsd": limit_usd}) as it:
+        priced = {"input_usd_per_mtok_max": 1.0, "output_usd_per_mtok_max": 10.0}
+        it.llm.models = [llm_pb2.ModelInfo(model="m", context_window_tokens=2200, output_tokens_max=900, **priced)]  # pyright: ignore[reportArgumentType] - all are numbers
+        for number in range(8):
+            await it.ask(f"{number}: {WORDS}")
+        if not is_compacted:
+            assert not it.memory.compact_requests
+            return
+        request = it.memory.compact_requests[0]
+        assert it.llm.aside_requests[0].max_tokens <= request.summary_tokens_max == 900
+        assert 0 < request.summary_request_tokens_max < 10_000
 
 
 async def test_a_turn_in_the_loop_is_compacted_before_it_is_asked(house: Open) -> None:
@@ -149,7 +166,7 @@ async def test_an_answer_that_has_begun_is_not_tried_again(house: Open) -> None:
         ([Overloaded("no")], "OVERLOADED"),
         ([*content("Hel"), Overloaded("no")], "OVERLOADED"),
         (finish(), "EMPTY_SUMMARY"),
-        (summary(WORDS * 20), "SUMMARY_TOO_LONG"),
+        (summary(" ".join(map(str, range(2000)))), "SUMMARY_TOO_LONG"),
         ([ContextLengthExceeded("no")], "CONTEXT_LENGTH_EXCEEDED"),
     ],
 )
@@ -171,7 +188,9 @@ async def test_a_cancel_in_mid_compaction_leaves_the_chat_in_order(house: Open) 
         it.llm.aside["compact"] = [*content("<summary>Hel"), 3600.0]
         events: list[Event] = []
         for number in range(12):
-            async with it.client.ask(f"{number}: {WORDS}", agent_key="react", chat_id=it.chat_id or None) as deltas:
+            async with it.client.ask(
+                f"{number}: {LARGE if number > 4 else WORDS}", agent_key="react", chat_id=it.chat_id or None
+            ) as deltas:
                 events = []
                 async for delta in deltas:
                     events.append(as_json(delta))
@@ -237,7 +256,7 @@ async def test_a_compaction_that_breaks_off_has_failed_and_the_run_goes_on(house
     async with house(ANSWER) as it:
         await nearly_full(it)
         it.memory.compaction = steps
-        events = await it.ask("go")
+        events = await it.ask(LARGE)
     assert types(of_compaction(events)) == ["compaction.start", "compaction.fail"]
     assert events[-1]["type"] == "run.complete"
     # Where memory refused by itself no model was asked.
@@ -248,7 +267,7 @@ async def test_an_error_before_its_start_is_the_runs(house: Open) -> None:
     async with house(ANSWER) as it:
         await nearly_full(it)
         it.memory.compaction = [Overloaded("no")]
-        events = await it.ask("go")
+        events = await it.ask(LARGE)
         assert not of_compaction(events)
         assert events[-1]["error"]["code"] == "OVERLOADED"
         it.memory.compaction = []
@@ -345,6 +364,48 @@ async def test_files_that_were_mentioned_go_into_the_summary(house: Open) -> Non
     assert "[File: src/a.py]\nx\n" in asked
     assert "[200 more lines]" in asked
     assert "not this" not in asked
+
+
+async def test_files_are_looked_for_in_all_of_the_log(house: Open) -> None:
+    async with house(ANSWER) as it:
+        it.tools.files = {"early.txt": b"the plan"}
+        await it.ask("See early.txt", agent="oneshot")
+        for number in range(25):
+            await it.ask(f"{number}", agent="oneshot")
+        events = await it.ask("/compact", agent="oneshot")
+    assert "The plan".lower() in told(it.llm.aside_requests[-1])
+    assert of_compaction(events)[1]["type"] == "compaction.complete"
+
+
+async def test_a_chat_too_large_for_the_summary_model_takes_several_calls(house: Open) -> None:
+    small = llm_pb2.ModelInfo()
+    small.CopyFrom(SMALL)
+    small.summary_model = "cheap"
+    async with house(ANSWER) as it:
+        it.llm.models = [small, llm_pb2.ModelInfo(provider_key="scripted", model="cheap", context_window_tokens=900)]
+        events = await compacted_at(it)
+        receipt = of_compaction(events)[1]["receipt"]
+        calls = len(it.llm.aside_requests)
+    assert calls > 1
+    assert receipt["modelCalls"] == calls
+    assert events[-1]["usage"]["modelCalls"] == calls + 1, "each is the run's"
+    assert events[-1]["usage"]["inputTokens"] == 10 * calls
+
+
+async def test_an_answer_that_is_no_summary_is_asked_for_once_more_while_calls_are_left(house: Open) -> None:
+    refusal = [*content("I'm sorry, I can't help with that."), *finish()]
+    async with house(ANSWER, budget={"maxModelCalls": 2}) as it:
+        it.llm.models = [SMALL]
+        it.llm.aside["compact"] = refusal
+        events = await compacted_at(it)
+        assert of_compaction(events)[1]["reason"] == "INCOMPLETE_SUMMARY"
+        assert (len(it.llm.aside_requests), events[-1]["usage"]["modelCalls"]) == (1, 2), "the turn needs the other"
+    async with house(ANSWER, budget={"maxModelCalls": 3}) as it:
+        it.llm.models = [SMALL]
+        it.llm.aside["compact"] = refusal
+        events = await compacted_at(it)
+        assert (len(it.llm.aside_requests), events[-1]["usage"]["modelCalls"]) == (2, 3)
+        assert "I'm sorry" not in told(it.llm.requests[-1])
 
 
 async def test_a_workspace_that_cannot_be_listed_is_a_compaction_without_files(house: Open) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.orchestrator.turn.path_mentions import PathMentions
+from services.orchestrator.turn.compacting.path_mentions import PathMentions
 
 PATHS = frozenset({"a.py", "src/a.py", "my notes.md", "报告.md", "销售报告.md", "data.tar", "data.tar.gz", "Makefile"})
 

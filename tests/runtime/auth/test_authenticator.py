@@ -14,6 +14,7 @@ from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR,
 from services.runtime.auth.identity import DEFAULT, Identity
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
+from services.runtime.http2.tls import PEER_URIS
 from tests.runtime.auth.issuing import INTERNAL, key_settings
 
 QUERY, APPEND, CHAT = (
@@ -32,7 +33,7 @@ def shown(service: str, token: str = INTERNAL) -> list[tuple[str, str]]:
 
 
 def certificate(*names: str) -> dict[str, Any]:
-    return {"transport_security_type": [b"ssl"], "x509_subject_alternative_name": [name.encode() for name in names]}
+    return {"transport_security_type": [b"ssl"], PEER_URIS: [name.encode() for name in names if "//" in name]}
 
 
 async def admitted(

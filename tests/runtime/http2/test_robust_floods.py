@@ -151,8 +151,9 @@ async def test_streams_over_the_limit_without_end_are_a_flood(logged: Logged) ->
 
 
 async def test_handlers_that_will_not_end_are_limited_whatever_their_streams_do(logged: Logged) -> None:
-    async with victim(Limits(streams_max=10, handlers_max=20)) as server, peer(server.port) as attacker:
-        # In one read, so that no handler has a turn to end.
+    # In one read and one turn, so that no handler has its own to end.
+    one_turn = Limits(streams_max=10, handlers_max=20, turn_s=60.0)
+    async with victim(one_turn) as server, peer(server.port) as attacker:
         pairs = (opening(2 * n + 1, headers_of("unary")) + raw(RST_STREAM, 0, 2 * n + 1, CANCEL) for n in range(30))
         await attacker.send(*pairs)
         assert await attacker.closed() is CALM

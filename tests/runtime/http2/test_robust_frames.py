@@ -66,6 +66,8 @@ FATAL: dict[str, tuple[bytes, ErrorCodes]] = {
     "a reset of three bytes": (OPEN + raw(RST_STREAM, 0, 1, b"123"), SIZE),
     "a reset of the connection": (raw(RST_STREAM, 0, 0, b"\0" * 4), PROTOCOL),
     "a reset of a stream that never was": (raw(RST_STREAM, 0, 1, b"\0" * 4), PROTOCOL),
+    "a reset of a stream that never was, beside one that is": (OPEN + raw(RST_STREAM, 0, 3, b"\0" * 4), PROTOCOL),
+    "a reset of a stream of ours that never was": (OPEN + raw(RST_STREAM, 0, 2, b"\0" * 4), PROTOCOL),
     "a priority of four bytes": (raw(PRIORITY, 0, 1, b"1234"), SIZE),
     "a priority of the connection": (raw(PRIORITY, 0, 0, PRIORITY_OF_1), PROTOCOL),
     "a stream that depends on itself": (raw(PRIORITY, 0, 1, PRIORITY_OF_1), PROTOCOL),
@@ -73,6 +75,10 @@ FATAL: dict[str, tuple[bytes, ErrorCodes]] = {
     "a stream with an even id": (raw(HEADERS, END_HEADERS, 2, WHOLE), PROTOCOL),
     "a stream with a lower id": (opening(5, headers_of("stream")) + opening(3, headers_of("stream")), PROTOCOL),
     "headers with more padding than frame": (raw(HEADERS, END_HEADERS | PADDED, 1, b"\xff" + WHOLE), PROTOCOL),
+    "headers with more padding than a priority leaves": (
+        OPEN + raw(HEADERS, END_HEADERS | END_STREAM | PADDED | 0x20, 1, b"\1" + bytes(5)),
+        PROTOCOL,
+    ),
     "headers that are no HPACK": (raw(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"), PROTOCOL),
     "an index outside the table": (raw(HEADERS, END_HEADERS, 1, b"\xfe"), PROTOCOL),
     "a header in capitals": (raw(HEADERS, END_HEADERS, 1, block([*headers_of("unary"), ("Key", "v")])), PROTOCOL),
@@ -154,4 +160,15 @@ async def test_padding_is_no_part_of_a_message(logged: Logged) -> None:
         while 1 not in client.answered():
             assert await client.next() is not None
         assert server.handled.begun == 1
+    assert logged.errors == []
+
+
+async def test_the_reserved_bit_of_a_window_update_is_ignored(logged: Logged) -> None:
+    increment = struct.pack(">L", 1 << 31 | 1)
+    async with victim() as server, peer(server.port) as client:
+        await client.send(raw(WINDOW_UPDATE, 0, 0, increment), opening(1, headers_of("unary")))
+        await client.send(raw(WINDOW_UPDATE, 0, 1, increment))
+        await client.send(message(1, b"abc"))
+        while 1 not in client.answered():
+            assert await client.next() is not None
     assert logged.errors == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -235,3 +237,23 @@ async def test_a_handshake_does_not_outlive_the_server(authority: Authority, log
             assert await ended(reader) == b""
         writer.transport.abort()
     assert logged.errors == []
+
+
+async def test_connections_are_accepted_again_when_there_are_descriptors_again(
+    authority: Authority, logged: Logged
+) -> None:
+    client = certificates(authority.issue("orchestrator"))
+    loop, (soft, hard) = asyncio.get_running_loop(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with secure(certificates(authority.issue("memory")).make_server_context()) as port:
+        with socket.socket() as connection:
+            connection.setblocking(False)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                await loop.sock_connect(connection, ("127.0.0.1", port))
+                while not logged.named("connections not accepted"):
+                    await asyncio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            async with calling(port, client.get_client_context()) as call:
+                assert await call(b"")
+    assert [line["event"] for line in logged.errors] == ["connections not accepted"]

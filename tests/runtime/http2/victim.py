@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -91,11 +92,19 @@ class Victim:
 
 
 @asynccontextmanager
-async def victim(limits: Limits = QUICK, *, connection_age_s: float = 0.0) -> AsyncGenerator[Victim]:
-    server = Server(message_bytes_max=BYTES_MAX, limits=limits, connection_age_s=connection_age_s)
+async def victim(
+    limits: Limits = QUICK,
+    *,
+    connection_age_s: float = 0.0,
+    knows_callers: bool = False,
+    context: ssl.SSLContext | None = None,
+) -> AsyncGenerator[Victim]:
+    server = Server(
+        message_bytes_max=BYTES_MAX, limits=limits, connection_age_s=connection_age_s, knows_callers=knows_callers
+    )
     handled = Handled()
     handlers(unary=handled.unary, stream=handled.stream, upload=handled.upload)(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_port("127.0.0.1:0", context)
     await server.start()
     try:
         async with asyncio.timeout(TEST_TIMEOUT_S):

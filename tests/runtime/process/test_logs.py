@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -92,6 +94,18 @@ def test_a_librarys_exception_keeps_its_traceback_and_its_chatter_is_left_out(wr
         logging.getLogger("lib").exception("failed")
     (line,) = written()
     assert line["exception"][0]["exc_type"] == "KeyError"
+
+
+def test_a_closed_standard_error_loses_the_lines_and_nothing_else() -> None:
+    logging_to_nowhere = """
+import structlog
+from services.runtime.process import logs
+logs.configure_logging("INFO", "memory")
+structlog.get_logger().error("nobody reads this")
+print("went on")
+"""
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", logging_to_nowhere]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout == "went on\n"
 
 
 def test_an_unknown_level_is_refused_by_name() -> None:

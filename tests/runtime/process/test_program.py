@@ -18,6 +18,7 @@ import pytest
 
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.runtime.ending import LOST_TASK
 from services.runtime.process.program import wait_for_stop
 from services.runtime.process.watchdog import STALLED
 from services.runtime.rpc.channels import open_channel
@@ -71,14 +72,16 @@ async def ticking(address: str) -> AsyncGenerator[AsyncIterator[llm_pb2.LlmDelta
         yield deltas
 
 
-async def test_sigterm_lets_a_stream_end_and_the_process_end_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_lets_a_stream_end_and_the_process_end_well(tmp_path: Path, number: signal.Signals) -> None:
     address = f"unix:{tmp_path}/socket"
     async with small_service(HEADRACE_MEMORY_LISTEN=address, HEADRACE_MEMORY_KEY="sk-1") as small:
         assert (await small.logged("settings in force"))["key"] == "***"
         await small.logged("serving")
         async with ticking(address) as deltas:
             seen = [(await anext(deltas)).content]
-            small.process.send_signal(signal.SIGTERM)
+            small.process.send_signal(number)
+            small.process.send_signal(signal.SIGHUP)  # a terminal that goes away says so more than once
             seen += [delta.content async for delta in deltas]
         assert seen == [step for step in TICKS if step == "tick"]
         code, lines = await small.ended()
@@ -168,6 +171,15 @@ async def test_a_loop_that_stands_still_ends_its_process(tmp_path: Path) -> None
         stalled = await small.logged("event loop stalled")
         assert any("small_service.py" in line for line in stalled["threads"])
         assert (await small.ended())[0] == STALLED
+
+
+async def test_a_lost_task_ends_its_process_without_a_drain(tmp_path: Path) -> None:
+    settings = {"HEADRACE_MEMORY_LISTEN": f"unix:{tmp_path}/socket", "HEADRACE_DRAIN_S": "600"}
+    async with small_service(**settings, HEADRACE_MEMORY_BREAKS_AFTER_S="0.3") as small:
+        await small.logged("serving")
+        ended = await small.logged("task ended by an error")
+        assert (ended["task"], ended["exception"][0]["exc_type"]) == ("_break", "LookupError")
+        assert await small.ended() == (LOST_TASK, [])
 
 
 async def test_a_process_that_was_stopped_for_long_is_not_taken_for_one_that_stands_still(tmp_path: Path) -> None:

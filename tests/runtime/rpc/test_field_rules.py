@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.json_depth import measure_json_depth
 from services.runtime.json_form import rules_of
 from services.runtime.rpc import field_rules
 
@@ -126,7 +127,7 @@ def test_what_is_no_json_is_refused_without_showing_it(text: str) -> None:
     ("value", "depth"), [(1, 0), ("x", 0), (None, 0), ([], 1), ({}, 1), ([1], 1), ([[], {"a": [{}]}], 4)]
 )
 def test_depth_counts_lists_and_objects_in_each_other(value: object, depth: int) -> None:
-    assert field_rules.measure_json_depth(value) == depth
+    assert measure_json_depth(value) == depth
 
 
 def test_an_alias_is_told_to_the_facades() -> None:

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.health import CHAIN, check_peers
+from services.runtime.rpc.health import CHAIN, LIVE, check_peers
 from services.runtime.rpc.server import serving_grpc
 from tests.scripted_llm import NAME, TEST_TIMEOUT_S, serving_script
 from tests.timing import within
@@ -75,6 +75,20 @@ async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
     ):
         assert [await status(channel, CHAIN), await status(channel, CHAIN)] == [SERVING, NOT_SERVING]
         assert await status(channel, "") == SERVING
+
+
+async def test_a_service_without_its_first_files_is_live_and_not_ready() -> None:
+    configured = [False]
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving_grpc(settings, [], is_configured=lambda: configured[0]) as running,
+        open_channel(running.addresses[0]) as channel,
+    ):
+        names = ("", CHAIN, LIVE)
+        assert [await status(channel, name) for name in names] == [NOT_SERVING, NOT_SERVING, SERVING]
+        configured[0] = True
+        assert [await status(channel, name) for name in names] == [SERVING, SERVING, SERVING]
 
 
 async def reaches(channel: grpc.aio.Channel, expected: int) -> None:

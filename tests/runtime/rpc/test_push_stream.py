@@ -49,6 +49,7 @@ class Pushing:
     left: asyncio.Event = field(default_factory=asyncio.Event)
     CountTokens: ClassVar[Any] = None
     ListModels: ClassVar[Any] = None
+    Embed: ClassVar[Any] = None
 
     async def StreamChat(self, request: Any, context: Any) -> Any:
         try:

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headrace.errors import ProviderUnavailable
 from headrace.streams import reading, rpc_errors
@@ -46,15 +45,6 @@ async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> 
         for address in suite.running.addresses:
             async with open_channel(address) as channel:
                 assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
-
-
-async def test_reflection_tells_the_services() -> None:
-    async with serving_script() as suite, open_channel(suite.running.addresses[0]) as channel:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub  # its types know only sync calls
-        call = stub(channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="*")]))
-        reply = await call.read()
-        names = {service.name for service in reply.list_services_response.service}
-        assert names == {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
 
 
 @dataclass(slots=True)

@@ -9,18 +9,18 @@ import pytest
 
 from services.orchestrator.agents import prompts
 from services.simulator.model.builtin import build_reply
-from services.simulator.requests.model_request import ModelRequest
-from services.simulator.scripts.steps import Content, ToolCall
+from services.simulator.requests.model_request import SaidText
+from services.simulator.scripts.steps import Content, Reasoning, ToolCall
+from tests.simulator.asking import make_request
 
 ID = "0a1b2c3d"
 
 
-def find_steps(text: str, *tools: str, run_up: str = "") -> list[Any]:
+def find_steps(text: str, *tools: str, run_up: tuple[str, ...] = ()) -> list[Any]:
     """The steps of the answer to a question with these tools."""
     offered = {tool: frozenset[str]() for tool in tools}
-    return list(
-        build_reply(ModelRequest("sim-1", "", text, run_up, 1, (), offered, 1, stream=True, include_usage=True)).steps
-    )
+    dialogue = (*(SaidText("user", text) for text in run_up), SaidText("user", text))
+    return list(build_reply(make_request(text, offered, dialogue=dialogue)).steps)
 
 
 def prompt(name: str, **values: str) -> str:
@@ -64,8 +64,54 @@ def test_a_task_is_worked_on_alone_and_the_summary_has_its_result() -> None:
     work = prompt("task_work", task_list="- 1 [init] what is the weather in Rome", task_description="say hello")
     assert not [step for step in find_steps(work, "weather", "_plan_get_tasks_") if isinstance(step, ToolCall)]
     report = prompt("task_report", status="completed", result="fresh bread")
-    (answer,) = find_steps(prompt("summary"), "_plan_add_tasks_", run_up=report)
+    back = prompt("plan_restate", status="completed", result="more\n\nbread", remaining="none", parent="x", thought="")
+    (answer,) = find_steps(prompt("summary"), "_plan_add_tasks_", run_up=(report, back))
     assert isinstance(answer, Content)
-    assert "bake bread: fresh bread" in "".join(answer.content)
+    assert "".join(answer.content).endswith("**bake bread**\n\nfresh bread\n\n**bake bread**\n\nmore\n\nbread")
     (done,) = find_steps(prompt("plan_feedback"), "_plan_add_tasks_")
     assert isinstance(done, Content)
+
+
+PLANNER = {"_plan_add_tasks_": frozenset[str]()}
+TRIP = ["See what the weather in Rome is", "Search for sights in Rome", "Say what to pack for Rome"]
+
+
+def test_a_draft_is_thought_over_and_the_plan_takes_it_over() -> None:
+    question = "Plan a weekend in Rome"
+    reasoning, draft = build_reply(make_request(question, PLANNER, may_call=False)).steps
+    assert isinstance(reasoning, Reasoning)
+    assert isinstance(draft, Content)
+    text = "".join(draft.content)
+    assert text.splitlines() == [f"{number}. {task}" for number, task in enumerate(TRIP, start=1)]
+    wish = prompt("plan_generate")
+    dialogue = (SaidText("user", question), SaidText("assistant", text), SaidText("user", wish))
+    (call,) = build_reply(make_request(wish, PLANNER, dialogue=dialogue)).steps
+    assert isinstance(call, ToolCall)
+    assert [task["description"] for task in json.loads("".join(call.arguments))["tasks"]] == TRIP
+
+
+def test_a_summary_has_nothing_of_an_earlier_plan_and_hears_what_was_said_meanwhile() -> None:
+    dialogue = (
+        SaidText("user", prompt("task_report", status="completed", result="old")),
+        SaidText("assistant", "Here is what came of it: …"),
+        SaidText("user", prompt("task_report", status="completed", result="new")),
+        SaidText("user", prompt("summary")),
+        SaidText("user", "Make it short."),
+    )
+    (answer,) = build_reply(make_request("Make it short.", PLANNER, dialogue=dialogue, may_call=False)).steps
+    assert isinstance(answer, Content)
+    assert "".join(answer.content) == "Here is what came of it:\n\n**bake bread**\n\nnew"
+
+
+@pytest.mark.parametrize(
+    ("weather", "packed"),
+    [
+        ("The weather in Rome on 2026-05-01: light rain, 8 °C, …", "warm layers, a rain jacket"),
+        ("fine", "not known yet"),
+    ],
+)
+def test_what_to_pack_depends_on_the_weather_that_a_task_has_seen(weather: str, packed: str) -> None:
+    dialogue = (SaidText("user", prompt("task_report", status="completed", result=weather)),)
+    _, answer = build_reply(make_request(prompt("task_work", task_description=TRIP[2]), dialogue=dialogue)).steps
+    assert isinstance(answer, Content)
+    assert packed in "".join(answer.content)

@@ -126,6 +126,30 @@ async def test_answers_stay_within_the_tokens_that_are_left(serve: Serve) -> Non
     assert 0 < llm.requests[2].max_tokens < 20_000 - 220
 
 
+async def test_answers_stay_within_the_money_that_is_left(serve: Serve) -> None:
+    budget = tools_pb2.ToolBudget(model_calls=2, cost_usd=0.6, input_usd_per_mtok=10.0, output_usd_per_mtok=100.0)
+    async with searching(serve, QUERIES, ["done"]) as (suite, llm):
+        seen = await deltas_of(suite, request("deep_search", {"query": "water mills"}, budget=budget))
+    assert llm.requests[0].max_tokens == 2000
+    assert 800 < llm.requests[1].max_tokens < 1000, "half a dollar is spent"
+    assert seen[-1].result.ok
+    assert [delta.usage.model_calls for delta in seen if delta.HasField("usage")] == [1, 2]
+    async with searching(serve) as (suite, llm):
+        budget.cost_usd = 0.001
+        seen = await deltas_of(suite, request("deep_search", {"query": "water mills"}, budget=budget))
+    assert "budget for money" in seen[-1].result.result
+    assert not llm.requests
+
+
+async def test_a_call_whose_usage_did_not_come_is_charged_at_the_budgets_prices(serve: Serve) -> None:
+    async with searching(serve, QUERIES, ["# Mills", Overloaded("the provider is busy")]) as (suite, _):
+        budget = tools_pb2.ToolBudget(model_calls=2, input_usd_per_mtok=1e6, output_usd_per_mtok=1.0)
+        seen = await deltas_of(suite, request("deep_search", {"query": "water mills"}, budget=budget))
+    usage = seen[-2].usage
+    assert usage.estimated
+    assert usage.cost_usd == pytest.approx(0.5 + (usage.input_tokens - 100), rel=0.01)
+
+
 @pytest.mark.parametrize("said", [[], ["# Mi", "lls"]])
 async def test_a_model_that_fails_leaves_what_was_found(serve: Serve, said: list[str]) -> None:
     async with searching(serve, QUERIES, ENOUGH, [*said, Overloaded("the provider is busy")]) as (suite, _):

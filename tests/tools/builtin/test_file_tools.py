@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,32 @@ async def test_random_edits_never_lose_text(serve: Serve) -> None:
                 text = text.replace(old, new)
                 assert file.read_text() == text
             text = file.read_text()
+
+
+async def test_a_line_of_any_length_is_read_in_little_memory(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        suite.workspace.mkdir(parents=True)
+        with (suite.workspace / "long").open("wb") as file:
+            for _ in range(60):
+                file.write("é".encode() * (512 * 1024))
+            file.write(b"\nshort\n")
+        before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        _, start = await suite.execute("read_file", '{"path": "long"}')
+        _, end = await suite.execute("read_file", '{"path": "long", "firstLine": 2}')
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 16 * 1024
+    assert start.result.endswith("[… cut here; go on with firstLine 2 …]")
+    assert end.result == "short\n"
+
+
+async def test_a_picture_is_named_and_shown(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        data = b"GIF89a\x02\x00\x03\x00" + bytes(20)
+        put(suite, "outputs/a.gif", data)
+        _, outcome = await suite.execute("read_file", json.dumps({"path": "outputs/a.gif"}))
+        text = await suite.execute("read_file", json.dumps({"path": "nothing"}))
+        put(suite, "outputs/large.gif", data + bytes(11 * 1024 * 1024))
+        said = await refused(suite, "read_file", path="outputs/large.gif")
+    assert outcome.result == "[image/gif: outputs/a.gif, 2 x 3 pixels, 30 bytes]"
+    assert outcome.shown_paths == ["outputs/a.gif"]
+    assert not text[1].shown_paths
+    assert "too large to be shown" in said

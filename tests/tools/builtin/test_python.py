@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -206,5 +207,40 @@ async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
 async def test_interpreters_end_with_the_service(serve: Serve) -> None:
     async with asyncio.timeout(100), serve() as suite:
         await python(suite, "import subprocess; subprocess.Popen(['sleep', '1040.5'], start_new_session=True)")
-        assert is_running("1040.5")
+        while not is_running("1040.5"):
+            await asyncio.sleep(0.01)
     assert not is_running("1040.5")
+
+
+CHART = """
+import matplotlib.pyplot as plt, pandas, scipy.stats
+frame = pandas.DataFrame({"城市": ["巴黎", "Rome", "Oslo"], "mm": [53.0, 87, 60]})
+frame.plot.bar(x="城市", y="mm", title="降雨 rain")
+frame.to_excel("outputs/rain.xlsx"), frame.to_csv("outputs/rain.csv")
+print(frame, scipy.stats.zscore(frame.mm).round(2), pandas.read_excel("outputs/rain.xlsx").mm.sum())
+"""
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="headrace[data] is not installed: data work is NOT tried")
+@pytest.mark.parametrize("tier", TIERS)
+async def test_tables_and_charts_are_made_with_the_libraries_of_the_data_extra(serve: Serve, tier: str) -> None:
+    async with asyncio.timeout(300), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+        outcome = await python(suite, CHART, 200_000)
+        assert outcome.ok, outcome.result
+        assert " 200\n" in outcome.result
+        assert "[figure saved: outputs/figure-1-1.png]" in outcome.result
+        assert "Glyph" not in outcome.result, "a font of East Asia draws the labels"
+        assert "findfont" not in outcome.result
+        names = sorted(path.name for path in (suite.workspace / "outputs").iterdir())
+    assert names == ["figure-1-1.png", "rain.csv", "rain.xlsx"]
+
+
+@pytest.mark.parametrize("name", ["pandas", "scipy.stats", "openpyxl"])
+async def test_a_library_that_is_missing_is_named_with_what_brings_it(serve: Serve, name: str) -> None:
+    code = f"import sys; sys.modules[{name.partition('.')[0]!r}] = None\nimport {name}"
+    async with asyncio.timeout(100), serve() as suite:
+        outcome = await python(suite, code)
+        other = await python(suite, "import nonsense_of_mine")
+    assert not outcome.ok
+    assert f"{name.partition('.')[0]} is not installed here; headrace[data] brings it" in outcome.result
+    assert "headrace[data]" not in other.result

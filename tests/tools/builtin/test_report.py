@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from PIL import Image
 from pptx import Presentation
 from pypdf import PdfReader
 
@@ -73,18 +74,32 @@ async def test_slides_have_a_title_and_one_for_each_heading(serve: Serve) -> Non
     assert shown == [["Mills 水车", "They turn."], ["Parts", "wheel\nstones 石头"]]
 
 
-async def test_a_pdf_has_the_text_in_latin_and_cjk(serve: Serve) -> None:
-    artifact, data = await written(serve, "pdf", "# Mills 水车\n\nかな 한국어 Привет\n")
-    assert artifact.mime_type == "application/pdf"
-    reader = PdfReader(io.BytesIO(data))
-    shown = "".join(page.extract_text() for page in reader.pages)
-    assert all(word in shown for word in ("Mills", "水车", "かな", "한국어", "Привет"))
-
-
-async def test_a_pdf_says_how_many_characters_it_cannot_show(serve: Serve) -> None:
-    async with writing(serve, ["# Emoji\n\n😀😀 ok"]) as (suite, _):
+async def test_a_pdf_has_the_text_and_the_pictures_of_the_chat(serve: Serve) -> None:
+    script = ["# Mills\n\n![Turns](outputs/a.png)\n\n![No](../../etc/x.png)\n\n\U0001fae0 ok"]
+    async with writing(serve, script) as (suite, llm):
+        outputs = suite.workspace / "outputs"
+        outputs.mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(outputs / "a.png")
+        (outputs / "notes.txt").write_text("no picture")
         seen = await deltas_of(suite, report("pdf"))
-    assert "; 2 characters are not in the fonts of a PDF" in seen[-1].result.result
+        (artifact,) = (delta.artifact for delta in seen if delta.HasField("artifact"))
+        data = (outputs / artifact.name).read_bytes()
+    assert artifact.mime_type == "application/pdf"
+    (page,) = PdfReader(io.BytesIO(data)).pages
+    assert "Mills" in page.extract_text()
+    assert len(page.images) == 1
+    asked = "".join(part.text for part in llm.requests[0].messages[-1].content)
+    assert asked.endswith("Files that can be placed:\n- outputs/a.png")
+    assert "; 1 characters are in no font" in seen[-1].result.result
+    assert seen[-1].result.result.endswith("no picture or CSV file of the chat: '../../etc/x.png'")
+
+
+async def test_a_report_that_no_font_can_show_is_no_file_but_a_text_for_the_model(serve: Serve) -> None:
+    async with writing(serve, ["# T ꡀ"]) as (suite, _):
+        seen = await deltas_of(suite, report("pdf"))
+        assert not list((suite.workspace / "outputs").glob("*"))
+    assert not seen[-1].result.ok
+    assert seen[-1].result.result.startswith("no file was made: no font for PHAGS-PA characters")
 
 
 async def test_a_code_block_around_the_whole_is_taken_off(serve: Serve) -> None:

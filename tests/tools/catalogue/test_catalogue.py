@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import structlog
 
-from services.runtime.file_watch import watch_path
+from services.runtime.file_watch import watching_paths
 from services.tools.builtin import BUILTIN
-from services.tools.catalogue.catalogue import Catalogue
 from services.tools.toolkit.tool import FrontEnd
+from tests.tools.catalogue.reading import read_catalogue
+from tests.tools.conftest import Serve
 
 OWN = {"name": "hello", "description": "Say hello.", "command": ["echo", "hello"], "parameters": {"type": "object"}}
 
@@ -28,32 +29,32 @@ def refusals(logged: Any) -> list[dict[str, Any]]:
 
 
 def test_without_files_the_built_in_tools_are_in_force(tmp_path: Path) -> None:
-    names = [tool.name for tool in Catalogue(tmp_path / "missing").list_tools()]
+    names = [tool.name for tool in read_catalogue(tmp_path / "missing").list_tools()]
     assert names == sorted(tool.name for tool in BUILTIN)
 
 
 def test_the_discovered_tier_is_bash_alone(tmp_path: Path) -> None:
-    assert [tool.name for tool in Catalogue(tmp_path).list_tools() if tool.tier == "discovered"] == ["_bash_"]
+    assert [tool.name for tool in read_catalogue(tmp_path).list_tools() if tool.tier == "discovered"] == ["_bash_"]
 
 
 @pytest.mark.parametrize("hint", ["afterCallHint", "after_call_hint"])
 def test_a_definition_describes_a_built_in_tool_anew(tmp_path: Path, hint: str) -> None:
     write(tmp_path, "a.backend", {"type": "function", "name": "City_DateTime", "description": "New.", hint: "Then…"})
-    found = Catalogue(tmp_path).find("CITY_datetime")
+    found = read_catalogue(tmp_path).find("CITY_datetime")
     assert found is not None
     assert (found.tool.name, found.tool.description, found.tool.after_call_hint) == ("city_datetime", "New.", "Then…")
 
 
 def test_a_command_makes_a_tool_of_ones_own(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN | {"effect": "read"})
-    found = Catalogue(tmp_path).find("HELLO")
+    found = read_catalogue(tmp_path).find("HELLO")
     assert found is not None
     assert (found.tool.tier, found.tool.effect, found.tool.needs) == ("enabled", "read", {"sandbox"})
 
 
 def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
-    found = Catalogue(tmp_path).find("hello")
+    found = read_catalogue(tmp_path).find("hello")
     assert found is not None
     assert found.tool.effect == "once"
 
@@ -79,7 +80,7 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
     (tmp_path / "bad.backend").write_text(text)
     write(tmp_path, "good.backend", OWN)
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(tmp_path)
+        catalogue = read_catalogue(tmp_path)
     (refusal,) = refusals(logged)
     assert refusal["file"] == "bad.backend"
     assert problem in refusal["problem"]
@@ -109,7 +110,7 @@ def test_a_field_that_does_not_fit_is_named_with_its_rule(
 ) -> None:
     write(tmp_path, name, {"name": "tool", **fields})
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(tmp_path)
+        catalogue = read_catalogue(tmp_path)
     (refusal,) = refusals(logged)
     assert refusal["file"] == name
     assert refusal["problem"].startswith(problem)
@@ -120,7 +121,7 @@ def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) 
     write(tmp_path, "a.action", {"name": "fireworks", "description": "Bang.", "effect": "read"})
     write(tmp_path, "b.frontend", {"name": "dialog", "viewport": "form", "timeoutMs": 5000, "approval": "deny"})
     (tmp_path / "form.html").write_text("<form>")
-    fireworks, dialog = (Catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
+    fireworks, dialog = (read_catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
     assert fireworks is not None
     assert dialog is not None
     assert (fireworks.tool.effect, fireworks.tool.front_end) == ("read", FrontEnd("action"))
@@ -130,7 +131,7 @@ def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) 
 
 def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
-    catalogue = Catalogue(tmp_path)
+    catalogue = read_catalogue(tmp_path)
     found = catalogue.find("hello")
     assert found is not None
     given = [dataclasses.replace(found.tool, name=name) for name in ("files__read", "HELLO", "Read_File", "twice")]
@@ -161,7 +162,7 @@ def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path
 def test_a_tool_that_is_neither_described_nor_made_is_refused(tmp_path: Path, tool: Any, problem: str) -> None:
     write(tmp_path, "a.backend", tool, OWN)
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(tmp_path)
+        catalogue = read_catalogue(tmp_path)
     (refusal,) = refusals(logged)
     assert refusal["tool"] == tool["name"]
     assert problem in refusal["problem"]
@@ -173,7 +174,7 @@ def test_a_name_defined_twice_is_refused_both_times(tmp_path: Path) -> None:
     write(tmp_path, "b.backend", OWN | {"name": "Hello"}, {"name": "read_file", "description": "1"})
     write(tmp_path, "c.backend", {"name": "READ_FILE", "description": "2"})
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(tmp_path)
+        catalogue = read_catalogue(tmp_path)
     assert [entry["file"] for entry in refusals(logged)] == ["a.backend", "b.backend", "b.backend", "c.backend"]
     assert catalogue.find("hello") is None
     builtin = catalogue.find("read_file")
@@ -183,7 +184,7 @@ def test_a_name_defined_twice_is_refused_both_times(tmp_path: Path) -> None:
 
 def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN)
-    catalogue = Catalogue(tmp_path)
+    catalogue = read_catalogue(tmp_path)
     (tmp_path / "a.backend").write_text("{")
     with structlog.testing.capture_logs() as logged:
         catalogue.reload()
@@ -194,13 +195,19 @@ def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path
     assert catalogue.find("hello") is None
 
 
+async def test_a_start_reads_each_file_once(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    write(tmp_path / "tools", "a.backend", "{")
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(100), serve():
+            pass
+    assert len(refusals(logged)) == 1
+
+
 async def test_a_change_takes_effect_without_a_restart(tmp_path: Path) -> None:
-    catalogue = Catalogue(tmp_path)
+    catalogue = read_catalogue(tmp_path)
     async with asyncio.timeout(200):
-        watching = asyncio.create_task(watch_path(tmp_path, catalogue.reload, interval_ms=50))
-        while catalogue.find("hello") is None:
+        async with watching_paths([tmp_path], catalogue.reload, interval_ms=50):
             write(tmp_path, "a.backend", OWN)
-            await asyncio.sleep(0.2)
-        watching.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await watching
+            while catalogue.find("hello") is None:
+                await asyncio.sleep(0.05)

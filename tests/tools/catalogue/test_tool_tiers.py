@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
-from services.tools.catalogue.catalogue import Catalogue
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.toolkit.tool import Tool
+from tests.tools.catalogue.reading import read_catalogue
 from tests.tools.conftest import Serve
 
 
@@ -24,7 +24,7 @@ def in_force(folder: Path, text: str) -> tuple[dict[str, Tool], list[dict[str, A
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools.yaml").write_text(text)
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(folder / "tools")
+        catalogue = read_catalogue(folder / "tools")
     refused = [dict(entry) for entry in logged if entry["log_level"] in ("error", "warning")]
     return {tool.name: tool for tool in catalogue.list_tools()}, refused
 

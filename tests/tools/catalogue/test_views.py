@@ -16,6 +16,7 @@ from headrace.v1 import tools_pb2
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.catalogue.definitions import FILE_BYTES_MAX
 from services.tools.toolkit.tool import FrontEnd
+from tests.tools.catalogue.reading import read_catalogue
 from tests.tools.conftest import Serve
 
 FORM = '{"fields": [{"name": "city", "max": 123456789012345678901234567890}]}'
@@ -25,7 +26,7 @@ DIALOG = {"name": "dialog", "description": "Ask.", "parameters": {"type": "objec
 def loaded(folder: Path) -> tuple[Catalogue, list[dict[str, Any]]]:
     """The catalogue of a folder, and what was refused."""
     with structlog.testing.capture_logs() as logged:
-        catalogue = Catalogue(folder)
+        catalogue = read_catalogue(folder)
     return catalogue, [dict(entry) for entry in logged if entry["log_level"] == "error"]
 
 
@@ -129,3 +130,53 @@ async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(se
         after = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool
     assert "'shown' does not exist" in before.unavailable
     assert (after.HasField("unavailable"), after.viewport_key) == (False, "shown")
+
+
+@pytest.mark.parametrize("suffix", ["html", "qlc", "dqlc"])
+async def test_a_tool_defined_in_a_views_file_needs_no_view_and_finds_one_in_viewports(
+    serve: Serve, suffix: str
+) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+
+        async def load_tool() -> tools_pb2.Tool:
+            suite.catalogue.reload()
+            return (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool
+
+        (suite.definitions / f"older.{suffix}").write_text(json.dumps({"tools": [DIALOG]}))
+        alone = await load_tool()
+        viewports = suite.definitions.with_name("viewports")
+        viewports.mkdir()
+        (viewports / f"older.{suffix}").write_text(FORM)
+        by_file = await load_tool()
+        with rpc_errors():
+            shown = await suite.stub.GetViewport(tools_pb2.GetViewportRequest(viewport_key=by_file.viewport_key))
+        (viewports / "dialog.html").write_text("<p>")
+        by_name = await load_tool()
+    assert {tool.HasField("unavailable") for tool in (alone, by_file, by_name)} == {False}
+    assert [tool.viewport_key for tool in (alone, by_file, by_name)] == ["dialog", "older", "dialog"]
+    assert FORM in (shown.html, shown.view)
+
+
+async def test_a_view_saved_in_viewports_takes_effect_while_the_service_runs(serve: Serve) -> None:
+    async with asyncio.timeout(100), serve() as suite:
+        (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG]}))
+        viewports = suite.definitions.with_name("viewports")
+        viewports.mkdir()
+        (viewports / "dialog.html").write_text("<p>")
+        request = tools_pb2.GetViewportRequest(viewport_key="dialog")
+        while True:
+            try:
+                with rpc_errors():
+                    view = await suite.stub.GetViewport(request)
+                break
+            except NotFound:  # nothing tells when a change is seen
+                await asyncio.sleep(0.01)
+    assert view.html == "<p>"
+
+
+def test_a_bad_view_in_viewports_is_named_with_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "tools"
+    (tmp_path / "viewports").mkdir()
+    (tmp_path / "viewports" / "a.qlc").write_text("{")
+    _, (refusal,) = loaded(folder)
+    assert refusal["file"] == "viewports/a.qlc"

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import random
+import struct
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from PIL import Image
 from pptx import Presentation
+from pptx.util import Inches
 from pypdf import PdfReader
 
-from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Table, join_text, parse_blocks
+from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Picture, Table, join_text, parse_blocks
 from services.tools.documents.file_types import FILE_TYPES, render_file
-from services.tools.documents.slides import LINES_MAX
+from services.tools.documents.font_files import list_font_files
+from services.tools.documents.fonts import REGISTERED
+from services.tools.documents.slide_parts import LINES_MAX, ROWS_MAX
+from services.tools.errors import ToolFailed
 
 PIECES = (
     "# T\n\n",
@@ -22,6 +31,8 @@ PIECES = (
     "999999999. x\n",
     "| a | b |\n|---|---|\n| 1 | **2** |\n\n",
     "| a | b |\n|---|---|\n| " + "长" * 3000 + " | x |\n\n",
+    "![c](outputs/a.png)\n\n",
+    "![](outputs/a.csv)\n\n![x](outputs/none.png)\n\n> ![q](outputs/a.png)\n\n- ![l](outputs/a.csv)\n\n",
     "|" + "a|" * 60 + "\n|" + "-|" * 60 + "\n|" + "b|" * 60 + "\n\n",
     "```py\n" + "x" * 2000 + "\n```\n",
     "**粗** *斜* ***x*** `码`",
@@ -37,11 +48,34 @@ PIECES = (
 )
 
 
+needs_cjk_font = pytest.mark.skipif(
+    not any(name.startswith(("NotoSansSC", "NotoSansCJK", "wqy", "DroidSansFallback")) for name in list_font_files()),
+    reason="no CJK font here: pip install headrace[data]; PDFs in Chinese are NOT tried",
+)
+
+
+def read_files(**files: bytes) -> Callable[[str, int], bytes | None]:
+    """Reads outputs/a.png, outputs/a.csv and `files`, by name without suffix."""
+    picture = io.BytesIO()
+    Image.new("RGB", (300, 200), "teal").save(picture, format="PNG")
+    known = {"a.png": picture.getvalue(), "a.csv": b"city;mm\nParis;53.5\nRome;87\n", **files}
+    return lambda path, bytes_max: known.get(path.removeprefix("outputs/"))
+
+
+def read_pdf(data: bytes) -> str:
+    return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(data)).pages)
+
+
+def list_slides(data: bytes) -> list[Any]:
+    return list(Presentation(io.BytesIO(data)).slides)
+
+
+@needs_cjk_font
 @pytest.mark.parametrize("kind", FILE_TYPES)
 async def test_any_markdown_becomes_a_file(kind: str) -> None:
     rng = random.Random(5)
     for _ in range(15):
-        made = await render_file("".join(rng.choices(PIECES, k=12)), kind)
+        made = await render_file("".join(rng.choices(PIECES, k=12)), kind, read_files())
         assert made.data
 
 
@@ -49,9 +83,128 @@ async def test_a_slide_that_is_full_goes_on_on_the_next() -> None:
     made = await render_file("# T\n\n## Many\n\n" + "- item\n" * 25 + "\n" + "long " * 400, "ppt")
     slides: list[Any] = list(Presentation(io.BytesIO(made.data)).slides)
     titles = [slide.shapes.title.text for slide in slides if slide.shapes.title is not None]
-    lines = [len(slide.placeholders[1].text_frame.paragraphs) for slide in slides]
+    lines = [len(slide.placeholders[1].text_frame.paragraphs) for slide in slides[1:]]
     assert titles[1:4] == ["Many"] * 3
     assert max(lines) <= LINES_MAX
+
+
+async def test_slides_are_wide_and_have_tables_pictures_and_numbers() -> None:
+    rows = "".join(f"| {number} | Station {number} |\n" for number in range(30))
+    table = f"## Table\n\nAbove.\n\n| # | name |\n|--:|:-:|\n{rows}\n"
+    figure = "## Figure\n\n- beside\n\n![Rain](outputs/a.png)\n\n## Data\n\n![Rain](outputs/a.csv)\n"
+    made = await render_file(f"# T\n\n{table}{figure}", "ppt", read_files())
+    presentation = Presentation(io.BytesIO(made.data))
+    assert (presentation.slide_width, presentation.slide_height) == (Inches(13.333), Inches(7.5))
+    slides = list_slides(made.data)
+    tables = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
+    assert [table.cell(0, 1).text for table in tables] == ["name"] * (len(tables) - 1) + ["mm"]
+    assert all(len(table.rows) <= ROWS_MAX + 1 for table in tables)
+    assert sum(len(table.rows) - 1 for table in tables[:-1]) == 30
+    assert [cell.text for cell in tables[-1].rows[1].cells] == ["Paris", "53.5"]
+    (figure,) = (slide for slide in slides if any(shape.shape_type == 13 for shape in slide.shapes))
+    (picture,) = (shape for shape in figure.shapes if shape.shape_type == 13)
+    assert figure.placeholders[1].text_frame.text == "beside"
+    assert picture.left > figure.placeholders[1].left + figure.placeholders[1].width, "beside the text"
+    numbers = [
+        element.text
+        for slide in slides[1:]
+        for element in slide.element.iter("{*}t")
+        if element.getparent().tag.endswith("fld")
+    ]
+    assert numbers == [str(number) for number in range(2, len(slides) + 1)]
+    for slide in slides:
+        assert all(shape.left + shape.width <= presentation.slide_width for shape in slide.shapes)
+
+
+async def test_items_of_a_numbered_list_are_numbered_by_the_slides() -> None:
+    made = await render_file("# T\n\n## L\n\n3. three\n4. four\n", "ppt")
+    slide = list_slides(made.data)[1]
+    frame = slide.placeholders[1].text_frame
+    starts = [element.get("startAt") for element in slide.element.iter("{*}buAutoNum")]
+    assert ([paragraph.text for paragraph in frame.paragraphs], starts) == (["three", "four"], ["3", "4"])
+
+
+@needs_cjk_font
+async def test_a_pdf_embeds_all_of_its_fonts_and_its_text_can_be_copied() -> None:
+    text = "# Mills 水车\n\n**粗体** *slanted* `code 码` かな 한국어 Привет Ελλάδα\n\n| 表 |\n|---|\n| 格 |\n"
+    reader = PdfReader(io.BytesIO((await render_file(text, "pdf")).data))
+    fonts: dict[str, Any] = {}
+    for page in reader.pages:
+        resources: Any = page["/Resources"]
+        fonts |= {name: font.get_object() for name, font in resources["/Font"].items()}
+    assert fonts
+    for font in fonts.values():
+        assert "/FontFile2" in font["/FontDescriptor"], font["/BaseFont"]
+        assert "/ToUnicode" in font
+    assert len({font["/BaseFont"] for font in fonts.values()}) == len(fonts), "readers tell fonts apart by these names"
+    shown = reader.pages[0].extract_text()
+    assert all(
+        word in shown for word in ("Mills", "水车", "粗体", "码", "かな", "한국어", "Привет", "Ελλάδα", "表", "格")
+    )
+    assert [item["/Title"] for item in reader.outline if not isinstance(item, list)] == ["Mills 水车"]
+
+
+async def test_a_table_goes_on_over_pages_with_its_head_and_pages_are_numbered() -> None:
+    rows = "".join(f"| row{number} | x |\n" for number in range(100))
+    made = await render_file(f"# T\n\n| Head | h |\n|---|---|\n{rows}", "pdf")
+    pages = [page.extract_text() for page in PdfReader(io.BytesIO(made.data)).pages]
+    assert len(pages) > 2
+    assert all("Head" in page for page in pages)
+    assert [f"{number} / {len(pages)}" in page for number, page in enumerate(pages, start=1)] == [True] * len(pages)
+    shown = "\n".join(pages)
+    assert all(f"row{number}\n" in shown for number in range(100))
+
+
+async def test_a_picture_that_says_it_is_huge_is_not_placed() -> None:
+    """Pillow refuses it before anybody can ask it for the size."""
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0), b"IDAT", b"IEND")
+    parts = (struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in chunks)
+    huge = b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    file = await render_file("![x](outputs/b.png)\n", "pdf", read_files(**{"b.png": huge}))
+    assert file.unplaced == ("outputs/b.png",)
+
+
+async def test_a_picture_and_a_csv_file_are_placed_and_what_is_none_is_said() -> None:
+    text = "# T\n\n![Rain](outputs/a.png)\n\n![Data](./outputs/a.csv)\n\n![gone](outputs/b.png)\n\n![fake](outputs/c.png)\n\n![far](https://x.example/d.png)\n"
+    read = read_files(**{"c.png": b"no picture"})
+    unplaced = ("outputs/b.png", "outputs/c.png", "https://x.example/d.png")
+    pdf = await render_file(text, "pdf", read)
+    assert pdf.unplaced == unplaced
+    (image,) = (image for page in PdfReader(io.BytesIO(pdf.data)).pages for image in page.images)
+    assert image.image is not None
+    assert image.image.size == (300, 200)
+    shown = read_pdf(pdf.data)
+    assert all(word in shown for word in ("Rain", "Paris", "53.5", "gone", "far"))
+    page = (await render_file(text, "html", read)).data.decode()
+    assert page.count("<img ") == 1
+    assert 'src="data:image/png;base64,' in page
+    assert '<td style="text-align:right">53.5</td>' in page
+    assert 'href="https://x.example/d.png"' in page
+
+
+async def test_words_that_no_font_can_show_make_no_pdf_and_symbols_are_counted() -> None:
+    with pytest.raises(ToolFailed, match=r"no font for PHAGS-PA characters was found .*headrace\[data\]"):
+        await render_file("# T ꡀ", "pdf")
+    made = await render_file("# T\n\n\U0001fae0\U0001fae0 ok", "pdf")
+    assert made.missing_chars == 2
+    assert "?? ok" in read_pdf(made.data)
+
+
+async def test_documents_made_at_the_same_time_have_fonts_of_their_own() -> None:
+    texts = [f"# {word}\n\n**{word.lower()}**" for word in ("ABC", "XYZ", "Müller", "Quiz")]
+    before = {*REGISTERED}
+    made = await asyncio.gather(*(render_file(text, "pdf") for text in texts))
+    for text, file in zip(texts, made, strict=True):
+        word = text.split()[1]
+        assert read_pdf(file.data).split("\n")[:2] == [word, word.lower()]
+    assert {*REGISTERED} - before <= {"Helvetica"}, "none is kept"
+
+
+async def test_code_keeps_its_spaces_and_long_lines_go_on() -> None:
+    made = await render_file("```\ndef f():\n    return " + "x" * 100 + "\n```", "pdf")
+    shown = read_pdf(made.data)
+    assert "    return " in shown
+    assert "x" * 100 in shown.replace("\n", "")
 
 
 async def test_a_long_pdf_has_many_pages() -> None:
@@ -65,9 +218,11 @@ async def test_a_long_pdf_has_many_pages() -> None:
 def test_blocks_are_what_the_text_shows() -> None:
     blocks = parse_blocks("# A *b*\n\ntext `c`\n\n1. one\n   - two\n\n> quote\n\n```\nx\n```\n\n|h|\n|-|\n|v|\n")
     heading, text, one, two, quote, code, table = blocks
+    assert parse_blocks("![c](a%20b.png)\n\ntext ![i](x.png)")[0] == Picture("a%20b.png", "c")
     assert isinstance(heading, Heading)
     assert isinstance(text, Paragraph)
     assert isinstance(quote, Paragraph)
+    assert quote.is_quote
     assert isinstance(one, Item)
     assert isinstance(two, Item)
     assert (join_text(heading.spans), join_text(text.spans), join_text(quote.spans)) == ("A b", "text c", "quote")

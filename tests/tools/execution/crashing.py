@@ -22,14 +22,15 @@ WRITES = 5
 """Of one call in a new chat: the chat's folder, the start, its name, the end, its name."""
 
 
-def killing(step: int) -> Callable[[int], None]:
-    """fsync, until it is the turn of `step`."""
+def killing(folder: Path, step: int) -> Callable[[int], None]:
+    """fsync, until it is the turn of `step`, when the file `children` gets the service's processes."""
     done = 0
 
     def sync(fd: int) -> None:
         nonlocal done
         done += 1
         if done == step:
+            (folder / "children").write_text(Path(f"/proc/self/task/{os.getpid()}/children").read_text())
             os.kill(os.getpid(), signal.SIGKILL)
         os.fsync(fd)
         if done == WRITES == step - 1:
@@ -41,7 +42,7 @@ def killing(step: int) -> Callable[[int], None]:
 async def main(folder: Path, step: int) -> None:
     settings = ServerSettings(listen=f"unix:{folder}/tools.sock")
     config = Config(server=settings, config_dir=folder, data_dir=folder)
-    async with tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), sync=killing(step)):
+    async with tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), sync=killing(folder, step)):
         await asyncio.Event().wait()
 
 

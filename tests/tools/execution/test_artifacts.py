@@ -108,6 +108,7 @@ async def test_a_command_that_fills_the_workspace_is_told_and_can_delete(serve: 
         _, full = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > b; stat -c %s b"}')
         _, deleting = await suite.execute("_bash_", '{"command": "rm a b; echo done"}')
         _, again = await suite.execute("_bash_", '{"command": "head -c 5000 /dev/zero > b; stat -c %s b"}')
-    assert filling.result.endswith("[the workspace is full: nothing can be written until files are deleted]")
+    assert filling.result.endswith("of 20000 files are used; nothing can be written until files are deleted]")
+    assert "[the workspace is full: 10" in filling.result
     assert "\n0\n" in full.result
     assert (deleting.result, again.result) == ("done\n", "5000\n")

@@ -136,6 +136,17 @@ async def test_a_once_tool_acts_at_most_once_wherever_the_service_is_killed(
     assert acted(workspace) == times_after
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+async def test_a_call_counts_as_begun_when_its_command_is_all_but_started(
+    workspace: Path, tmp_path: Path, step: int
+) -> None:
+    # What takes time is the start of its supervisor: killed there, the service leaves no record.
+    async with calling(tmp_path, "once", step):
+        pass
+    assert len((tmp_path / "children").read_text().split()) == 1
+    assert not (workspace / "begun").exists()
+
+
 @pytest.mark.parametrize("has_acted", [False, True])
 async def test_a_once_tool_that_was_running_is_unknown_and_not_run_again(
     serve: Serve, workspace: Path, tmp_path: Path, has_acted: bool

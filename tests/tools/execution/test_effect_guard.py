@@ -205,7 +205,7 @@ class Full:
 @pytest.mark.parametrize("first", [1, 2, 3])
 async def test_without_a_record_nothing_runs(tmp_path: Path, first: int) -> None:
     effects, counting = EffectRecords(tmp_path, Full(first)), Counting()
-    with pytest.raises(Overloaded, match="No space left"):
+    with pytest.raises(Overloaded, match="no room"):
         await performed(effects, counting.tool, tmp_path)
     assert counting.runs == 0
     assert files(tmp_path) == []

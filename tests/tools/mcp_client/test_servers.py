@@ -231,6 +231,7 @@ async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
         "[image/png: it is not base64]",
         "[resource more: https://example.org/more]",
     ]
+    assert picture.result.shown_paths == [f"outputs/{kept.name}"]
     assert (artifact.artifact.name, artifact.artifact.size_bytes) == (kept.name, len(PIXEL))
     assert (structured.ok, json.loads(structured.result)) == (True, {"answer": 42})
     assert (failed.ok, "always fails" in failed.result) == (False, True)
@@ -313,3 +314,23 @@ async def test_a_changed_file_takes_effect_and_a_bad_one_changes_nothing(tmp_pat
             write(tmp_path, {"b": {"command": "there-is-no-such-program"}})
             while await suite.tools():
                 await asyncio.sleep(0.02)
+
+
+LOADS = """
+import json, pathlib, sys
+from services.tools.mcp_client.servers import McpServers
+path = pathlib.Path(sys.argv[1])
+servers = McpServers(path, {}, lambda *_: None, None)
+for text in ('{"mcpServers": {}}', '{"mcpServers": {"a": {"command": "true"}}}'):
+    path.write_text(text)
+    servers.read_file()
+    print("services.tools.mcp_client.server" in sys.modules)
+"""
+
+
+async def test_the_sdk_is_loaded_where_the_file_is_read_if_there_is_a_server(tmp_path: Path) -> None:
+    # The file is read in a thread: on the loop the load would hold up every stream for a third of a second.
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LOADS, str(tmp_path / "mcp.json")), stdout=asyncio.subprocess.PIPE
+    )
+    assert (await process.communicate())[0].split() == [b"False", b"True"]

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
@@ -105,6 +106,23 @@ async def test_a_files_size_is_limited(folder: Path, tier: str) -> None:
 async def test_open_files_are_limited(folder: Path, tier: str) -> None:
     text, _ = await said(python(folder, "[open('/dev/null') for _ in range(100)]", tier, open_files=50))
     assert "Too many open files" in text
+
+
+DESCRIPTORS = """
+import os
+seen = []
+for fd in range(512):
+    try: os.fstat(fd); seen.append(fd)
+    except OSError: pass
+print(seen)
+"""
+
+
+async def test_a_command_has_its_three_streams_and_no_descriptor_of_ours(folder: Path, tier: str) -> None:
+    # uvloop, on which the service runs, hands its own duplicates down where asyncio closes them.
+    policy = python(folder, DESCRIPTORS, tier)
+    for ended in (said(policy), asyncio.to_thread(uvloop.run, said(policy))):
+        assert await ended == ("[0, 1, 2]\n", CommandExit("exited", 0))
 
 
 async def test_processor_time_is_limited(folder: Path, tier: str) -> None:

@@ -96,6 +96,15 @@ async def test_home_is_private_writable_and_gone_afterwards(folder: Path) -> Non
     assert [path.name for path in folder.parent.iterdir()] == ["workspace"]
 
 
+async def test_a_home_that_cannot_be_made_is_told(folder: Path) -> None:
+    command = Policy(("true",), str(folder), home_parent=str(folder / "nothing"))
+    _, ending = await said(command)
+    assert (ending.reason, ending.error.partition("/headrace-")[0]) == (
+        "failed",
+        f"[Errno 2] No such file or directory: '{folder}/nothing",
+    )
+
+
 async def test_the_workspace_is_the_working_folder(folder: Path) -> None:
     await events(bash(folder, "mkdir -p outputs; echo made > outputs/a.txt; mv outputs/a.txt b.txt; ln -s b.txt c"))
     assert (folder / "b.txt").read_text() == "made\n"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from prometheus_client import REGISTRY
 
 from headrace.errors import NotFound, SkillUnavailable
 from headrace.streams import rpc_errors
@@ -102,6 +104,34 @@ async def test_a_skill_without_its_file_or_with_a_damaged_one_says_so(serve: Ser
             await link(suite, "missing")
     assert skills["empty"].unavailable == "SKILL.md: No such file or directory"
     assert skills["latin"].unavailable == "SKILL.md: is not UTF-8"
+
+
+@pytest.mark.parametrize("bad", [b"---\nname: [a\n---\n", b"", b"---\nname: \xe9\n---\n", b"-" * 300_000])
+async def test_a_bad_file_leaves_the_last_good_one_in_service_until_it_goes(
+    serve: Serve, tmp_path: Path, bad: bytes
+) -> None:
+    skill = write(tmp_path, "one", front=FRONT, tell__py="print('old')")
+    refused = {"kind": "skills"}
+    async with asyncio.timeout(100), serve() as suite:
+        before = (await listed(suite))["one"]
+        (skill / "SKILL.md").write_bytes(bad)
+        (skill / "tell.py").write_text("print('new')")
+        with structlog.testing.capture_logs() as logged:
+            during = (await listed(suite))["one"]
+            reply = await link(suite)
+        _, read = await suite.execute("read_file", json.dumps({"path": reply.path}))
+        ran = await run(suite, f"{reply.interpreter} skills/one/tell.py")
+        assert REGISTRY.get_sample_value("headrace_refused_files", refused) == 1
+        (skill / "SKILL.md").write_text(FRONT.replace("A skill", "Mended"))
+        after = (await listed(suite))["one"]
+        assert REGISTRY.get_sample_value("headrace_refused_files", refused) == 0
+        (skill / "SKILL.md").unlink()
+        gone = (await listed(suite))["one"]
+    assert (before, read.result, ran.result) == (during, FRONT, "new\n")
+    assert [(entry["skill"], entry["last_good_kept"]) for entry in logged if entry["event"] == "skill refused"] == [
+        ("one", True)
+    ]
+    assert (after.name, gone.unavailable) == ("Mended", "SKILL.md: No such file or directory")
 
 
 async def test_a_linked_skill_can_be_read_and_run_and_not_written(serve: Serve, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from headrace.errors import HeadraceError, Interrupted, InvalidRequest, NotFound, OutOfRange
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
+from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.transfer.downloads import FILES_MAX, PIECE_BYTES
-from services.tools.workspace.openat2 import open_beneath
 from services.tools.workspace.workspace import Workspaces
 from tests.tools.conftest import CHAT, Serve
 from tests.tools.transfer.uploading import read, upload

@@ -19,6 +19,9 @@ TABLE: list[tuple[Exception, type[HeadraceError]]] = [
     (OSError(errno.ENAMETOOLONG, ""), InvalidRequest),
     (OSError(errno.ENOSPC, ""), Overloaded),
     (OSError(errno.EDQUOT, ""), Overloaded),
+    (OSError(errno.EIO, ""), Overloaded),
+    (OSError(errno.EMFILE, ""), Overloaded),
+    (OSError(errno.EROFS, ""), Overloaded),
     (ValueError("is a folder"), InvalidRequest),
 ]
 
@@ -29,6 +32,6 @@ def test_what_a_caller_can_act_on_is_an_error_of_ours(raised: Exception, told: t
         raise raised
 
 
-def test_a_failing_disk_is_nothing_that_a_caller_can_act_on() -> None:
-    with pytest.raises(OSError, match="disk"), file_errors("path"):
-        raise OSError(errno.EIO, "disk")
+def test_a_mistake_of_ours_is_nothing_that_a_caller_can_act_on() -> None:
+    with pytest.raises(OSError, match="closed"), file_errors("path"):
+        raise OSError(errno.EBADF, "closed")

@@ -109,7 +109,10 @@ TYPES = [
     (b"text\0", "x.txt", "other", "application/octet-stream"),
     (b"\x7fELF\x02\x01", "x.png", "other", "application/octet-stream"),
     (b"PK\x03\x04 and no archive", "x.xlsx", "other", "application/zip"),
-    (b"ID3\x03\0\0\0", "x.doc", "other", "audio/mpeg"),
+    (b"ID3\x03\0\0\0", "x.doc", "audio", "audio/mpeg"),
+    (b"\xff\xfb\x90\x64\0", "x", "audio", "audio/mpeg"),
+    (b"RIFF\x24\0\0\0WAVEfmt ", "x.mp3", "audio", "audio/wav"),
+    (b"OggS\0\x02", "x.wav", "audio", "audio/ogg"),
 ]
 
 
@@ -212,6 +215,34 @@ async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: 
         await upload(suite.stub, turned.getvalue(), "turned")
         assert (await read(suite.stub, "uploads/small"))[1] == small
         assert image_size((await read(suite.stub, "uploads/turned"))[1]) == (1024, 2048)
+
+
+async def test_what_a_model_has_made_stands_in_outputs_as_it_is(serve: Serve) -> None:
+    made = picture("PNG", 4096, 10)
+    async with asyncio.timeout(200), serve() as suite:
+        names = [await store_output(suite.stub, made), await store_output(suite.stub, made)]
+        assert names == ["outputs/image.png", "outputs/image (2).png"]
+        assert (await read(suite.stub, names[1]))[1] == made
+
+
+@pytest.mark.parametrize("folder", ["skills", "..", "outputs/deeper"])
+async def test_no_other_folder_takes_files(serve: Serve, folder: str) -> None:
+    async with asyncio.timeout(200), serve() as suite:
+        with pytest.raises(InvalidRequest):
+            await store_output(suite.stub, b"x", folder)
+
+
+async def store_output(stub: Any, data: bytes, folder: str = "outputs") -> str:
+    begin = tools_pb2.UploadStart(name="image.png", chat_id=CHAT, size_bytes=len(data), folder=folder)
+
+    async def requests() -> AsyncIterator[tools_pb2.UploadFileRequest]:
+        yield tools_pb2.UploadFileRequest(start=begin)
+        for piece in pieces(data):
+            yield piece
+
+    with rpc_errors():
+        reply = await stub.UploadFile(requests())
+    return json.loads(reply.reference.meta)["path"]
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -317,7 +348,7 @@ async def test_a_stream_that_breaks_the_contract_is_refused(serve: Serve, messag
 async def test_a_full_workspace_takes_no_more_and_says_so(serve: Serve) -> None:
     async with asyncio.timeout(100), serve(workspace_bytes_max=100_000) as suite:
         await upload(suite.stub, b"x" * 60_000, "a")
-        with pytest.raises(QuotaExceeded, match=r"full: 61440 of 100000 bytes are used and 60000 more are needed"):
+        with pytest.raises(QuotaExceeded, match=r"full: 69632 of 100000 bytes are used and 60000 more are needed"):
             await upload(suite.stub, b"x" * 60_000, "b")
         arguments = json.dumps({"path": "outputs/b", "content": "x" * 60_000})
         _, outcome = await suite.execute("write_file", arguments)
@@ -333,6 +364,10 @@ async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path:
         (folder / name).write_text("half")
         modified_s = time.time() - age_s
         os.utime(folder / name, (modified_s, modified_s))
+    skill = folder / "skill-0123"
+    (skill / "made").mkdir(parents=True)
+    (skill / "made/a").touch(0o444)
+    os.utime(skill, (0, 0))
     Uploads(Workspaces(tmp_path))
     assert [path.name for path in folder.iterdir()] == ["new"]
 

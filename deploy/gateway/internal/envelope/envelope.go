@@ -72,18 +72,18 @@ type Failure struct {
 	RetryAfter string // seconds, rounded up; empty if unknown
 }
 
-// WrapResponse encodes an RPC's response; responseBody names the field that becomes `data`, and the others stand beside
+// WrapResponse encodes an RPC's response; responseBody names the field that becomes `data`, and the others stand before
 // it.
 func WrapResponse(response proto.Message, responseBody string) []byte {
-	out := []byte(`{"code":0,"msg":"success","data":`)
 	if responseBody == "" {
-		return append(append(out, jsonform.Encode(response)...), '}')
+		return WrapData(jsonform.Encode(response))
 	}
 	data, beside := jsonform.Split(response, responseBody)
-	out = append(out, data...)
+	out := []byte(`{"code":0,"msg":"success",`)
 	if len(beside) > 0 {
-		out = append(append(out, ','), beside...)
+		out = append(append(out, beside...), ',')
 	}
+	out = append(append(out, `"data":`...), data...)
 	return append(out, '}')
 }
 

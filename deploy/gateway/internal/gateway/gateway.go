@@ -22,6 +22,10 @@ type Settings struct {
 	Heartbeat time.Duration
 	// SlowReader is how long a client may take for one write before its connection is closed; its run goes on.
 	SlowReader time.Duration
+	// Hosts are the names under which requests are served.
+	Hosts Hosts
+	// AllowUnauthenticated lets every user of this machine in where nobody shows credentials.
+	AllowUnauthenticated bool
 }
 
 // unaryTimeout limits one answer, as in services/facade/handlers/rpc.py. Streams have no limit, because a run may wait
@@ -62,7 +66,11 @@ func New(ctx context.Context, settings Settings, peers Peers) (http.Handler, err
 	if err := registerServices(ctx, mux, peers); err != nil {
 		return nil, err
 	}
-	return withRequestLog(mux), g.registerHandlers(mux, all)
+	guarded := g.withCredentialCheck(mux)
+	if !settings.Hosts.Credentials && !settings.AllowUnauthenticated {
+		guarded = withLocalUserCheck(mux)
+	}
+	return withRequestLog(withPageGuard(settings.Hosts, guarded)), g.registerHandlers(mux, all)
 }
 
 func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) error {
@@ -93,9 +101,6 @@ func (g *gateway) registerHandlers(mux *runtime.ServeMux, all []route) error {
 		}
 	}
 	if err := handle("/healthz", serveHealthz, "GET", "HEAD"); err != nil {
-		return err
-	}
-	if err := handle("/metrics", serveMetrics, "GET", "HEAD"); err != nil {
 		return err
 	}
 	if err := handle("/openapi.json", serveOpenAPI, "GET", "HEAD"); err != nil {

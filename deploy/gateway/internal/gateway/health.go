@@ -27,8 +27,13 @@ func serveHealthz(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 	envelope.WriteJSON(w, http.StatusOK, envelope.WrapData([]byte(`{"status":"live"}`)))
 }
 
-// serveReadyz answers 200 when each peer and its own peers are ready, else 503; `data` says which peers are.
+// serveReadyz answers 200; asked for `all`, it does so when each peer and its own peers are ready, else 503, and `data`
+// says which peers are.
 func (g *gateway) serveReadyz(w http.ResponseWriter, request *http.Request, _ map[string]string) {
+	if !request.URL.Query().Has("all") {
+		envelope.WriteJSON(w, http.StatusOK, envelope.WrapData([]byte(`{"facade":true}`)))
+		return
+	}
 	names := []string{"orchestrator", "memory", "tools"}
 	ready := g.checkPeers(request.Context(), g.peers.Orchestrator, g.peers.Memory, g.peers.Tools)
 	var missing []string

@@ -20,8 +20,8 @@ var interruptedFailure = envelope.Failure{
 	Message: "the run's stream ended before the run did; attach to it, or ask again",
 }
 
-// answerRun answers with a run as one JSON object, for "stream": false. `content` is the final text: that of the run
-// itself (no sub-agent, no plan task) after its last tool call.
+// answerRun answers with a run as one JSON object, for "stream": false. `content` is its answer: the text of the run
+// itself (no planner, no sub-agent, no plan task) after its last tool call.
 func answerRun(w http.ResponseWriter, call grpc.ClientStream) {
 	text, chatID := new(runText), ""
 	for {
@@ -60,6 +60,9 @@ func encodeAnswer(end *headracev1.RunComplete, chatID, text string) []byte {
 	out = jsonform.AppendString(append(out, `,"content":`...), text)
 	out = jsonform.AppendString(append(out, `,"finishReason":`...), end.GetFinishReason())
 	out = append(append(out, `,"usage":`...), jsonform.Encode(end.GetUsage())...)
+	if end.Output != nil {
+		out = append(append(out, `,"output":`...), end.GetOutput()...)
+	}
 	return append(out, '}')
 }
 
@@ -76,10 +79,11 @@ func runFailure(end *headracev1.RunError) envelope.Failure {
 
 // block is a text block or a call of the run itself.
 type block struct {
-	id     string
-	seq    uint64 // sequence number of the event that opened it
-	isCall bool
-	text   []byte
+	id      string
+	seq     uint64 // sequence number of the event that opened it
+	isCall  bool
+	isAside bool // a planner's text
+	text    []byte
 }
 
 // runText folds a run's events into its final text, with the rules of headrace/fold.py.
@@ -110,10 +114,12 @@ func openedBlock(delta *headracev1.AgentDelta) (opened block, ok bool) {
 	seq := delta.GetSeq()
 	switch payload := delta.GetPayload().(type) {
 	case *headracev1.AgentDelta_ContentStart:
-		return block{id: payload.ContentStart.GetContentId(), seq: seq}, true
+		start := payload.ContentStart
+		return block{id: start.GetContentId(), seq: seq, isAside: isAside(start.IsAnswer)}, true
 	case *headracev1.AgentDelta_ContentSnapshot:
 		snapshot := payload.ContentSnapshot
-		return block{id: snapshot.GetContentId(), seq: seq, text: []byte(snapshot.GetText())}, true
+		text := []byte(snapshot.GetText())
+		return block{id: snapshot.GetContentId(), seq: seq, isAside: isAside(snapshot.IsAnswer), text: text}, true
 	case *headracev1.AgentDelta_ToolStart:
 		return block{id: payload.ToolStart.GetToolId(), seq: seq, isCall: true}, true
 	case *headracev1.AgentDelta_ToolSnapshot:
@@ -126,6 +132,9 @@ func openedBlock(delta *headracev1.AgentDelta) (opened block, ok bool) {
 		return block{}, false
 	}
 }
+
+// isAside tells of a run's own text whether it is none of its answer; runs of earlier versions do not say.
+func isAside(isAnswer *bool) bool { return isAnswer != nil && !*isAnswer }
 
 // open adds a block, or replaces the one with its id.
 func (t *runText) open(opened block) {
@@ -146,13 +155,14 @@ func (t *runText) index(id string) int {
 	return -1
 }
 
-// String returns the text after the last call.
+// String returns the answer: the text after the last call.
 func (t *runText) String() string {
 	var out []byte
 	for _, b := range t.blocks {
-		if b.isCall {
+		switch {
+		case b.isCall:
 			out = nil
-		} else {
+		case !b.isAside:
 			out = append(out, b.text...)
 		}
 	}

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"headrace/gateway/internal/envelope"
 	"headrace/gateway/internal/jsonform"
+	"headrace/gateway/internal/strangers"
 	"headrace/gateway/internal/tracing"
 )
 
@@ -26,6 +28,9 @@ func withRequestLog(next http.Handler) http.Handler {
 		span := tracing.StartSpan(request, forwarded)
 		defer func() {
 			entry.finish(recover(), request)
+			if entry.status < http.StatusBadRequest && strings.HasPrefix(request.URL.Path, "/api/") {
+				strangers.Admit(request.Context())
+			}
 			// net/http reads the rest of the body; this limits how long it waits.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
 			requestsTotal.WithLabelValues(entry.route, strconv.Itoa(entry.status)).Inc()
@@ -38,6 +43,12 @@ func withRequestLog(next http.Handler) http.Handler {
 			}
 		}()
 		w.Header().Set("X-Request-Id", id)
+		if request.ProtoMajor == 1 && len(request.TransferEncoding) > 0 {
+			// It may have had a Content-Length too, which net/http has removed; what a proxy took for the rest of its body
+			// must not become a request (RFC 9112, section 6.1).
+			w.Header().Set("Connection", "close")
+		}
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		if err := requireSingleHeader(request, "X-Request-Id"); err != nil {
 			envelope.FromError(err).Write(entry)
 			return

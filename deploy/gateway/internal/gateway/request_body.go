@@ -71,12 +71,14 @@ func applyLastEventID(request *http.Request, parameters []jsonform.Parameter) ([
 	return append(kept, jsonform.Parameter{Name: "lastSeq", Value: last}), nil
 }
 
-// readBody returns the JSON body; a missing Content-Type counts as JSON, so that the shortest curl works.
+// readBody returns the JSON body. It must be said to be JSON, because a page of another origin may send text, a form, or a
+// body of no type without asking first.
 func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
 	if err := requireSingleHeader(request, "Content-Type"); err != nil {
 		return nil, err
 	}
-	if kinds := request.Header["Content-Type"]; len(kinds) > 0 && !strings.Contains(strings.ToLower(kinds[0]), "json") {
+	kind, _, _ := strings.Cut(request.Header.Get("Content-Type"), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, &jsonform.Invalid{Field: "Content-Type", Rule: "must be application/json"}
 	}
 	if err := checkCoding(request); err != nil {
@@ -112,5 +114,8 @@ func bodyError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return httpError(http.StatusRequestTimeout)
 	}
-	return err
+	if err != nil {
+		return &jsonform.Invalid{Field: jsonform.Body, Rule: "must be a whole body as HTTP frames it"}
+	}
+	return nil
 }

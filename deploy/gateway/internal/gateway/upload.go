@@ -20,6 +20,8 @@ import (
 const (
 	// uploadBytesMax is the largest file of any type, with its form.
 	uploadBytesMax = 51 << 20
+	// chatIDHeader has the file's chat, for whoever reads only the reference in the answer's `data`.
+	chatIDHeader = "X-Chat-Id"
 	// uploadTimeout limits a whole upload, as in the tools service.
 	uploadTimeout = 10 * time.Minute
 	// pieceBytes is the size of a message between the services; UploadFile accepts 1 MiB.
@@ -50,6 +52,7 @@ func (g *gateway) uploadFile(r route) runtime.HandlerFunc {
 		} else if err := call.RecvMsg(reply); err != nil { // after io.EOF this returns the error that ended the call
 			writeError(w, err)
 		} else {
+			w.Header().Set(chatIDHeader, reply.GetChatId())
 			envelope.WriteJSON(w, http.StatusOK, envelope.WrapResponse(reply, r.responseBody))
 		}
 	}

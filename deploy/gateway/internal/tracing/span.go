@@ -19,7 +19,7 @@ import (
 const traceparent = "traceparent"
 
 // probes are requested by machines every few seconds; with a span each they would be most of all spans.
-var probes = []string{"/healthz", "/readyz", "/metrics"}
+var probes = []string{"/healthz", "/readyz"}
 
 var (
 	// tracer is nil when no spans are recorded.

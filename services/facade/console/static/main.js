@@ -4,8 +4,10 @@ import { AgentPicker } from "./page/agent_picker.js";
 import * as api from "./server/api.js";
 import { Attachments } from "./page/attachments.js";
 import { ChatList } from "./page/chat_list.js";
+import { openContextPanel } from "./page/context_panel.js";
 import { Composer } from "./page/composer.js";
 import { Conversation } from "./page/conversation.js";
+import { openFacts } from "./page/facts_dialog.js";
 import { setUpSignIn } from "./server/credential.js";
 import * as address from "./page/address.js";
 import { saveFilesOnClick } from "./page/file_links.js";
@@ -26,6 +28,7 @@ const conversation = new Conversation(byId("runs"), {
   onLost: (isLost) => (byId("lost").hidden = !isLost),
   onAgent: (agentKey) => agentPicker.chooseAgent(agentKey),
   onFork: () => chatList.loadFirstPage(),
+  onReturn: (question) => composer.proposeMessage(question ?? ""),
 });
 let chatOfUploads = null; // a file may be uploaded before the chat's first question
 
@@ -55,6 +58,7 @@ function updatePage() {
   const { live, chatId } = conversation;
   composer.updateState({ isLive: Boolean(live), canSteer: Boolean(live?.runId) });
   byId("welcome").hidden = Boolean(chatId);
+  byId("context").hidden = !chatId;
   chatList.markCurrent(chatId);
   if (live?.runId || !live) chatList.loadFirstPage();
 }
@@ -75,11 +79,16 @@ async function openAddressedChat() {
   }
 }
 
+byId("context").addEventListener("click", () => {
+  const { chatId, live } = conversation;
+  openContextPanel({ chatId, runId: live?.runId, agentKey: live ? undefined : agentPicker.key }).catch(showProblem);
+});
 byId("new-chat").addEventListener("click", () => {
   address.updateAddress({}, { isNew: true });
   openAddressedChat();
   composer.focus();
 });
+byId("facts").addEventListener("click", openFacts);
 address.watchAddress(() => {
   if (address.readAddress().chatId !== conversation.chatId) openAddressedChat();
 });

@@ -41,7 +41,7 @@ def build_completion(request: AgentRequest, start: RunStarted, output: Output, e
 
 
 def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
-    """Return the whole run's tokens; None unless the answer ends the run, so that sums are right."""
+    """Return the whole run's tokens."""
     if spent is None:
         return None
     return {

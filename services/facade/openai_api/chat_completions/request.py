@@ -7,16 +7,27 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
+from services.facade.openai_api.attachments.content import Content, read_content
 from services.facade.openai_api.body import (
     Function,
     Part,
     ResponseFormat,
-    check_format,
+    ToolChoice,
+    choose_tools,
     make_client_tool,
     parse_body,
+    read_output_format,
     read_text,
 )
-from services.facade.openai_api.request import AgentRequest, EarlierCall, EarlierMessage, build_message, find_results
+from services.facade.openai_api.request import (
+    AgentRequest,
+    Conversation,
+    EarlierCall,
+    EarlierMessage,
+    find_results,
+    select_attachments,
+    split_conversation,
+)
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -53,7 +64,8 @@ class _Body(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     tools: list[_Tool] | None = None
-    tool_choice: Any = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     n: int | None = None
     response_format: ResponseFormat | None = None
     metadata: dict[str, str] | None = None
@@ -64,16 +76,21 @@ def parse_chat_request(body: bytes) -> AgentRequest:
     given = parse_body(body, _Body)
     if given.n not in (None, 1):
         raise InvalidRequest.of("n", "must be 1: an agent gives one answer")
-    check_format(given.response_format, "response_format")
+    output_format = read_output_format(given.response_format, "response_format")
     entries = [_parse_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     metadata = given.metadata or {}
     chat_id = metadata.get("chat_id", "")
     results = find_results(entries, "messages")
+    tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
     return AgentRequest(
         model=given.model,
-        message="" if results else build_message(entries, "messages", is_new=not chat_id),
+        conversation=Conversation() if results else split_conversation(entries, "messages", is_new=not chat_id),
+        attachments=[] if results else select_attachments(entries, is_new=not chat_id),
         results=results,
-        tools=_parse_tools(given),
+        tools=tools,
+        tool_choice=tool_choice,
+        parallel_tool_calls=given.parallel_tool_calls,
+        output_format=output_format,
         chat_id=chat_id,
         stream=bool(given.stream),
         include_usage=bool(given.stream_options and given.stream_options.include_usage),
@@ -84,17 +101,21 @@ def parse_chat_request(body: bytes) -> AgentRequest:
 def _parse_entry(message: _Message, name: str) -> EarlierMessage:
     if message.role not in ROLES:
         raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
+    place = f"{name}.content"
+    # A result of the caller's tool is JSON or text for the run that waits.
+    is_result = message.role == "tool"
+    content = Content(read_text(message.content, place)) if is_result else read_content(message.content, place)
     return EarlierMessage(
+        name,
         message.role,
-        read_text(message.content, f"{name}.content"),
+        content.text,
         [EarlierCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
         message.tool_call_id,
+        content.attachments,
     )
 
 
 def _parse_tools(given: _Body) -> list[Any]:
-    if given.tool_choice == "none":
-        return []
     for at, tool in enumerate(given.tools or ()):
         if tool.type != "function":
             raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")

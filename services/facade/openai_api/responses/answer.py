@@ -73,7 +73,7 @@ def build_call_item(call: FunctionCall, run_id: str, *, is_done: bool = True) ->
 def build_usage(spent: common_pb2.Usage) -> dict[str, Any]:
     return {
         "input_tokens": spent.input_tokens,
-        "input_tokens_details": {"cached_tokens": spent.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": spent.cached_tokens, "cache_write_tokens": spent.cache_write_tokens},
         "output_tokens": spent.output_tokens,
         "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
         "total_tokens": spent.input_tokens + spent.output_tokens,
@@ -87,7 +87,7 @@ def _echo_request(request: AgentRequest) -> dict[str, Any]:
         "previous_response_id": request.previous_response_id or None,
         "instructions": None,
         "max_output_tokens": None,
-        "parallel_tool_calls": True,
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
         "reasoning": {"effort": None, "summary": None},
         "store": True,
         "temperature": None,

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
 
 import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2
+from services.facade.openai_api.attachments.content import read_content
 from services.facade.openai_api.body import (
     Function,
     Part,
     ResponseFormat,
-    check_format,
+    ToolChoice,
+    choose_tools,
     make_client_tool,
     parse_body,
+    read_output_format,
     read_text,
 )
-from services.facade.openai_api.request import AgentRequest, EarlierCall, EarlierMessage, build_message, find_results
+from services.facade.openai_api.request import (
+    AgentRequest,
+    Conversation,
+    EarlierCall,
+    EarlierMessage,
+    find_results,
+    select_attachments,
+    split_conversation,
+)
 
 ROLES = frozenset({"system", "developer", "user", "assistant"})
 
@@ -58,7 +70,8 @@ class _Body(msgspec.Struct):
     stream: bool | None = None
     background: bool | None = None
     tools: list[_Tool] | None = None
-    tool_choice: Any = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     text: _Text | None = None
     conversation: str | _Conversation | None = None
     previous_response_id: str | None = None
@@ -68,21 +81,28 @@ class _Body(msgspec.Struct):
 def parse_response_request(body: bytes) -> AgentRequest:
     """Parse a request body; the caller resolves `previous_response_id`. A bad body raises InvalidRequest."""
     given = parse_body(body, _Body)
-    check_format(given.text.format if given.text else None, "text.format")
+    output_format = read_output_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
-    entries = [_parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS]
+    entries = join_calls(
+        _parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS
+    )
     goes_on = bool(given.conversation or given.previous_response_id)
     if given.conversation and given.previous_response_id:
         raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
     if given.instructions and not goes_on:
-        entries.insert(0, EarlierMessage("system", given.instructions))
+        entries.insert(0, EarlierMessage("instructions", "system", given.instructions))
     chat_id = given.conversation.id if isinstance(given.conversation, _Conversation) else given.conversation or ""
     results = find_results(entries, "input")
+    tool_choice, tools = choose_tools(given.tool_choice, _parse_tools(given))
     return AgentRequest(
         model=given.model,
-        message="" if results else build_message(entries, "input", is_new=not goes_on),
+        conversation=Conversation() if results else split_conversation(entries, "input", is_new=not goes_on),
+        attachments=[] if results else select_attachments(entries, is_new=not goes_on),
         results=results,
-        tools=_parse_tools(given),
+        tools=tools,
+        tool_choice=tool_choice,
+        parallel_tool_calls=given.parallel_tool_calls,
+        output_format=output_format,
         chat_id=chat_id.removeprefix(CONVERSATION_PREFIX),
         stream=bool(given.stream),
         background=bool(given.background),
@@ -99,23 +119,33 @@ def parse_response_id(response_id: str) -> str:
         raise NotFound(f"there is no response {response_id[:64]!r}") from None
 
 
+def join_calls(entries: Iterable[EarlierMessage]) -> list[EarlierMessage]:
+    """Join the calls of one answer, which are items of their own, to one message with its text."""
+    joined: list[EarlierMessage] = []
+    for entry in entries:
+        if entry.calls and joined and joined[-1].role == "assistant":
+            joined[-1] = replace(joined[-1], calls=[*joined[-1].calls, *entry.calls])
+        else:
+            joined.append(entry)
+    return joined
+
+
 def _parse_entry(item: _Item, name: str) -> EarlierMessage:
     match item.type:
         case "message" if item.role in ROLES:
-            return EarlierMessage(item.role, read_text(item.content, f"{name}.content"))
+            content = read_content(item.content, f"{name}.content")
+            return EarlierMessage(name, item.role, content.text, attachments=content.attachments)
         case "message":
             raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
         case "function_call":
-            return EarlierMessage("assistant", "", [EarlierCall(item.call_id, item.name, item.arguments)])
+            return EarlierMessage(name, "assistant", "", [EarlierCall(item.call_id, item.name, item.arguments)])
         case "function_call_output":
-            return EarlierMessage("tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
+            return EarlierMessage(name, "tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
         case _:
             raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
 
 
 def _parse_tools(given: _Body) -> list[agent_pb2.ClientTool]:
-    if given.tool_choice == "none":
-        return []
     for at, tool in enumerate(given.tools or ()):
         if tool.type != "function":
             raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")

@@ -5,13 +5,13 @@ One user turn holds all results and the user's text. The API refuses blank texts
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND
+from services.llm_gateway.protocols.common.media import encode_media, is_media
 from services.llm_gateway.protocols.common.provider_state import unpack_state
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Turn = dict[str, Any]
 
 THINKING = ("thinking", "redacted_thinking")
 
-_DATA_URL = re.compile(r"data:(?P<type>[\w.+/-]+);base64,(?P<data>.*)", re.DOTALL)
 _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 """Characters that the API refuses in a tool_use id."""
 
@@ -68,22 +67,26 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
 
 
 def _build_part(part: llm_pb2.ContentPart) -> Block | None:
-    if not part.HasField("image"):
-        return {"type": "text", "text": part.text} if part.text.strip() else None
-    image = part.image
-    if match := _DATA_URL.fullmatch(image.url):
-        source = {"type": "base64", "media_type": match["type"], "data": match["data"]}
-    elif image.url:
-        source = {"type": "url", "url": image.url}
-    else:
-        data = base64.b64encode(image.data).decode()
-        source = {"type": "base64", "media_type": image.mime_type, "data": data}
-    return {"type": "image", "source": source}
+    match part.WhichOneof("part"):
+        case "image":
+            return {"type": "image", "source": _build_source(part.image)}
+        case "file":
+            title = {"title": part.file.name} if part.file.name else {}
+            return {"type": "document", "source": _build_source(part.file)} | title
+        case _:
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+
+
+def _build_source(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> dict[str, str]:
+    encoded = encode_media(part)
+    if encoded is None:
+        return {"type": "url", "url": part.url}
+    return {"type": "base64", "media_type": encoded.mime_type, "data": encoded.base64}
 
 
 def _build_result(message: llm_pb2.Message) -> Block:
     result: Block = {"type": "tool_result", "tool_use_id": _clean_id(message.tool_call_id)}
-    if any(part.HasField("image") for part in message.content):
+    if any(map(is_media, message.content)):
         result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
     elif text := _join_text(message):
         result["content"] = text

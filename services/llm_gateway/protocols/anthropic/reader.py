@@ -9,32 +9,24 @@ from services.llm_gateway.protocols.anthropic.events import UsageReport, decode_
 from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND, ThinkingBlocks
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
+from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from services.llm_gateway.protocols.anthropic.events import Block, Delta
     from services.llm_gateway.protocols.common.answer_reader import SendBytes
-
-_FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
-"""The contract's finish reasons; any other is a stop."""
 
 
 class AnthropicReader(AnswerReader):
     __slots__ = ("_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_thinking", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
-        super().__init__(provider, model, secret, give)
+    def __init__(
+        self, provider: str, model: str, taken_call_ids: Iterable[str], secrets: Sequence[str], give: SendBytes
+    ) -> None:
+        super().__init__(provider, model, secrets, give)
         self._ids = CallIds(taken_call_ids)
         self._by_index: dict[int, int] = {}
         self._complete_calls: set[int] = set()
@@ -128,7 +120,7 @@ class AnthropicReader(AnswerReader):
                 elif channel == "content":
                     self._send_content(text)
         if self._thinking is not None:
-            self._send_state(pack_state(self._provider, KIND, self._thinking.build_items()))
+            self._send_state(pack_state(self._provider, {KIND: self._thinking.build_items()}))
             self._thinking = None
 
     def _merge_usage(self, report: UsageReport) -> None:
@@ -139,7 +131,7 @@ class AnthropicReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return "stop" if self._saw_end_mark else None
-        return _FINISH.get(self._stop_reason, "stop")
+        return translate_finish(self._stop_reason)
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage
@@ -153,6 +145,8 @@ class AnthropicReader(AnswerReader):
             usage.estimated = True
         if cache_read is not None:
             usage.cached_tokens = cache_read
+        if cache_written:
+            usage.cache_write_tokens = cache_written
         details = report.output_tokens_details
         if details is not None and details.thinking_tokens is not None:
             usage.reasoning_tokens = details.thinking_tokens

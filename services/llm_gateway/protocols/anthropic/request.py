@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.llm_gateway.protocols.anthropic.cache_marks import mark_cache
 from services.llm_gateway.protocols.anthropic.messages import THINKING, Turn, build_turns, join_system_text
-from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
+from services.llm_gateway.protocols.common.output_format import describe_form, has_form_in_words
+from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice, merge_extra_body
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -31,11 +33,6 @@ TOP_P_MIN_THINKING = 0.95
 """Smaller values are refused with thinking."""
 
 
-def build_headers(key: str) -> dict[str, str]:
-    version = {"anthropic-version": VERSION}
-    return version | {"x-api-key": key} if key else version
-
-
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
     conversation = build_turns(request.messages, provider.key)
     body: dict[str, Any] = {
@@ -44,19 +41,27 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         "messages": conversation,
         "stream": True,
     }
-    if system := join_system_text(request.messages):
+    system = join_system_text(request.messages)
+    if has_form_in_words(request, model):
+        system = "\n\n".join(filter(None, (system, describe_form(request.output_format))))
+    if system:
         body["system"] = system
     if request.tools:
         body |= _build_tools(request)
     if "reasoning" in model.capabilities:
         body |= _build_thinking(request, provider, body["max_tokens"], conversation)
+    if request.HasField("output_format") and model.keeps_to_schemas:
+        form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
+        body["output_config"] = body.get("output_config", {}) | {"format": form}
     # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
     thinks = "thinking" in body
     if request.HasField("temperature") and not thinks:
         body["temperature"] = min(request.temperature, 1.0)
     elif request.HasField("top_p") and (not thinks or request.top_p >= TOP_P_MIN_THINKING):
         body["top_p"] = request.top_p
-    return orjson.dumps(body)
+    if provider.prompt_cache:
+        mark_cache(body)
+    return orjson.dumps(merge_extra_body(body, provider, model))
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+import structlog
+
 from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
-from headrace.sse import SseReader
-from headrace.v1.llm_pb2 import LlmDelta, LlmFinish
+from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader
+from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
 from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
+from services.llm_gateway.protocols.common.finish_reasons import FAILURES, is_known_finish
 from services.llm_gateway.protocols.common.surrogates import HalfJoiner, mark_lone_halves
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
 from services.llm_gateway.provider_errors.refusal import make_error, read_stream_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.v1 import common_pb2
+
+log = structlog.get_logger()
 
 Decoded = TypeVar("Decoded")
 
@@ -23,14 +28,21 @@ SendBytes: TypeAlias = "Callable[[bytes], object]"
 
 
 class AnswerReader:
-    __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secret", "_send", "deltas", "is_over")
+    __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secrets", "_send", "deltas", "is_over")
 
-    def __init__(self, provider: str, model: str, secret: str, give: SendBytes) -> None:
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        secrets: Sequence[str],
+        give: SendBytes,
+        frame_bytes_max: int = FRAME_SIZE_BYTES_MAX,
+    ) -> None:
         self._provider = provider
         self._model = model
-        self._secret = secret
+        self._secrets = secrets
         self._send = give
-        self._reader = SseReader()
+        self._reader = SseReader(size_bytes_max=frame_bytes_max)
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
         self.deltas = 0
@@ -54,7 +66,7 @@ class AnswerReader:
         """Return how the answer ended; called once, when it is over.
 
         Raises:
-            ProviderUnavailable: The stream ended too early.
+            ProviderUnavailable: The stream ended too early, or with a word for a failure.
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
@@ -64,10 +76,19 @@ class AnswerReader:
                 provider=self._provider,
                 model=self._model,
             )
+        if reason in FAILURES:
+            raise ProviderUnavailable(
+                f"provider {self._provider!r} broke the answer off with {reason!r}",
+                provider=self._provider,
+                model=self._model,
+                providerReason=reason,
+            )
         if reason == "length" and not self.deltas:
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
             )
+        if not is_known_finish(reason):
+            log.warning("unknown finish reason", provider=self._provider, model=self._model, finish_reason=reason)
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
@@ -93,11 +114,15 @@ class AnswerReader:
         self.deltas += 1
         self._send(encode_call(index, arguments, call_id, name))
 
+    def _send_media(self, media: LlmMedia) -> None:
+        self.deltas += 1
+        self._send(LlmDelta(media=media).SerializeToString())
+
     def _send_state(self, state: str) -> None:
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
-        """Return the contract's finish reason; None for an unfinished answer."""
+        """Return the finish reason as `translate_finish` does; None for an unfinished answer."""
         raise NotImplementedError
 
     def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
@@ -109,7 +134,7 @@ class AnswerReader:
         return frame
 
     def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:
-        return make_error(read_stream_error(self._provider, self._model, error), self._secret)
+        return make_error(read_stream_error(self._provider, self._model, error), *self._secrets)
 
     def _make_bad_frame(self, data: bytes) -> BadFrame:
         return BadFrame(

@@ -5,13 +5,16 @@ Other providers never get them, since they refuse foreign signatures.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def pack_state(provider: str, kind: str, items: list[dict[str, Any]]) -> str:
-    return orjson.dumps({"provider": provider, kind: items}).decode()
+
+def pack_state(provider: str, items_by_kind: Mapping[str, list[dict[str, Any]]]) -> str:
+    return orjson.dumps({"provider": provider, **items_by_kind}).decode()
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
+    from services.llm_gateway.providers.provider_file import Model, Provider
 
 THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
 
@@ -17,3 +18,9 @@ def check_tool_choice(request: llm_pb2.ChatRequest) -> None:
     choice = request.tool_choice
     if choice not in {tool.name for tool in request.tools}:
         raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor an offered tool")
+
+
+def merge_extra_body(body: dict[str, Any], provider: Provider, model: Model) -> dict[str, Any]:
+    """Put the provider's and the model's further fields over ours; None takes a field away."""
+    merged = body | provider.extra_body | model.extra_body
+    return {name: value for name, value in merged.items() if value is not None}

@@ -17,10 +17,48 @@ class CallPart(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
+    extra_content: msgspec.Raw = msgspec.Raw()
+    """Gemini's signature of its thoughts, for the next request."""
+
+    provider_specific_fields: msgspec.Raw = msgspec.Raw()
+    """The same as LiteLLM passes it on."""
+
+
+class ImageUrl(msgspec.Struct, gc=False):
+    url: str = ""
+
+
+class ImagePart(msgspec.Struct, gc=False):
+    image_url: ImageUrl | str | None = None
+
+    @property
+    def url(self) -> str:
+        found = self.image_url
+        return found.url if isinstance(found, ImageUrl) else found or ""
+
+
+class AudioPiece(msgspec.Struct, gc=False):
+    data: str | None = None
+    """Base64."""
+
+    transcript: str | None = None
+
+
+class ContentPiece(ImagePart, gc=False):
+    """Content in parts: with Mistral's reasoning, or with pictures."""
+
+    text: str | None = None
+    thinking: str | list[ContentPiece] | None = None
+
+    @property
+    def thought(self) -> str:
+        if isinstance(self.thinking, list):
+            return "".join(piece.text or "" for piece in self.thinking)
+        return self.thinking or ""
 
 
 class Delta(msgspec.Struct, gc=False):
-    content: str | None = None
+    content: str | list[ContentPiece] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
@@ -29,11 +67,9 @@ class Delta(msgspec.Struct, gc=False):
     """The text of a model that declines."""
 
     tool_calls: list[CallPart] | None = None
-
-
-class Choice(msgspec.Struct, gc=False):
-    delta: Delta | None = None
-    finish_reason: str | None = None
+    extra_content: msgspec.Raw = msgspec.Raw()
+    images: list[ImagePart] | None = None
+    audio: AudioPiece | None = None
 
 
 class CompletionDetails(msgspec.Struct):
@@ -42,10 +78,12 @@ class CompletionDetails(msgspec.Struct):
 
 class PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    """OpenRouter's count."""
 
 
 class UsageReport(msgspec.Struct):
-    """Tokens so far; the last report counts."""
+    """Tokens so far."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -53,6 +91,15 @@ class UsageReport(msgspec.Struct):
     prompt_tokens_details: PromptDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     """DeepSeek's name for cached tokens."""
+
+    cached_tokens: int | None = None
+    """Moonshot's."""
+
+    def merge_report(self, report: UsageReport) -> None:
+        """Take over what a later report says; some providers end with zeros."""
+        for field in report.__struct_fields__:
+            if value := getattr(report, field):
+                setattr(self, field, value)
 
     @property
     def says_something(self) -> bool:
@@ -66,9 +113,25 @@ class TopLevelError(ErrorObject):
     object: str | None = None
 
 
+class Choice(msgspec.Struct, gc=False):
+    delta: Delta | None = None
+    message: Delta | None = None
+    """The whole answer, in the place of its deltas or once more behind them."""
+
+    finish_reason: str | None = None
+    usage: UsageReport | None = None
+    """Moonshot's place."""
+
+
+class GroqExtension(msgspec.Struct, gc=False):
+    usage: UsageReport | None = None
+    error: ErrorObject | str | None = None
+
+
 class Frame(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: UsageReport | None = None
+    x_groq: GroqExtension | None = None
     error: ErrorObject | str | None = None
 
 

@@ -6,42 +6,41 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader
+from services.llm_gateway.protocols.common.finish_reasons import translate_finish
 from services.llm_gateway.protocols.common.provider_state import pack_state
+from services.llm_gateway.protocols.openai.answer_media import AnswerMedia
 from services.llm_gateway.protocols.openai.frames import UsageReport, decode_frame, decode_top_level_error
 from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
+from services.llm_gateway.protocols.openai.opaque_fields import OpaqueFields
 from services.llm_gateway.protocols.openai.reasoning_details import KIND, ReasoningDetails
 from services.llm_gateway.protocols.openai.tool_calls import ToolCalls
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from services.llm_gateway.protocols.common.answer_reader import SendBytes
-    from services.llm_gateway.protocols.openai.frames import Delta
+    from services.llm_gateway.protocols.openai.frames import AudioPiece, ContentPiece, Delta, ImagePart
 
 DONE = b"[DONE]"
 
-_FINISH = {
-    "stop": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-    "sensitive": "content_filter",
-}
-"""The contract's finish reasons; any other is a stop."""
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""Size of a frame, which may hold a picture of 10 MiB in base64."""
 
 
 class OpenAiReader(AnswerReader):
-    __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
+    __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_media", "_opaque", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
-        super().__init__(provider, model, secret, give)
+    def __init__(
+        self, provider: str, model: str, taken_call_ids: Iterable[str], secrets: Sequence[str], give: SendBytes
+    ) -> None:
+        super().__init__(provider, model, secrets, give, FRAME_BYTES_MAX)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
         """None for a provider that separates reasoning itself."""
         self._details: ReasoningDetails | None = None
+        self._opaque: OpaqueFields | None = None
+        self._media: AnswerMedia | None = None
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
 
@@ -58,13 +57,20 @@ class OpenAiReader(AnswerReader):
             raise self._make_provider_error(frame.error)
         if frame.choices is None and frame.usage is None:
             self._refuse_error_frame(data, event)
-        if frame.usage is not None and frame.usage.says_something:
-            self._usage = frame.usage
+        if frame.usage is not None:
+            self._add_usage(frame.usage)
+        if (groq := frame.x_groq) is not None:
+            self._add_usage(groq.usage)
+            if groq.error:
+                raise self._make_provider_error(groq.error)
         for choice in frame.choices or ():
             if choice.delta is not None:
                 self._read_delta(choice.delta)
+            elif choice.message is not None and not self.deltas:
+                self._read_delta(choice.message)
             if choice.finish_reason:
                 self._finish_reason = choice.finish_reason
+                self._add_usage(choice.usage)
 
     def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
         try:
@@ -83,15 +89,26 @@ class OpenAiReader(AnswerReader):
             reasoning = reasoning or details_text
         if reasoning:
             self._add_reasoning(reasoning)
+        if delta.extra_content:
+            self._opaque = self._opaque or OpaqueFields()
+            self._opaque.add_message_fields(delta)
         if content := delta.content or delta.refusal:
-            if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
+            if isinstance(content, list):
+                self._add_pieces(content)
+            elif (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
                 self._add_content(content)
             else:
                 # Nearly every frame is text that cannot be a marker.
                 inline.before = content
                 self._send_content(content)
+        if delta.images or delta.audio:
+            self._add_media(delta.images or (), delta.audio)
         for part in delta.tool_calls or ():
-            if (piece := self._calls.convert_part(part)) is not None:
+            piece = self._calls.convert_part(part)
+            if part.extra_content or part.provider_specific_fields:
+                self._opaque = self._opaque or OpaqueFields()
+                self._opaque.add_call_fields(self._calls.current_index, part)
+            if piece is not None:
                 arguments = piece.arguments
                 if self._halves is not None:
                     arguments = self._halves.join_text(piece.index, arguments)
@@ -115,6 +132,44 @@ class OpenAiReader(AnswerReader):
         elif text:
             self._send_content(text)
 
+    def _add_pieces(self, pieces: list[ContentPiece]) -> None:
+        for piece in pieces:
+            if piece.thought:
+                self._add_reasoning(piece.thought)
+            if piece.text:
+                self._add_content(piece.text)
+            if piece.url:
+                self._add_picture(piece.url)
+
+    def _add_media(self, images: Iterable[ImagePart], audio: AudioPiece | None) -> None:
+        for image in images:
+            self._add_picture(image.url)
+        if audio is None:
+            return
+        if audio.transcript:
+            self._add_content(audio.transcript)
+        if audio.data:
+            # Sent when it is whole; until then each piece shows that the model is at work.
+            self.deltas += 1
+            self._media = self._media or AnswerMedia()
+            self._media.add_sound(audio.data)
+
+    def _add_picture(self, url: str) -> None:
+        if url.startswith("data:"):
+            self._media = self._media or AnswerMedia()
+            self._send_media(self._media.read_picture(url))
+        elif url:
+            # Nobody here fetches what a model names.
+            self._add_content(f"![image]({url})")
+
+    def _add_usage(self, report: UsageReport | None) -> None:
+        if report is None or not report.says_something:
+            return
+        if self._usage is None:
+            self._usage = report
+        else:
+            self._usage.merge_report(report)
+
     def _send_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, text in pieces:
             if is_reasoning:
@@ -133,14 +188,19 @@ class OpenAiReader(AnswerReader):
             self._send_pieces(self._inline.take_rest())
         for piece in self._calls.take_rest():
             self._send_call(piece.index, piece.arguments)
+        if self._media is not None and (sound := self._media.take_sound()) is not None:
+            self._send_media(sound)
+        state = {} if self._opaque is None else self._opaque.build_state()
         if self._details is not None and self._details.items:
-            self._send_state(pack_state(self._provider, KIND, self._details.items))
-            self._details = None
+            state[KIND] = self._details.items
+        if state:
+            self._send_state(pack_state(self._provider, state))
+        self._opaque = self._details = None
 
     def _map_finish_reason(self) -> str | None:
         if self._finish_reason is None and not self._saw_end_mark:
             return None
-        reason = _FINISH.get(self._finish_reason or "", "stop")
+        reason = translate_finish(self._finish_reason or "stop")
         # Some servers send `stop`, or nothing, after calls.
         return "tool_calls" if reason == "stop" and self._calls.count else reason
 
@@ -155,7 +215,11 @@ class OpenAiReader(AnswerReader):
         if details is not None and details.reasoning_tokens is not None:
             usage.reasoning_tokens = details.reasoning_tokens
         prompt = report.prompt_tokens_details
-        cached = report.prompt_cache_hit_tokens if prompt is None else prompt.cached_tokens
+        cached = None if prompt is None else prompt.cached_tokens
+        if cached is None:
+            cached = report.cached_tokens if report.prompt_cache_hit_tokens is None else report.prompt_cache_hit_tokens
         if cached is not None:
             usage.cached_tokens = cached
+        if prompt is not None and prompt.cache_write_tokens:
+            usage.cache_write_tokens = prompt.cache_write_tokens
         return usage

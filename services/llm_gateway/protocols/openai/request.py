@@ -7,27 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.llm_gateway.protocols.common.request_rules import check_tool_choice
+from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, is_media
+from services.llm_gateway.protocols.common.output_format import (
+    DEFAULT_NAME,
+    describe_form,
+    has_form_in_words,
+    is_any_object,
+)
+from services.llm_gateway.protocols.common.provider_state import unpack_state
+from services.llm_gateway.protocols.common.request_rules import check_tool_choice, merge_extra_body
+from services.llm_gateway.protocols.openai.nine_characters import fit_call_id
+from services.llm_gateway.protocols.openai.opaque_fields import AT, CALL_KIND, MESSAGE_KIND
 from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
 if TYPE_CHECKING:
-    from headrace.v1 import llm_pb2
+    from collections.abc import Iterable
+
+    from headrace.v1 import common_pb2, llm_pb2
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 PATH = "/chat/completions"
 
 
-def build_headers(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_build_message(message, provider) for message in request.messages],
+        "messages": _build_messages(request.messages, provider),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if has_form_in_words(request, model):
+        _add_instruction(body["messages"], describe_form(request.output_format))
+    elif request.HasField("output_format"):
+        body["response_format"] = _build_response_format(request.output_format)
     if request.tools:
         body |= _build_tools(request)
     if request.HasField("temperature"):
@@ -38,39 +50,87 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body[provider.output_limit] = request.max_tokens
     if "reasoning" in model.capabilities:
         body |= build_wish_fields(request, provider)
-    return orjson.dumps(body)
+    return orjson.dumps(merge_extra_body(body, provider, model))
+
+
+def _add_instruction(messages: list[dict[str, Any]], text: str) -> None:
+    """Put `text` behind the instructions; some chat templates take a system message only in front."""
+    if messages[0]["role"] == "system":
+        messages[0]["content"] += f"\n\n{text}"
+    else:
+        messages.insert(0, {"role": "system", "content": text})
+
+
+def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
+    if is_any_object(wanted):
+        return {"type": "json_object"}
+    form: dict[str, Any] = {"name": wanted.name or DEFAULT_NAME, "schema": orjson.Fragment(wanted.schema)}
+    if wanted.description:
+        form["description"] = wanted.description
+    if wanted.HasField("strict"):
+        form["strict"] = wanted.strict
+    return {"type": "json_schema", "json_schema": form}
+
+
+def _build_messages(messages: Iterable[llm_pb2.Message], provider: Provider) -> list[dict[str, Any]]:
+    """Convert `messages`; images of results stand in a user message behind them, as a tool message has text alone."""
+    built: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role != "tool" and shown:
+            built.append({"role": "user", "content": shown})
+            shown = []
+        if message.role == "tool" and (media := [part for part in message.content if is_media(part)]):
+            shown.append({"type": "text", "text": f"[in the result of {message.name or message.tool_call_id}]"})
+            shown += map(_build_part, media)
+        built.append(_build_message(message, provider))
+    return [*built, {"role": "user", "content": shown}] if shown else built
 
 
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
     if message.tool_calls:
+        opaque = {item.pop(AT, None): item for item in unpack_state(message.provider_state, provider.key, CALL_KIND)}
         fields["tool_calls"] = [
-            {
-                "id": call.id,
+            opaque.get(at, {})
+            | {
+                "id": fit_call_id(call.id, provider),
                 "type": "function",
                 "function": {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)},
             }
-            for call in message.tool_calls
+            for at, call in enumerate(message.tool_calls)
         ]
+    for item in unpack_state(message.provider_state, provider.key, MESSAGE_KIND):
+        fields |= item
     if message.role == "tool":
-        fields["tool_call_id"] = message.tool_call_id
+        fields["tool_call_id"] = fit_call_id(message.tool_call_id, provider)
     return fields | build_history_fields(message, provider)
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
     """Prefer a string, which every provider takes."""
-    if not any(part.HasField("image") for part in message.content):
+    if message.role == "tool" or not any(map(is_media, message.content)):
         return "".join(part.text for part in message.content)
-    parts: list[dict[str, Any]] = []
-    for part in message.content:
-        if part.HasField("image"):
-            image = part.image
-            url = image.url or f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode()}"
-            detail = {"detail": image.detail} if image.detail else {}
-            parts.append({"type": "image_url", "image_url": {"url": url} | detail})
-        else:
-            parts.append({"type": "text", "text": part.text})
-    return parts
+    return [_build_part(part) for part in message.content]
+
+
+def _build_part(part: llm_pb2.ContentPart) -> dict[str, Any]:
+    match part.WhichOneof("part"):
+        case "image":
+            detail = {"detail": part.image.detail} if part.image.detail else {}
+            return {"type": "image_url", "image_url": {"url": _make_url(part.image)} | detail}
+        case "audio":
+            encoded = encode_media(part.audio)
+            sound = {"data": encoded.base64 if encoded else "", "format": get_audio_format(part.audio)}
+            return {"type": "input_audio", "input_audio": sound}
+        case "file":
+            return {"type": "file", "file": {"filename": part.file.name, "file_data": _make_url(part.file)}}
+        case _:
+            return {"type": "text", "text": part.text}
+
+
+def _make_url(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> str:
+    return part.url or f"data:{part.mime_type};base64,{base64.b64encode(part.data).decode()}"
 
 
 def _replace_bad_arguments(text: str) -> str:

@@ -42,6 +42,8 @@ class ToolCalls:
         """Ids before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
         """Arguments that may be a leading `null`."""
+        self.current_index: int | None = None
+        """Our index of the last fragment's call; None before the call has a name."""
 
     @property
     def count(self) -> int:
@@ -57,7 +59,10 @@ class ToolCalls:
         arguments = _decode_text(raw) if raw.startswith(b'"') else raw.decode()
         index = self._find_call(part, name)
         if index is None:
-            return self._begin_call(part, name, arguments)
+            piece = self._begin_call(part, name, arguments)
+            self.current_index = None if piece is None else piece.index
+            return piece
+        self.current_index = index
         if index in self._undecided:
             arguments = self._strip_null(index, arguments)
         return CallPiece(index, arguments) if arguments else None

@@ -10,24 +10,20 @@ import asyncio
 import os
 import shutil
 import threading
-import uuid
 from typing import TYPE_CHECKING
-
-import structlog
 
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.files.disk import disk_errors
 from services.memory.storage.leases import now_ms
-from services.runtime.disk import sync_folder
+from services.runtime.disk import make_folder, sync_folder, write_whole
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
-
-log = structlog.get_logger()
 
 
 class BlobFolder:
@@ -42,24 +38,12 @@ class BlobFolder:
         """Keep a blob, on disk when this returns; an existing one stays as it is."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
-            if not path.parent.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                sync_folder(self._folder)
-                sync_folder(self._folder.parent)
+            make_folder(path.parent)
             os.utime(path.parent)
         if path.exists():
-            return
-        unfinished = path.with_name(f".{uuid.uuid4()}")
-        try:
-            with open(unfinished, "xb") as file:
-                file.write(blob.mime_type.encode() + b"\n" + blob.data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(unfinished, path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+            sync_folder(path.parent)  # whoever wrote it may have been killed before
+        else:
+            write_whole(path, blob.mime_type.encode() + b"\n" + blob.data)
 
     def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
         if not is_blob_id(blob_id):
@@ -69,23 +53,14 @@ class BlobFolder:
         except FileNotFoundError:
             return None
         mime_type, _, data = kept.partition(b"\n")
-        blob = Blob(mime_type.decode("ascii", "replace"), data)
-        if blob.id != blob_id:
-            log.error("blob damaged", chat_id=chat_id, blob_id=blob_id)
-            return None
-        return blob
+        return Blob(mime_type.decode("ascii", "replace"), data).check_id(chat_id, blob_id)
 
     def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
-        folder = self._get_chat_folder(chat_id)
-        for name in sorted(os.listdir(folder)) if folder.exists() else ():
-            if blob := self.find_blob(chat_id, name):
-                yield blob
+        return filter(None, (self.find_blob(chat_id, name) for name in self._list_names(chat_id)))
 
     def list_damaged(self, chat_id: str) -> list[str]:
         """List the chat's blobs whose content is not what their name says."""
-        folder = self._get_chat_folder(chat_id)
-        names = sorted(filter(is_blob_id, os.listdir(folder))) if folder.exists() else []
-        return [name for name in names if self.find_blob(chat_id, name) is None]
+        return [name for name in self._list_names(chat_id) if self.find_blob(chat_id, name) is None]
 
     def copy_blobs(self, source: str, target: str) -> None:
         for blob in self.iterate_blobs(source):
@@ -110,6 +85,10 @@ class BlobFolder:
             self.delete_blobs(chat_id)
         return True
 
+    def _list_names(self, chat_id: str) -> list[str]:
+        folder = self._get_chat_folder(chat_id)
+        return sorted(filter(is_blob_id, os.listdir(folder))) if folder.exists() else []
+
     def _get_path(self, chat_id: str, blob_id: str) -> Path:
         return self._get_chat_folder(chat_id) / blob_id
 
@@ -119,13 +98,14 @@ class BlobFolder:
 
 
 class FileBlobs:
-    def __init__(self, folder: BlobFolder, index: Index) -> None:
+    def __init__(self, folder: BlobFolder, index: Index, room: DiskRoom) -> None:
         self._folder = folder
+        self._room = room
         self._index = index
 
     async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None:
         for blob in blobs:
-            with disk_errors(chat_id):
+            with self._room.writing(chat_id):
                 await asyncio.to_thread(self._folder.put_blob, chat_id, blob)
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:

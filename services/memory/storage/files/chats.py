@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Known
     from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.commits import Commits
+    from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
     from services.memory.storage.leases import Lease
 
@@ -28,9 +29,16 @@ class FileChats:
     """The logs of all chats, used on the event loop only; the disk is reached in threads."""
 
     def __init__(
-        self, disk: Disk, blobs: BlobFolder, index: Index, commits: Commits, cache_bytes_max: int = CACHE_BYTES_MAX
+        self,
+        disk: Disk,
+        room: DiskRoom,
+        blobs: BlobFolder,
+        index: Index,
+        commits: Commits,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
     ) -> None:
         self._disk = disk
+        self._room = room
         self._blobs = blobs
         self._index = index
         self._commits = commits
@@ -100,15 +108,16 @@ class FileChats:
         return chat
 
     def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> IndexChange:
-        with disk_errors(target):
+        with self._room.writing(target):
             self._blobs.copy_blobs(source, target)
         return self._write_new(target, cut.copy_log(source, target))
 
     def _write_new(self, chat_id: str, log: bytes) -> IndexChange:
-        with disk_errors(chat_id):
-            if chat_id in self._disk.list_logs():
-                raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
-            mtime_ns = self._disk.append(chat_id, 0, log)
+        with self._room.writing(chat_id):
+            try:
+                mtime_ns = self._disk.create_log(chat_id, log)
+            except FileExistsError as error:
+                raise InvalidRequest.of("chatId", f"chat {chat_id} exists already") from error
         return make_full_change(read_chat(chat_id, log), mtime_ns)
 
     def _cache_chat(self, chat: Chat) -> None:

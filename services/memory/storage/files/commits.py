@@ -23,6 +23,7 @@ from services.memory.storage.index_rows import make_change, make_full_change
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
     from services.memory.storage.files.lease_table import LeaseTable
     from services.memory.storage.leases import Lease
@@ -69,6 +70,8 @@ class _StagedChat:
     end: int = 0
 
     def encode_lines(self) -> Piece:
+        for line in self.lines[1:]:
+            line.batch = self.lines[0].n
         data = b"".join(map(encode_line, self.lines))
         self.end = self.chat.size_bytes + len(data)
         return Piece(self.chat.chat_id, self.chat.size_bytes, data)
@@ -77,8 +80,9 @@ class _StagedChat:
 class Commits:
     """The one writer of all logs; `run_commits` is its task."""
 
-    def __init__(self, disk: Disk, index: Index, leases: LeaseTable) -> None:
+    def __init__(self, disk: Disk, room: DiskRoom, index: Index, leases: LeaseTable) -> None:
         self._disk = disk
+        self._room = room
         self._index = index
         self._leases = leases
         self._waiting: list[Job] = []
@@ -96,6 +100,8 @@ class Commits:
     ) -> Span | str:
         """Commit `lines`, even if the caller leaves; see ChatLogs.append. After a HeadraceError nothing was
         appended."""
+        if isinstance(lines[0], Query):
+            self._room.check()  # what has begun may still fit, and should come to its end
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
@@ -193,7 +199,7 @@ class Commits:
         """Apply what was written for one chat, and answer. `outcome` is the file's time of change, or the error."""
         try:
             if isinstance(outcome, Exception):
-                with disk_errors(item.chat.chat_id):
+                with self._room.noting(), disk_errors(item.chat.chat_id):
                     raise outcome
             if item.lines:
                 self._apply_lines(item, outcome)

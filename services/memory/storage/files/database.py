@@ -7,19 +7,17 @@ file starts them above any that an earlier file gave.
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 
-import structlog
-
 from headrace.errors import Overloaded
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.runtime.auth.identity import Identity
+from services.runtime.disk import make_full_error
 
-VERSION = 2
+VERSION = 3
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -48,47 +46,20 @@ CREATE TABLE places(
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
 
-log = structlog.get_logger()
-
 
 @contextmanager
 def database_errors() -> Generator[None]:
-    """Raise Overloaded for an index that cannot be used: nothing is lost, and a retry may succeed."""
+    """Raise Overloaded, or DiskFull, for an index that cannot be used: nothing is lost, and a retry may succeed."""
     try:
         yield
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
+            raise make_full_error("the index of the chats") from error
         raise Overloaded(f"the index of the chats cannot be used: {error}; try again later") from error
 
 
-def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
-    """Open the index at `path`, new if there is none of this version; see create_database.
-
-    Raises:
-        sqlite3.DatabaseError: It cannot be read.
-    """
-    if not path.exists():
-        return create_database(path, is_first=is_first)
-    try:
-        return IndexDatabase(path)
-    except _OtherVersion as error:
-        log.warning("index made anew", reason=str(error))
-        return create_database(path, is_first=is_first)
-
-
-def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
-    """Make an empty index in place of whatever is at `path`.
-
-    Without `is_first`, generations begin with the time, which is higher than any given before.
-    """
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    database = IndexDatabase(path, is_new=True)
-    database.set_generation_floor(0 if is_first else time.time_ns() // 1_000_000)
-    return database
-
-
-class _OtherVersion(Exception):
-    pass
+class OtherVersion(Exception):
+    """A file has the tables of another version."""
 
 
 class IndexDatabase:
@@ -96,7 +67,7 @@ class IndexDatabase:
         """Open `path`; with `is_new` make its tables; a reader waits for no lock.
 
         Raises:
-            sqlite3.DatabaseError, _OtherVersion: The file is not a current index.
+            sqlite3.DatabaseError, OtherVersion: The file is not a current index.
         """
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -108,9 +79,13 @@ class IndexDatabase:
                 self._db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != VERSION:
-                raise _OtherVersion(f"version {version}, not {VERSION}")
+                raise OtherVersion(f"version {version}, not {VERSION}")
             if is_reader:
                 self._db.execute("PRAGMA busy_timeout=0")
+            else:
+                # Where a file cannot be opened for writing at the moment, SQLite opens it for reading, and tells nobody
+                # before the first write.
+                self._db.execute("DELETE FROM floor WHERE 0")
         except BaseException:
             self._db.close()
             raise
@@ -129,19 +104,14 @@ class IndexDatabase:
     def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
         """Apply changes in order; a chat id alone deletes the chat."""
         with self._transaction():
-            together: list[IndexChange] = []
-            chats: set[str] = set()
-            for change in changes:
-                chat_id = change if isinstance(change, str) else change.chat.chat_id
-                if isinstance(change, str) or change.is_whole:
-                    if chat_id in chats:
-                        self._put_changes(together)
-                        together, chats = [], set()
-                    self._remove_chat(chat_id)
-                if isinstance(change, IndexChange):
-                    together.append(change)
-                    chats.add(chat_id)
-            self._put_changes(together)
+            self._put_all(changes)
+
+    @contextmanager
+    def previewing(self, changes: Iterable[IndexChange | str]) -> Generator[None]:
+        """Show the index inside the block as it is after `changes`, of which the file gets none."""
+        with self._transaction(end="ROLLBACK"):
+            self._put_all(changes)
+            yield
 
     def find_chat(self, chat_id: str) -> ChatEntry | None:
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
@@ -212,22 +182,26 @@ class IndexDatabase:
         )
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
-    def add_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        with self._transaction():
-            self._put_texts(("", owner, fact) for owner, fact in facts)
-
-    def replace_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        count = self._db.execute("SELECT count(*) FROM places WHERE chat_id=''").fetchone()[0]
-        if count != len(facts):
-            with self._transaction():
-                self._remove_chat("")
-                self._put_texts(("", owner, fact) for owner, fact in facts)
-
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases stay."""
         with self._transaction():
             for table in ("chats", "runs", "places", "texts"):
                 self._db.execute(f"DELETE FROM {table}")
+
+    def _put_all(self, changes: Iterable[IndexChange | str]) -> None:
+        together: list[IndexChange] = []
+        chats: set[str] = set()
+        for change in changes:
+            chat_id = change if isinstance(change, str) else change.chat.chat_id
+            if isinstance(change, str) or change.is_whole:
+                if chat_id in chats:
+                    self._put_changes(together)
+                    together, chats = [], set()
+                self._remove_chat(chat_id)
+            if isinstance(change, IndexChange):
+                together.append(change)
+                chats.add(chat_id)
+        self._put_changes(together)
 
     def _put_changes(self, changes: list[IndexChange]) -> None:
         # Rows of a chat or run that changes more than once are written once.
@@ -267,7 +241,7 @@ class IndexDatabase:
             self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     @contextmanager
-    def _transaction(self) -> Generator[None]:
+    def _transaction(self, *, end: str = "COMMIT") -> Generator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -275,7 +249,7 @@ class IndexDatabase:
             if self._db.in_transaction:  # a full disk ends it by itself
                 self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+        self._db.execute(end)
 
 
 _CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"

@@ -18,12 +18,15 @@ import structlog
 
 from headrace.errors import LogDamaged
 from services.runtime import disk
+from services.runtime.ending import CannotServe
 from services.runtime.rpc.field_rules import is_uuid
 
 OPEN_MAX = 32
 """Files that one thread has open at a time: most systems allow a process 1,024, sockets included."""
 
 _SUFFIX = ".json"
+_DAMAGED, _OLDER = ".damaged", ".v3"
+"""Suffixes of files beside a log's: the end that a crash cut, and the log that it was converted from."""
 
 log = structlog.get_logger()
 
@@ -49,7 +52,7 @@ class Disk:
         Raises:
             OSError: It cannot be made, or another process owns it.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
         self.folder = folder
         self._sync = sync
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -57,7 +60,7 @@ class Disk:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise OSError(f"{folder} belongs to another memory service that runs; give this one its own") from None
+            raise CannotServe(f"{folder} belongs to another memory service that runs; give this one its own") from None
 
     def close(self) -> None:
         os.close(self._lock)
@@ -65,20 +68,16 @@ class Disk:
     def list_logs(self) -> dict[str, tuple[int, int]]:
         """Return length and time of change (ns) of each chat's file."""
         found: dict[str, tuple[int, int]] = {}
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                chat_id = entry.name.removesuffix(_SUFFIX)
-                if not entry.name.endswith(_SUFFIX) or not is_uuid(chat_id):
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError as error:
-                    log.error("log cannot be read", chat_id=chat_id, error=str(error))
-                    continue
-                if stat.S_ISREG(status.st_mode):
-                    found[chat_id] = (status.st_size, status.st_mtime_ns)
-                else:
-                    log.error("log is no regular file", chat_id=chat_id)
+        for chat_id in list_log_names(self.folder):
+            try:
+                status = self._get_path(chat_id).lstat()
+            except OSError as error:
+                log.error("log cannot be read", chat_id=chat_id, error=str(error))
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found[chat_id] = (status.st_size, status.st_mtime_ns)
+            else:
+                log.error("log is no regular file", chat_id=chat_id)
         return found
 
     def has_log(self, chat_id: str) -> bool:
@@ -90,6 +89,21 @@ class Disk:
 
     def get_mtime_ns(self, chat_id: str) -> int:
         return self._get_path(chat_id).lstat().st_mtime_ns
+
+    def sync_all(self) -> None:
+        """Make durable what an earlier process wrote and was killed before it synced."""
+        disk.sync_file_system(self._lock)
+
+    def create_log(self, chat_id: str, data: bytes) -> int:
+        """Make a log with all its lines, there whole or not at all, and return its time of change (ns).
+
+        Raises:
+            FileExistsError: There is one.
+        """
+        if self.has_log(chat_id):
+            raise FileExistsError(self._get_path(chat_id))
+        disk.write_whole(self._get_path(chat_id), data)
+        return self.get_mtime_ns(chat_id)
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
         """Store `data` at byte `end` of a log, on disk when this returns the file's time of change (ns).
@@ -144,7 +158,7 @@ class Disk:
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
         """Move the damaged end of a log to a file beside it."""
-        with open(self._get_damaged_path(chat_id), "ab") as beside:
+        with open(self._get_beside(chat_id, _DAMAGED), "ab") as beside:
             beside.write(tail)
             beside.flush()
             os.fsync(beside.fileno())
@@ -153,16 +167,32 @@ class Disk:
             log_file.truncate(whole_bytes)
             os.fsync(log_file.fileno())
 
+    def replace_log(self, chat_id: str, before: bytes, log: bytes) -> None:
+        """Put `log` in place of a log of another form, and keep what was there, `before`, beside it."""
+        disk.write_whole(self._get_beside(chat_id, _OLDER), before)
+        disk.write_whole(self._get_path(chat_id), log)
+
+    def rewrite_log(self, chat_id: str, log: bytes) -> None:
+        """Put `log` in place of a log from which something is to leave; the end that a crash cut leaves with it."""
+        self._get_beside(chat_id, _DAMAGED).unlink(missing_ok=True)
+        disk.write_whole(self._get_path(chat_id), log)
+
+    def delete_unfinished(self) -> None:
+        """Delete what a crash has left of files that were to be written whole."""
+        for path in self.folder.glob(".*"):
+            if is_uuid(path.name[1:]):
+                path.unlink(missing_ok=True)
+
     def delete_log(self, chat_id: str) -> None:
-        self._get_path(chat_id).unlink(missing_ok=True)
-        self._get_damaged_path(chat_id).unlink(missing_ok=True)
+        for path in (self._get_path(chat_id), *(self._get_beside(chat_id, suffix) for suffix in (_DAMAGED, _OLDER))):
+            path.unlink(missing_ok=True)
         os.fsync(self._lock)
 
     def _get_path(self, chat_id: str) -> Path:
         return _make_path(self.folder, chat_id)
 
-    def _get_damaged_path(self, chat_id: str) -> Path:
-        return self._get_path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
+    def _get_beside(self, chat_id: str, suffix: str) -> Path:
+        return self._get_path(chat_id).with_suffix(_SUFFIX + suffix)
 
 
 def list_log_names(folder: Path) -> list[str]:

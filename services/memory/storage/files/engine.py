@@ -10,6 +10,7 @@ from services.memory.storage.engine import Engine
 from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
+from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
@@ -17,6 +18,7 @@ from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.leases import Lease, now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
     from services.memory.storage.files.database import IndexDatabase
@@ -33,27 +35,36 @@ class NoPeers:
 
 @asynccontextmanager
 async def open_files(
-    disk: Disk, *, cache_bytes_max: int = CACHE_BYTES_MAX, clock: Callable[[], int] = now_ms
+    disk: Disk,
+    *,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
+    clock: Callable[[], int] = now_ms,
+    probe_s: float = PROBE_S,
 ) -> AsyncGenerator[Engine]:
-    """Open the chats of `disk`; leaving the block commits what waits. Leases end by `clock`, in Unix milliseconds."""
-    database = await _open_index(disk)
+    """Open the chats of `disk`; leaving the block commits what waits.
+
+    Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`.
+    """
+    database, room = await _open_index(disk), DiskRoom(disk.folder, probe_s)
     held = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
-    index = Index(database, lambda chat_id: read_change(disk, chat_id), clock)
+    index = Index(database, lambda chat_id: read_change(disk, chat_id), room, clock)
     table = LeaseTable(index, held, database.get_generation_floor(), clock)
-    commits = Commits(disk, index, table)
-    fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts")
-    facts, blobs = FileUserFacts(fact_log, index), BlobFolder(disk.folder / "blobs")
-    chats = FileChats(disk, blobs, index, commits, cache_bytes_max)
+    commits = Commits(disk, room, index, table)
+    fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
+    facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
+    chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
     leases = FileLeases(chats, commits, table)
-    writing, indexing = asyncio.create_task(commits.run_commits()), asyncio.create_task(index.run_writes())
+    writing = guard_task(asyncio.create_task(commits.run_commits()))
+    indexing = guard_task(asyncio.create_task(index.run_writes()))
+    probing = guard_task(asyncio.create_task(room.run_probes()))
     try:
-        await facts.update_index()
-        yield Engine(chats, index, leases, FileBlobs(blobs, index), facts, NoPeers(), lambda: True)
+        yield Engine(chats, index, leases, FileBlobs(blobs, index, room), facts, NoPeers(), lambda: not room.is_full)
     finally:
         commits.close()
         await writing
         index.close()
         await indexing
+        probing.cancel()
         fact_log.close()
 
 

@@ -17,17 +17,22 @@ import structlog
 from headrace.errors import Overloaded
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.files.database import IndexDatabase, database_errors
+from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.search import search_texts
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.leases import now_ms
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
 from services.runtime.auth.identity import Identity
+from services.runtime.disk import disk_errors
 
 T = TypeVar("T")
 
 WAITING_MAX = 4096
 """Changes that wait before commits wait too, or memory would fill."""
+
+PREVIEW_MAX = 100
+"""Chats that a read takes from their logs while the disk has no room for the index; each costs about a millisecond."""
 
 GATHER_S = 0.25
 """How long changes gather for one write; a read does not wait for it. A text costs 80 µs among a hundred, 140 among
@@ -40,10 +45,15 @@ class Index:
     """The rows of all chats, used on the event loop only; `run_writes` is its task."""
 
     def __init__(
-        self, database: IndexDatabase, read: Callable[[str], IndexChange | str], clock: Callable[[], int] = now_ms
+        self,
+        database: IndexDatabase,
+        read: Callable[[str], IndexChange | str],
+        room: DiskRoom,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         """Own `database`; `read` gives a chat's log as a change, in the index's thread."""
         self._database = database
+        self._disk_room = room
         self._read = read
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "index")
@@ -100,11 +110,25 @@ class Index:
         self._write_waiting()
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_query, question, self._database)
 
+    async def change_file(self, change: Callable[[IndexDatabase], None]) -> None:
+        """Change what is in no log; on disk when this returns, or refused as query_file refuses."""
+        self._write_waiting()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._run_change, change)
+
     def _run_query(self, question: Callable[[IndexDatabase], T], database: IndexDatabase) -> T:
+        with self._disk_room.noting(), database_errors():
+            if not self._behind:
+                return question(database)
+            if not self._disk_room.is_full or len(self._behind) > PREVIEW_MAX:
+                raise _make_behind_error()
+            with disk_errors("a log of a chat", ""), database.previewing(map(self._read, sorted(self._behind))):
+                return question(database)
+
+    def _run_change(self, change: Callable[[IndexDatabase], None]) -> None:
         if self._behind:
-            raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
-        with database_errors():
-            return question(database)
+            raise _make_behind_error()
+        with self._disk_room.noting(), database_errors():
+            change(self._database)
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
         entry = await self.query_file(lambda database: database.find_chat(chat_id))
@@ -164,13 +188,17 @@ class Index:
                     self._unwritten.pop(run.run_id, None)
 
     def _apply_changes(self, changes: list[IndexChange | str]) -> None:
-        if not changes and not self._behind:
+        if not changes and (not self._behind or self._disk_room.is_full):
             return
         try:
-            with database_errors():
+            with self._disk_room.noting(), database_errors():
                 self._database.apply_changes([*changes, *map(self._read, sorted(self._behind))])
             self._behind.clear()
         except Exception:
             # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
+
+
+def _make_behind_error() -> Overloaded:
+    return Overloaded("the index is behind the logs: the disk refuses it; try again later")

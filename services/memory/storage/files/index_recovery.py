@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError
+from services.memory.importing.older_log import OlderLog, convert_older_log
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
 from services.memory.log.recovery import read_chat
-from services.memory.storage.files.database import IndexDatabase, create_database, open_database
+from services.memory.storage.files.blobs import BlobFolder
+from services.memory.storage.files.database import IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.index_rows import IndexChange, make_full_change
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 INDEX_NAME = "index.sqlite"
 
 BATCH_LOGS_MAX, BATCH_BYTES_MAX = 1000, 16 << 20
 """Logs and bytes per transaction: a chat of 4 KB costs 0.35 ms of CPU among a thousand and 0.7 alone (2026-11), and all
 logs may exceed memory."""
+
+SHOWN_MAX = 20
+"""Limit of a log line's list of unreadable lines."""
 
 REPORT_EVERY_S = 5.0
 """Interval of progress reports of a long start, which `headrace up` waits for."""
@@ -56,6 +62,33 @@ def open_index(disk: Disk, stopped: threading.Event) -> IndexDatabase:
     return database
 
 
+def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
+    """Open the index at `path`, new if there is none of this version; see create_database.
+
+    Raises:
+        sqlite3.DatabaseError: It cannot be read.
+    """
+    if not path.exists():
+        return create_database(path, is_first=is_first)
+    try:
+        return IndexDatabase(path)
+    except OtherVersion as error:
+        log.warning("index made anew", reason=str(error))
+        return create_database(path, is_first=is_first)
+
+
+def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
+    """Make an empty index in place of whatever is at `path`.
+
+    Without `is_first`, generations begin with the time, which is higher than any given before.
+    """
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    database = IndexDatabase(path, is_new=True)
+    database.set_generation_floor(0 if is_first else time.time_ns() // 1_000_000)
+    return database
+
+
 def catch_up(
     database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
 ) -> None:
@@ -63,6 +96,8 @@ def catch_up(
     seen = database.list_logs()
     database.apply_changes(chat_id for chat_id in seen if chat_id not in logs)
     changed = {chat_id: logs[chat_id][0] for chat_id in sorted(logs) if seen.get(chat_id) != logs[chat_id]}
+    if changed:  # after a crash: what is read, served and acknowledged again from now on must be durable
+        disk.sync_all()
     done, told_s = 0, time.monotonic()
     for some in _batch_chats(changed):
         if stopped.is_set():
@@ -100,20 +135,33 @@ def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
 
 
 def load_chat(disk: Disk, chat_id: str) -> Chat:
-    """Load a chat from its log, mended if a crash has cut it; empty if there is no log."""
+    """Load a chat from its log, mended if a crash has cut it and converted if it is of V3; empty if there is no log."""
     with disk_errors(chat_id):
         try:
             data = disk.read_log(chat_id)
         except FileNotFoundError:
             return Chat.empty(chat_id)
         reading = recovery.read_log(data, chat_id)
-        if reading.is_damaged:
+        if data and not reading.lines and (older := convert_older_log(chat_id, data)):
+            _replace_older_log(disk, chat_id, data, older)
+            reading = recovery.read_log(older.log, chat_id)
+        elif reading.is_damaged:
             log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
         elif reading.whole_bytes < len(data):
             tail = data[reading.whole_bytes :]
             disk.set_aside(chat_id, reading.whole_bytes, tail)
             log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
     return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+
+
+def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog) -> None:
+    for blob in older.blobs:
+        BlobFolder(disk.folder / "blobs").put_blob(chat_id, blob)
+    disk.replace_log(chat_id, data, older.log)
+    log.warning("older log converted", chat_id=chat_id, lines_read=older.lines)
+    if older.unreadable:
+        lines = older.unreadable
+        log.error("older log has unreadable lines", chat_id=chat_id, count=len(lines), line_numbers=lines[:SHOWN_MAX])
 
 
 def read_change(disk: Disk, chat_id: str) -> IndexChange | str:

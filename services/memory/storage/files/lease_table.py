@@ -63,7 +63,7 @@ class LeaseTable:
         before = self._held.get(run_id)
         self._held[run_id] = lease
         try:
-            await self._index.query_file(
+            await self._index.change_file(
                 lambda database: database.put_lease(run_id, lease.owner, lease.generation, lease.expires_at)
             )
         except BaseException:

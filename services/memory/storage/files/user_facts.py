@@ -1,100 +1,154 @@
-"""The facts of all users in one log file, one JSON object a line. Everything here blocks.
+"""The facts of all users in one log file and in memory. Everything but FileUserFacts blocks.
 
-It is written as chats are: append, sync, and a tail cut by a crash is set aside.
+It is written as chats are: append, sync, and a tail cut by a crash is set aside. A line is newer than those before it
+with the same ids. Where a text is to leave, the file is written anew without it, whole or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.user_facts import Fact, decode_fact, encode_fact, make_fact_text
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.user_facts import (
+    Fact,
+    MakeChange,
+    decode_facts,
+    encode_fact,
+    encode_facts,
+)
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.disk_room import DiskRoom
 
 _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
 
 
 class FactLog:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, room: DiskRoom) -> None:
         self._disk = Disk(folder)
+        self._room = room
         self._lock = Lock()
-        self._known: dict[tuple[Identity, str], Fact] = {}
-        self._end = 0
+        self._disk.delete_unfinished()
         self._read_file()
 
     def close(self) -> None:
         self._disk.close()
 
-    def add_fact(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
-        """Keep a fact, on disk when this returns; return it, and whether its request id is new."""
+    def list_visible(self, owner: Identity) -> list[Fact]:
         with self._lock:
-            if request_id and (known := self._known.get((owner, request_id))):
-                return known, False
-            return self._store_fact(Fact.create(owner, text, request_id)), True
-
-    def import_all(self, facts: Iterable[Fact]) -> None:
-        with self._lock:
-            for fact in facts:
-                if (fact.owner, fact.key) not in self._known:
-                    self._store_fact(fact)
+            places = owner, Identity(owner.tenant, "")
+            return sorted((fact for place in places for fact in self._facts[place].values()), key=_get_n)
 
     def list_all(self) -> list[Fact]:
         with self._lock:
-            return list(self._known.values())
+            return self._list_all()
 
-    def _store_fact(self, fact: Fact) -> Fact:
-        fact = msgspec.structs.replace(fact, n=len(self._known) + 1)
-        data = encode_fact(fact)
-        with disk_errors(_FILE):
-            self._disk.append(_FILE, self._end, data)
-        self._end += len(data)
-        self._known[fact.owner, fact.key] = fact
-        return fact
+    def change(self, owner: Identity, make: MakeChange) -> Fact:
+        """Make a change of what `owner` sees, on disk when this returns; return its fact."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            places = owner, Identity(owner.tenant, "")
+            change = make([fact for place in places for fact in self._facts[place].values()])
+            stored = self._store(change.changed)
+            return stored.get(change.fact.uuid, change.fact)
+
+    def import_all(self, facts: Iterable[Fact]) -> None:
+        """Store facts as they are; known ones stay."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            known = {(fact.owner, fact.key) for fact in self._list_all()}
+            for fact in facts:
+                if (fact.owner, fact.key) not in known:
+                    self._store([msgspec.structs.replace(fact, n=0)])
+                    known.add((fact.owner, fact.key))
+
+    def _store(self, changed: Sequence[Fact]) -> dict[str, Fact]:
+        facts: dict[str, Fact] = {}
+        for fact in changed:
+            n = fact.n or self._last_n + 1
+            self._last_n = max(self._last_n, n)
+            facts[fact.uuid] = msgspec.structs.replace(fact, n=n)
+        if not facts:
+            return facts
+        before = self._facts
+        loses_text = any(
+            (old := before[fact.place].get(uuid)) is not None and (old.text, old.topic) != (fact.text, fact.topic)
+            for uuid, fact in facts.items()
+        )
+        self._is_stale = True  # until the disk has it: what is there after an error is read again
+        with self._room.writing(_FILE):
+            if loses_text:
+                rest = (fact for fact in self._list_all() if fact.uuid not in facts)
+                data = b"".join(map(encode_fact, sorted((*rest, *facts.values()), key=_get_n)))
+                self._disk.rewrite_log(_FILE, data)
+                self._end = len(data)
+            else:
+                data = encode_facts(list(facts.values()))
+                self._disk.append(_FILE, self._end, data)
+                self._end += len(data)
+        self._is_stale = False
+        self._take(facts.values())
+        return facts
+
+    def _recover(self) -> None:
+        with self._room.writing(_FILE):
+            self._disk.sync_all()  # what is read and answered from now on must be durable
+            self._read_file()
 
     def _read_file(self) -> None:
-        if _FILE not in self._disk.list_logs():
-            return
-        data = self._disk.read_log(_FILE)
+        self._facts: defaultdict[Identity, dict[str, Fact]] = defaultdict(dict)
+        self._end = self._last_n = 0
+        self._is_stale = True
+        data = self._disk.read_log(_FILE) if _FILE in self._disk.list_logs() else b""
         for text in data.splitlines(keepends=True):
             try:
-                fact = decode_fact(text)
+                facts = decode_facts(text)
             except msgspec.DecodeError:
                 break
             if not text.endswith(b"\n"):
                 break
-            self._known[fact.owner, fact.key] = fact
+            self._take(facts)
             self._end += len(text)
         if self._end < len(data):
             self._disk.set_aside(_FILE, self._end, data[self._end :])
+        self._is_stale = False
+
+    def _take(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            self._facts[fact.place][fact.uuid] = fact
+            self._last_n = max(self._last_n, fact.n)
+
+    def _list_all(self) -> list[Fact]:
+        return sorted((fact for facts in self._facts.values() for fact in facts.values()), key=_get_n)
+
+
+def _get_n(fact: Fact) -> int:
+    return fact.n
 
 
 class FileUserFacts:
-    def __init__(self, log: FactLog, index: Index) -> None:
+    def __init__(self, log: FactLog) -> None:
         self._log = log
-        self._index = index
 
-    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        fact, _ = await asyncio.to_thread(self._log.add_fact, owner, text, request_id)
-        await self._index.query_file(lambda database: database.add_facts([make_fact_text(fact)]))
-        return fact.uuid
+    async def list_visible(self, owner: Identity) -> list[Fact]:
+        return await asyncio.to_thread(self._log.list_visible, owner)
+
+    async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        return await asyncio.to_thread(self._log.change, owner, make)
 
     async def list_all(self) -> list[Fact]:
-        return self._log.list_all()
+        return await asyncio.to_thread(self._log.list_all)
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
         await asyncio.to_thread(self._log.import_all, facts)
-        await self.update_index()
-
-    async def update_index(self) -> None:
-        texts = [make_fact_text(fact) for fact in self._log.list_all()]
-        await self._index.query_file(lambda database: database.replace_facts(texts))

@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.leases import now_ms
 
@@ -32,9 +30,6 @@ RETURNING chat_id
 """
 
 
-log = structlog.get_logger()
-
-
 class PostgresBlobs:
     """The blobs of all chats. The event loop's thread must not call `find`."""
 
@@ -52,11 +47,7 @@ class PostgresBlobs:
             return None
         finding = self._database.run(lambda connection: connection.fetchrow(_FIND, chat_id, blob_id))
         row = asyncio.run_coroutine_threadsafe(finding, self._loop).result()
-        blob = Blob(*row) if row else None
-        if blob is not None and blob.id != blob_id:
-            log.error("blob damaged", chat_id=chat_id, blob_id=blob_id)
-            return None
-        return blob
+        return Blob(*row).check_id(chat_id, blob_id) if row else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:
         return [Blob(*row) for row in await self._database.run(lambda connection: connection.fetch(_LIST, chat_id))]

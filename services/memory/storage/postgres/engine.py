@@ -17,6 +17,7 @@ from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
+from services.runtime.ending import CannotServe, guard_task
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def open_postgres(
     """
     async with open_database(url, limits) as database:
         if not await database.run(migrate_tables):
-            raise OSError("the database is of a later version than this program: it is too old")
+            raise CannotServe("the database is of a later version than this program: it is too old")
         peers = Notifications(url, database.leave_other_servers)
         cache = ChatCache(cache_bytes_max)
         appending = AppendQueue(database, cache, peers)
@@ -44,10 +45,8 @@ async def open_postgres(
         chats = PostgresChats(database, cache, index, appending, peers)
         leases = PostgresLeases(database, cache, clock)
         blobs, facts = PostgresBlobs(database), PostgresUserFacts(database)
-        writing, telling = (
-            asyncio.create_task(appending.run_commits()),
-            asyncio.create_task(peers.run_connection(chats.follow_chat)),
-        )
+        writing = guard_task(asyncio.create_task(appending.run_commits()))
+        telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         try:
             yield Engine(chats, index, leases, blobs, facts, peers, lambda: database.presence.is_up)
         finally:

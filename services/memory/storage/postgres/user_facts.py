@@ -1,49 +1,93 @@
+"""The facts of all users in one table, changed by one writer of a tenant at a time."""
+
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from sys import intern
+from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.postgres.statements import strip_nul
-from services.memory.storage.user_facts import Fact
+from services.memory.storage.user_facts import Fact, MakeChange, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
     from services.runtime.auth.identity import Identity
 
-_REMEMBER = """
-WITH fact AS (
-    INSERT INTO facts (fact_id, key, request_id, updated_at, text, tenant, user_name)
-    VALUES ($1, $2, $3, $4, $5, $7, $8)
-    ON CONFLICT (tenant, user_name, key) DO NOTHING RETURNING text
-)
-INSERT INTO texts (run_id, kind, text, folded, tenant, user_name) SELECT '', 'fact', text, $6, $7, $8 FROM fact
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('headrace facts ' || $1, 0))"
+
+_COLUMNS = """fact_id, request_id, updated_at, user_name, text, tenant, scope, agent_key, topic, chat_id, run_id,
+    line_n, created_at, ended_at, replaced_by, deleted_at"""
+
+_INSERT = f"""
+INSERT INTO facts ({_COLUMNS}, key)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 """
 
-_KEPT = "SELECT fact_id FROM facts WHERE key = $1 AND tenant = $2 AND user_name = $3"
-_LIST = "SELECT n, fact_id, request_id, updated_at, user_name, text, tenant FROM facts ORDER BY n"
+_STORE = f"""{_INSERT}
+ON CONFLICT (fact_id) DO UPDATE SET text = EXCLUDED.text, topic = EXCLUDED.topic, updated_at = EXCLUDED.updated_at,
+    chat_id = EXCLUDED.chat_id, run_id = EXCLUDED.run_id, line_n = EXCLUDED.line_n,
+    ended_at = EXCLUDED.ended_at, replaced_by = EXCLUDED.replaced_by, deleted_at = EXCLUDED.deleted_at
+"""
+
+_IMPORT = f"{_INSERT} ON CONFLICT DO NOTHING"
+
+_ALL = f"SELECT n, {_COLUMNS} FROM facts"
+_VISIBLE = f"""
+{_ALL} WHERE tenant = $1 AND user_name = $2 AND scope <> 'tenant'
+UNION ALL {_ALL} WHERE tenant = $1 AND scope = 'tenant' ORDER BY n
+"""
+
+_FORGET_COPIES = "DELETE FROM texts WHERE kind = 'fact' AND tenant = $1 AND user_name = $2"
 
 
 class PostgresUserFacts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        return await self._database.run(partial(_store_fact, Fact.create(owner, text, request_id)))
+    async def list_visible(self, owner: Identity) -> list[Fact]:
+        return await self._database.run(partial(_fetch_visible, owner))
+
+    async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        return await self._database.run(partial(_change_facts, owner, make))
 
     async def list_all(self) -> list[Fact]:
-        return [Fact(*row) for row in await self._database.run(lambda connection: connection.fetch(_LIST))]
+        rows = await self._database.run(lambda connection: connection.fetch(f"{_ALL} ORDER BY n"))
+        return [_make_fact(row) for row in rows]
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
-            await self._database.run(partial(_store_fact, fact))
+            values = _list_values(fact)
+            await self._database.run(lambda connection, values=values: connection.execute(_IMPORT, *values))
 
 
-async def _store_fact(fact: Fact, connection: Connection) -> str:
-    key, text = strip_nul(fact.key), strip_nul(fact.text)
-    values = (fact.uuid, key, strip_nul(fact.request_id), fact.updated_at, text, text.casefold())
-    owner = (fact.owner.tenant, fact.owner.user)
-    await connection.execute(_REMEMBER, *values, *owner)
-    return await connection.fetchval(_KEPT, key, *owner)
+async def _fetch_visible(owner: Identity, connection: Connection) -> list[Fact]:
+    return [_make_fact(row) for row in await connection.fetch(_VISIBLE, owner.tenant, owner.user)]
+
+
+async def _change_facts(owner: Identity, make: MakeChange, connection: Connection) -> Fact:
+    async with connection.transaction():
+        await connection.execute(_LOCK, owner.tenant)
+        change = make(await _fetch_visible(owner, connection))
+        if change.changed:
+            await connection.executemany(_STORE, [_list_values(fact) for fact in change.changed])
+            await connection.execute(_FORGET_COPIES, owner.tenant, owner.user)
+        return change.fact
+
+
+def _make_fact(row: Sequence[Any]) -> Fact:
+    *first, scope, agent_key, topic, chat_id, run_id, line_n, created_at, ended_at, replaced_by, deleted_at = row
+    source = Source.create(chat_id, run_id, line_n)
+    # msgspec leaves a default out by its identity.
+    values: list[Any] = [*first, intern(scope), agent_key, topic, source, created_at, ended_at, replaced_by, deleted_at]
+    return Fact(*values)
+
+
+def _list_values(fact: Fact) -> list[str | int]:
+    source, owner = fact.source, fact.owner
+    values: list[str | int] = [fact.uuid, fact.request_id, fact.updated_at, owner.user, fact.text, owner.tenant]
+    values += [fact.scope, fact.agent_key, fact.topic, source.chat_id, source.run_id, source.n]
+    values += [fact.created_at, fact.ended_at, fact.replaced_by, fact.deleted_at, fact.key]
+    return [strip_nul(value) if isinstance(value, str) else value for value in values]

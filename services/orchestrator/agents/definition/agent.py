@@ -13,6 +13,7 @@ from services.orchestrator.agents.definition.modes import MODES, STAGES, ModeNam
 from services.orchestrator.agents.definition.parts import (
     ModelConfig,
     Output,
+    OutputConfig,
     Part,
     Policy,
     ToolConfig,
@@ -76,9 +77,8 @@ class Definition(Part):
     """DISALLOW shows models no tools; REQUIRE fails the run with TOOL_REQUIRED when the first turn and two reminders
     brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
 
-    output: Output = "PLAIN"
-    """PLAIN streams the model's reasoning; REASONING_SUMMARY streams a short summary of it after the answer, for one
-    more model call."""
+    output: Output | OutputConfig = OutputConfig()
+    """How the agent gives its answer; a word alone is its `form`."""
 
     verify: Verify = "NONE"
     """SECOND_PASS_FIX keeps the first answer as a draft; a second turn checks it and gives the streamed answer."""
@@ -122,6 +122,8 @@ class Definition(Part):
         for mode in {self.mode: None, **dict.fromkeys(modes)}:
             for stage in MODES[mode].stages:
                 self._check_stage(stage)
+        if self.limits.unknown_price == "MAX_TOKENS" and self.limits.max_tokens is None:
+            raise ValueError("budget.unknownPrice: MAX_TOKENS needs budget.maxTokens")
         if self.key in RESERVED_KEYS:
             raise ValueError(f"key: {self.key!r} is reserved")
         return self
@@ -168,6 +170,10 @@ class Definition(Part):
         return self.stage_settings(MODES[self.mode].stages[0].name)
 
     @property
+    def output_config(self) -> OutputConfig:
+        return OutputConfig(form=self.output) if isinstance(self.output, str) else self.output
+
+    @property
     def stages(self) -> list[StageSettings]:
         return [self.stage_settings(stage.name) for stage in MODES[self.mode].stages]
 
@@ -196,7 +202,7 @@ class Definition(Part):
             tools=config.names if config and policy != "DISALLOW" else (),
             may_use_tools=policy != "DISALLOW" and not section.empties_tools,
             policy=policy,
-            output=section.output or self.output,
+            output=section.output or self.output_config.form,
             verify=(section.verify or self.verify) if STAGES[stage].gives_answer else "NONE",
             steps_max=(own and own.max_steps) or self.limits.max_steps or STAGES[stage].steps_max,
             parallel_tool_calls=react is not None and react.parallel_tool_calls,

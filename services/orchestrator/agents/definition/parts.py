@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+from headrace.v1 import common_pb2
+from services.runtime.json_schema import find_schema_problem
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -64,6 +69,43 @@ class ModelConfig(Part):
         if "reasoning" in merged and "reasoning" in own:
             own["reasoning"] = merged["reasoning"] | own["reasoning"]
         return ModelConfig.model_validate(merged | own)
+
+
+class OutputConfig(Part):
+    """How the agent gives its answer."""
+
+    form: Output = "PLAIN"
+    """PLAIN streams the model's reasoning; REASONING_SUMMARY streams a short summary of it after the answer, for one
+    more model call."""
+
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    """JSON Schema (2020-12) that the answer must fit. An answer in another form is asked for once more, then the run
+    fails with OUTPUT_MISMATCH. A query's outputFormat goes before it. Left out, any text."""
+
+    name: str | None = Field(default=None, pattern=r"^[\w-]{1,64}$")
+    """Name of the form, for the provider. Left out, `answer`."""
+
+    description: str | None = None
+    """Meaning of the answer, for the model."""
+
+    strict: bool | None = None
+    """Whether a provider that can do so shall hold its model to the schema while it writes. Left out, as it does by
+    itself."""
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> OutputConfig:
+        if self.schema_ is not None and (problem := find_schema_problem(json.dumps(self.schema_))):
+            raise ValueError(f"schema: must be a JSON Schema: {problem}")
+        return self
+
+    @cached_property
+    def output_format(self) -> common_pb2.OutputFormat | None:
+        """The form for requests; None where any text will do."""
+        if self.schema_ is None:
+            return None
+        return common_pb2.OutputFormat(
+            schema=json.dumps(self.schema_), name=self.name, description=self.description, strict=self.strict
+        )
 
 
 class ToolConfig(Part):

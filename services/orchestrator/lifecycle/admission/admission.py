@@ -12,10 +12,12 @@ from services.orchestrator import ids
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.lifecycle.admission.agent_selection import choose
+from services.orchestrator.lifecycle.admission.earlier_messages import check_earlier_messages
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.turn.output_form import check_output_format
 from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 
@@ -55,9 +57,11 @@ class Admission:
         """Begin the query's run inside the block, when it is the tenant's turn.
 
         Raises:
-            NotFound, InvalidRequest: The agent is missing.
+            NotFound, InvalidRequest: The agent is missing, the wanted form is none, or a result lacks its call.
             ChatBusy, QueueFull, Overloaded: There is no room for the run.
         """
+        check_output_format(request)
+        check_earlier_messages(request)
         async with AsyncExitStack() as stack:
             if not self._live.of_chat(request.chat_id):
                 self._check_capacity(request.chat_id)

@@ -6,7 +6,7 @@ The call comes before the query is accepted, because the log's query line names 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -14,10 +14,13 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
-from headrace.v1 import common_pb2
+from headrace.v1 import common_pb2, llm_pb2
 from services.orchestrator.agents import prompts
-from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.definition import Definition, ModelConfig
+from services.orchestrator.peers.call_needs import estimate_tokens
+from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.reservation import grant_output
 from services.orchestrator.turn import side_question
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -56,14 +59,17 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
 
 
 async def _ask_router(
-    message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
+    message: str, default: Definition, agents: Collection[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
     """Return the model's answer, empty when the call fails; add the cost to `usage`."""
     listed = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": listed})
     request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
+    limits_usd = [agent.limits.max_cost_usd for agent in agents if agent.limits.max_cost_usd is not None]
     answer: list[str] = []
     try:
+        if limits_usd and not await _limit_cost(request, default.primary.model, peers, min(limits_usd)):
+            return ""
         rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forward_metadata())
         async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
             async for delta in deltas:
@@ -75,3 +81,16 @@ async def _ask_router(
         log.warning("router gave no answer", reason=reason)
         return ""
     return "".join(answer)
+
+
+async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: Peers, limit_usd: float) -> bool:
+    """Keep the answer within `limit_usd`, as the run of whoever is picked is charged for it; return whether it can be.
+
+    What a model without a price costs is never known, here nor later.
+    """
+    needs = await measure_needs(peers, model, estimate_tokens(request.ByteSize()), is_priced=True)
+    if needs.rates is None:
+        return True
+    output_tokens = grant_output(needs, limit_usd)
+    request.max_tokens = output_tokens
+    return output_tokens > 0

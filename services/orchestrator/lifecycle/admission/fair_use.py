@@ -14,9 +14,10 @@ from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
 from services.runtime.auth import tenants
 from services.runtime.capacity import RETRY_AFTER_S, decrement_count
+from services.runtime.turnstile import Turnstile
 
 BEGINNING_MAX = 4
-"""More would begin no faster, and the next run would wait for all of them."""
+"""More would begin no faster, and the next run would wait for all of them; beyond it each tenant may begin one."""
 
 WAIT_S = 30.0
 """Nobody looks longer at a page that says nothing."""
@@ -32,6 +33,7 @@ class FairUse:
         """Admitted runs that may not have a place yet."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Waiting queries by tenant; the tenant whose turn is next comes first."""
+        self._turnstile = Turnstile()
 
     def take(self, tenant: str) -> None:
         """Take a place even if none is free, because the run is accepted."""
@@ -76,6 +78,8 @@ class FairUse:
                     await place
         except TimeoutError:
             self._leave_queue(tenant, place)
+            # Those who came together are refused together, which is work too.
+            await self._turnstile.pass_through(tenant)
             raise self._make_refusal(f"no place for the run within {self._wait_s:g} s") from None
         except BaseException:
             self._leave_queue(tenant, place)
@@ -92,7 +96,7 @@ class FairUse:
                 del self._waiting[tenant]
 
     def _admit_waiting(self) -> None:
-        while self._beginning.total() < BEGINNING_MAX and (tenant := self._next_tenant()) is not None:
+        while (tenant := self._next_tenant()) is not None:
             queue = self._waiting.pop(tenant)
             place = queue.popleft()
             if queue:
@@ -102,8 +106,11 @@ class FairUse:
                 place.set_result(None)
 
     def _next_tenant(self) -> str | None:
+        # A tenant that begins none may begin one: what the others' wait for, such as a router's model, may be slow.
+        is_full = self._beginning.total() >= BEGINNING_MAX
         for tenant in self._waiting:
-            if self._taken[tenant] + self._beginning[tenant] < self._places_max:
+            beginning = self._beginning[tenant]
+            if not (is_full and beginning) and self._taken[tenant] + beginning < self._places_max:
                 return tenant
         return None
 

@@ -46,5 +46,7 @@ async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.Q
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):
         return None
-    asked = next(event.request_query for event in events if event.HasField("request_query"))
+    asked = next((event.request_query for event in events if event.HasField("request_query")), None)
+    if asked is None:
+        raise stored_runs.make_run_reverted(request.run_id)
     return agent_pb2.QueryRequest(chat_id=asked.chat_id, agent_key=asked.agent_key)

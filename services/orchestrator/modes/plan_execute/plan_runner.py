@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded, HeadraceError, to_failure
 from services.orchestrator.agents import prompts
+from services.orchestrator.modes.limits import OutOfCalls
 from services.orchestrator.modes.plan_execute.planner import Planner
-from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, RecordedTaskFailure, TaskExecutor, TaskReport
+from services.orchestrator.modes.plan_execute.task import RecordedTaskFailure, TaskExecutor, TaskReport
 from services.orchestrator.run.control.stop_control import Stopped
 from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import Task
@@ -41,7 +42,7 @@ class PlanRunner:
     async def execute_task(self, executor: TaskExecutor) -> TaskReport:
         try:
             await executor.work()
-        except OutOfModelCalls:
+        except OutOfCalls:
             return await self.cut_task(executor)
         except RecordedTaskFailure as broken:
             return await executor.end(broken.failure)

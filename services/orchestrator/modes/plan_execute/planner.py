@@ -5,8 +5,9 @@ from __future__ import annotations
 from headrace.errors import PlanMissing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
-from services.orchestrator.calls.planning import ADD, RESTATE
-from services.orchestrator.modes.plan_execute.task import TaskReport, translating_call_limit
+from services.orchestrator.calls.own_tools.planning import ADD, RESTATE
+from services.orchestrator.modes.limits import translating_call_limit
+from services.orchestrator.modes.plan_execute.task import TaskReport
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.plan.active_plan import ActivePlan, Level
 from services.orchestrator.run.plan.plan import Task
@@ -31,7 +32,8 @@ class Planner:
         """
         thought = ""
         if deep_thinking:
-            draft = await self._ask("none", reasoning=True)
+            with translating_call_limit():
+                draft = await self._talk.ask_model("none", reasoning=True)
             await self._talk.refuse_calls(draft, "no tool may be called for the draft")
             thought = draft.text
             await self._add_prompt("plan_generate")
@@ -72,8 +74,7 @@ class Planner:
     async def ask_for_more_tasks(self) -> bool:
         await self._add_prompt("plan_feedback")
         before = self._planned.changes
-        answer = await self._ask("auto")
-        await self._talk.execute_calls(answer, parallel=True)
+        await self._ask("auto")
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
@@ -84,14 +85,15 @@ class Planner:
             if attempt:
                 await self._add_prompt("plan_repair", tool=tool)
             answer = await self._ask(choice, reasoning=False)
-            await self._talk.execute_calls(answer, parallel=True)
             if self._planned.changes > before:
                 return answer
         return None
 
     async def _ask(self, tool_choice: str, *, reasoning: bool | None = None) -> Answer:
-        with translating_call_limit(self._talk):
-            return await self._talk.ask_model(tool_choice, reasoning=reasoning)
+        with translating_call_limit():
+            answer = await self._talk.ask_model(tool_choice, reasoning=reasoning)
+            await self._talk.execute_calls(answer, parallel=True)
+        return answer
 
     async def _add_prompt(self, text: str, **values: str) -> None:
         self._talk.scope.log_steps_as(self._settings.stage)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.errors import BudgetExceeded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents import prompts
-from services.orchestrator.calls.planning import GET, UPDATE
-from services.orchestrator.modes.oneshot import ask_for_tool_call, requires_tool
+from services.orchestrator.calls.own_tools.planning import GET, UPDATE
+from services.orchestrator.modes.limits import OutOfCalls, tell_limit, translating_call_limit
+from services.orchestrator.modes.oneshot import ask_first_turn, choose_first_turn
+from services.orchestrator.modes.repetition import Repetition, Stuck
 from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import OPEN, Task
+from services.orchestrator.setup.file_values import load_file_values
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
@@ -21,10 +22,6 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-
-
-class OutOfModelCalls(Exception):
-    """Only the final answer may still be asked for."""
 
 
 class RecordedTaskFailure(Exception):
@@ -52,16 +49,6 @@ class TaskReport:
         }
 
 
-@contextmanager
-def translating_call_limit(talk: Conversation) -> Generator[None]:
-    try:
-        yield
-    except BudgetExceeded as error:
-        if error.metadata.get("limit") != "maxModelCalls":
-            raise
-        raise OutOfModelCalls from error
-
-
 class TaskExecutor:
     def __init__(self, talk: Conversation, planned: ActivePlan, task: Task) -> None:
         """`talk` belongs to the plan's scope."""
@@ -73,39 +60,45 @@ class TaskExecutor:
 
     async def begin(self) -> None:
         task, scope = self._task, self.scope
-        scope.enter(scope.settings, **self._planned.values(task))
+        files = await load_file_values(scope, self._talk.peers, scope.settings)
+        scope.enter(scope.settings, **self._planned.values(task), **files)
         await self._planned.mark(task, "in_progress")
-        scope.end_with_run(lambda line: _make_last_event(task, line))
         start = agent_pb2.TaskStart(task_id=task.task_id, run_id=scope.run.id, description=task.description)
-        await scope.record(start)
+        await scope.record_start(start, lambda line: _make_last_event(task, line))
 
     async def work(self) -> None:
         """Run turns until the task's status is stated.
 
         Raises:
-            OutOfModelCalls, RecordedTaskFailure: The task ended before that.
+            OutOfCalls, RecordedTaskFailure: The task ended before that.
         """
         talk = Conversation(self.scope, self._talk.peers, [*self._talk.tools, UPDATE, GET])
         await self._add_prompt("task_work")
-        required = requires_tool(self._talk)
+        choice = "required" if choose_first_turn(self._talk) == "required" else "auto"
+        repetition = Repetition(self.scope.agent.limits.max_repeats)
         for _ in range(self.scope.settings.steps_max):
             self._check_recorded_end()
-            with translating_call_limit(talk):
-                answer = await (ask_for_tool_call(talk, parallel=False) if required else talk.ask_model("auto"))
-            required = False
-            self._text = answer.text.strip() or self._text
-            await talk.execute_calls(answer, parallel=False)
+            with translating_call_limit():
+                answer = await ask_first_turn(talk, choice, parallel=False)
+                choice = "auto"
+                self._text = answer.text.strip() or self._text
+                try:
+                    await repetition.execute_calls(talk, answer, parallel=False)
+                except Stuck:
+                    break
             if not answer.calls or self._task.status not in OPEN:
                 break
+        else:
+            await tell_limit(self.scope, "steps")
         for attempt in range(REPAIRS_MAX + 1):
             if self._task.status not in OPEN:
                 return
             self._check_recorded_end()
             await self._add_prompt("plan_repair" if attempt else "task_update", tool=UPDATE.name)
-            with translating_call_limit(talk):
+            with translating_call_limit():
                 answer = await talk.ask_model(UPDATE.name, reasoning=False)
-            self._text = self._text or answer.text.strip()
-            await talk.execute_calls(answer, parallel=False)
+                self._text = self._text or answer.text.strip()
+                await talk.execute_calls(answer, parallel=False)
 
     async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> TaskReport:
         """End the task, as failed if there is an `error`; `text` replaces the model's last text."""
@@ -125,8 +118,7 @@ class TaskExecutor:
             event = agent_pb2.TaskCancel(task_id=task.task_id)
         # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
         cut = scope.close(INTERRUPTED_RESULT)
-        scope.end_with_run(None)
-        await scope.record(event, behind=cut)
+        await scope.record_end(event, behind=cut)
         scope.run.scopes.remove(scope)
         return TaskReport(task, text, scope.tools.results)
 
@@ -139,7 +131,7 @@ class TaskExecutor:
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)
         if end is not None:
-            raise OutOfModelCalls
+            raise OutOfCalls
 
     async def _add_prompt(self, text: str, **values: str) -> None:
         values |= self._planned.values(self._task)

@@ -53,23 +53,39 @@ class Answer:
     """The answer of one StreamChat call, used by one task."""
 
     def __init__(
-        self, feed: Feed, publish: Publish, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()
+        self,
+        feed: Feed,
+        publish: Publish,
+        names: BlockNames,
+        tools: Toolbox,
+        calls_max: int,
+        hidden: Collection[str] = (),
+        content_start: agent_pb2.ContentStart | None = None,
     ) -> None:
+        """`content_start` has what all the answer's content blocks have in common."""
         self._feed = feed
         self.from_seq = feed.seq
         self._publish = publish
         self._names = names
         self._tools = tools
+        self._calls_max = calls_max
+        self._content_start = content_start or agent_pb2.ContentStart()
         self._msg_id = ids.new_msg_id()
         self._block: TextBlock | None = None
         self._draft: list[bytes] | None = [] if "content" in hidden else None
         self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
+        self._left_out = 0
+        """Calls beyond the limit, of which nothing is kept."""
         self.messages: list[memory_pb2.LogMessage] = []
         self.usage: common_pb2.Usage | None = None
         self.finish_reason = ""
         self.provider_state = ""
+        self.media: list[llm_pb2.LlmMedia] = []
+        """Pictures and sounds that are not kept yet."""
+        self.was_asked = False
+        """Whether the gateway has turned to a provider."""
 
     def take(self, raw: bytes) -> None:
         at = delta_codec.text_at(raw)
@@ -94,9 +110,27 @@ class Answer:
             self.finish_reason = delta.finish.reason
         elif kind == "provider_state":
             self.provider_state = delta.provider_state
+        elif kind == "media":
+            self.media.append(delta.media)
         elif kind == "started":
             # A further attempt: the earlier one's provider state belongs to another answer.
-            self.provider_state = ""
+            self.was_asked, self.provider_state = True, ""
+
+    def end_text(self) -> str:
+        """End the open block; return all text of the answer, hidden text included."""
+        self._close_text()
+        return self.text + b"".join(self._draft or ()).decode()
+
+    def release_draft(self, text: str) -> None:
+        """Send `text` as the answer in the place of the hidden text."""
+        if self._draft is not None:
+            self._draft = None
+            self._add_content(text.encode())
+
+    def add_paragraph(self, text: str) -> None:
+        """Add a paragraph to the text, behind what there is of it."""
+        has_text = self._draft or self.text or (self._block is not None and self._block.kind == "content")
+        self._add_content(f"\n\n{text}".encode() if has_text else text.encode())
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
         self.messages = pieces
@@ -110,6 +144,8 @@ class Answer:
         self._close_text()
         for call in self.calls:
             self._end_call(call)
+        if self._left_out:
+            self.calls[-1].note = f"{self._left_out} more calls were left out: an answer may have {self._calls_max}"
         if self._thought:
             thought = llm_pb2.Message(role="assistant", reasoning_content=b"".join(self._thought).decode())
             self.messages.insert(0, self._make_unsent_piece(thought))
@@ -131,12 +167,28 @@ class Answer:
         return not (self._block or self.messages or self.calls)
 
     @property
+    def progress(self) -> tuple[int, ...]:
+        """Changes whenever something of the answer has come."""
+        hidden = len(self._draft or ()) + len(self._thought or ())
+        arguments = sum(len(call.pieces) for call in self.calls)
+        last_seq = self._block.last_seq if self._block else 0
+        return (last_seq, len(self.messages), len(self.calls), arguments, hidden, len(self.media))
+
+    @property
     def has_begun(self) -> bool:
         return not self.is_empty or bool(self._draft or self._thought) or self.usage is not None
 
     @property
     def text(self) -> str:
         return "".join(part.text for piece in self.messages for part in piece.message.content)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all that has come, hidden text included."""
+        hidden = sum(map(len, [*(self._draft or ()), *(self._thought or ())]))
+        calls = sum(len(piece) for call in self.calls for piece in call.pieces)
+        text = len(self._block.text) if self._block else 0
+        return hidden + calls + text + sum(piece.message.ByteSize() for piece in self.messages)
 
     @property
     def is_draft(self) -> bool:
@@ -156,7 +208,9 @@ class Answer:
             self._close_text()
             self._names.content += 1
             block_id = f"{self._names.run_id}_c_{self._names.content}"
-            block = self._open_block(agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id), block_id)
+            start = agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id)
+            start.MergeFrom(self._content_start)
+            block = self._open_block(start, block_id)
         self._feed.write(block, text)
 
     def _add_reasoning(self, text: bytes) -> None:
@@ -195,6 +249,9 @@ class Answer:
 
     def _add_fragment(self, fragment: llm_pb2.ToolCallDelta) -> None:
         call = self._by_index.get(fragment.index)
+        if call is None and len(self.calls) >= self._calls_max:
+            self._left_out += bool(fragment.name)
+            return
         if call is None:
             call = self._start_call(fragment)
         elif not fragment.arguments:

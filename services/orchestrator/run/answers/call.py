@@ -43,9 +43,15 @@ class Call:
     waits_since: int = 0
     """Unix milliseconds; 0 when no earlier owner waited."""
 
+    result: str = ""
+    ok: bool = True
+
     asked: int = 0
 
     problem: str = ""
+
+    note: str = ""
+    """Text for the model behind the result."""
 
     @property
     def kind(self) -> str:

@@ -16,6 +16,12 @@ from services.orchestrator.run.answers.toolbox import Toolbox
 
 TEMPLATE = re.compile(r"\{\{\s*([\w-]+)\.([\w-]+?)(?:([+-]\d{1,6})d)?\s*\}\}")
 
+_REFERENCE = re.compile(r"\{\{\s*([\w-]+)\.[^{}]*\}\}")
+"""Anything in braces that begins like a template."""
+
+FILLED_CHARS_MAX = 1_000_000
+"""Limit of what templates put into one call's arguments: a few bytes may name a large field many times."""
+
 DATE_CHARS = len("2026-01-31")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?")
 
@@ -35,7 +41,7 @@ class Unresolvable(Exception):
 def resolve(call: Call, tools: Toolbox) -> None:
     arguments = call.arguments
     try:
-        params = fill_templates(arguments, tools.last_result)
+        params = fill_templates(arguments, tools.last_result, lambda name: tools.find(name) is not None)
     except Unresolvable as error:
         call.problem = str(error)
     else:
@@ -43,50 +49,75 @@ def resolve(call: Call, tools: Toolbox) -> None:
         call.params = params if "{{" in arguments else ""
 
 
-def fill_templates(arguments: str, last_result: LastResult) -> str:
-    """Replace templates in JSON text.
+def fill_templates(arguments: str, last_result: LastResult, is_tool: Callable[[str], bool] = lambda name: False) -> str:
+    """Replace templates in JSON text: a string that is one becomes the field's value, one inside a longer string its
+    text. Inside a longer string only a name that has a result, or that `is_tool` knows, is a tool's; anything else in
+    braces is text, such as a page's own templates.
 
     Raises:
-        Unresolvable: A template has no value.
+        Unresolvable: A template has no value, or is written wrongly.
     """
     if "{{" not in arguments:
         return arguments
     try:
-        return _fill_value(arguments.encode(), last_result, 0).decode()
+        return _Filler(last_result, is_tool).fill_value(arguments.encode()).decode()
     except msgspec.DecodeError:
         return arguments  # invalid JSON is refused where arguments are checked
 
 
-def _fill_value(raw: bytes, last_result: LastResult, depth: int) -> bytes:
-    raw = raw.strip()
-    if b"{{" not in raw or depth > DEPTH_MAX:
-        return raw
-    if raw[:1] == b"{":
-        items = _OBJECT.decode(raw).items()
-        fields = (
-            msgspec.json.encode(key) + b":" + _fill_value(bytes(value), last_result, depth + 1) for key, value in items
-        )
-        return b"{" + b",".join(fields) + b"}"
-    if raw[:1] == b"[":
-        return b"[" + b",".join(_fill_value(bytes(item), last_result, depth + 1) for item in _LIST.decode(raw)) + b"]"
-    template = TEMPLATE.fullmatch(_TEXT.decode(raw))
-    return raw if template is None else _find_field(template, last_result)
+class _Filler:
+    """Fills the templates of one call's arguments."""
 
+    def __init__(self, last_result: LastResult, is_tool: Callable[[str], bool]) -> None:
+        self._last_result = last_result
+        self._is_tool = is_tool
+        self._chars_left = FILLED_CHARS_MAX
 
-def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
-    tool, field, offset = template.groups()
-    result = last_result(tool)
-    if result is None:
-        raise Unresolvable(f"{template[0]} has no value: {tool} has no successful result in this run")
-    try:
-        fields = _OBJECT.decode(result)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        raise Unresolvable(f"{template[0]} has no value: the last result of {tool} is no JSON object") from None
-    if field not in fields:
-        known = ", ".join(sorted(fields)[:20]) or "none"
-        raise Unresolvable(f"{template[0]} has no value: the last result of {tool} has the fields {known}")
-    value = bytes(fields[field])
-    return value if offset is None else _move_date(template, value, int(offset))
+    def fill_value(self, raw: bytes, depth: int = 0) -> bytes:
+        raw = raw.strip()
+        if b"{{" not in raw or depth > DEPTH_MAX:
+            return raw
+        if raw[:1] == b"{":
+            items = _OBJECT.decode(raw).items()
+            fields = (
+                msgspec.json.encode(key) + b":" + self.fill_value(bytes(value), depth + 1) for key, value in items
+            )
+            return b"{" + b",".join(fields) + b"}"
+        if raw[:1] == b"[":
+            return b"[" + b",".join(self.fill_value(bytes(item), depth + 1) for item in _LIST.decode(raw)) + b"]"
+        text = _TEXT.decode(raw)
+        if (template := TEMPLATE.fullmatch(text)) is not None:
+            return self._find_field(template)
+        filled = _REFERENCE.sub(self._fill_reference, text)
+        return raw if filled == text else msgspec.json.encode(filled)
+
+    def _fill_reference(self, reference: re.Match[str]) -> str:
+        if not self._is_tool(reference[1]) and self._last_result(reference[1]) is None:
+            return reference[0]
+        template = TEMPLATE.fullmatch(reference[0])
+        if template is None:
+            expected = f"{{{{{reference[1]}.field}}}} or, for a date, {{{{{reference[1]}.field+3d}}}}"
+            raise Unresolvable(f"{reference[0]} is no template: expected {expected}")
+        value = self._find_field(template)
+        return _TEXT.decode(value) if value[:1] == b'"' else value.decode()
+
+    def _find_field(self, template: re.Match[str]) -> bytes:
+        tool, field, offset = template.groups()
+        result = self._last_result(tool)
+        if result is None:
+            raise Unresolvable(f"{template[0]} has no value: {tool} has no successful result in this run")
+        try:
+            fields = _OBJECT.decode(result)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            raise Unresolvable(f"{template[0]} has no value: the last result of {tool} is no JSON object") from None
+        if field not in fields:
+            known = ", ".join(sorted(fields)[:20]) or "none"
+            raise Unresolvable(f"{template[0]} has no value: the last result of {tool} has the fields {known}")
+        value = bytes(fields[field])
+        self._chars_left -= len(value)
+        if self._chars_left < 0:
+            raise Unresolvable(f"{template[0]}: templates may put in {FILLED_CHARS_MAX} characters of one call at most")
+        return value if offset is None else _move_date(template, value, int(offset))
 
 
 def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import structlog
 
+from headrace.regular_files import read_regular_file
 from services.orchestrator.run.approvals.rules import Rules, RulesError, parse
+from services.runtime.refused_files import REFUSED_FILES
 
 FILE_BYTES_MAX = 256 * 1024
 """Enough for some thousand rules."""
@@ -24,16 +26,18 @@ class RulesFile:
 
         Until it was good once, the built-in risks are in force: its author wants to be asked.
         """
+        refused = 0
         try:
             if self.path is None or not self.path.exists():
                 self.current = Rules()
                 return
-            if self.path.stat().st_size > FILE_BYTES_MAX:
-                raise RulesError(f"larger than {FILE_BYTES_MAX} bytes")
-            self.current = parse(self.path.read_bytes())
+            self.current = parse(read_regular_file(self.path, FILE_BYTES_MAX))
         except (RulesError, OSError) as error:
+            refused = 1
             if self.current == Rules():
                 self.current = parse(b"")
             log.error("approval rules refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
         else:
             log.info("approval rules in force", tools=len(self.current.tools), risks=len(self.current.risks))
+        finally:
+            REFUSED_FILES.labels("approvals").set(refused)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
-from headrace.errors import BudgetExceeded
+from headrace.errors import BudgetExceeded, PriceUnknown
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
+from services.orchestrator.peers.call_needs import CallNeeds
 from services.orchestrator.run.control.clock import Clock
+from services.orchestrator.run.control.reservation import Reservation, grant_output
 from services.runtime.usage import add_cost
 
 
@@ -31,8 +34,9 @@ class Spending:
         self.answers: Counter[str | None] = Counter()
         """Answers by sub-agent; None is the run itself."""
         self.clock = Clock(self.timeout_s)
-        self._reserved_calls = 0
-        self._reserved_tokens = 0
+        self._open: set[Reservation] = set()
+        self._cost_ratio = 1.0
+        """The greatest cost of a call, by what was reserved for it; 1 unless some were dearer than foreseen."""
         self._given_back: asyncio.Event | None = None
 
     @property
@@ -41,7 +45,8 @@ class Spending:
 
     @property
     def model_calls_left(self) -> int:
-        return max(0, self.model_calls_max - self.usage.model_calls - self._reserved_calls)
+        reserved = sum(reservation.model_calls for reservation in self._open)
+        return max(0, self.model_calls_max - self.usage.model_calls - reserved)
 
     @property
     def is_out_of_calls(self) -> bool:
@@ -52,36 +57,71 @@ class Spending:
     def tokens(self) -> int:
         return self.usage.input_tokens + self.usage.output_tokens
 
+    @property
+    def limits_money(self) -> bool:
+        return self._limits.max_cost_usd is not None
+
     @asynccontextmanager
-    async def model_call(self, tokens: int, *, beyond: bool = False) -> AsyncGenerator[None]:
-        """Reserve a model call, which the block settles.
+    async def model_call(self, needs: CallNeeds, *, beyond: bool = False) -> AsyncGenerator[Reservation]:
+        """Reserve a model call, which the block settles; `beyond` grants one final answer at the limit of calls.
 
         Raises:
             BudgetExceeded: A limit is reached.
+            PriceUnknown: Money is limited, and the call may cost anything.
         """
-        while self._must_wait(beyond):
+        while self._must_wait(needs, beyond):
             self._given_back = self._given_back or asyncio.Event()
             await self._given_back.wait()
-        self.reserve_model_call(beyond=beyond)
-        self._reserved_tokens += tokens
-        try:
-            yield
-        finally:
-            self._give_back(tokens=tokens)
+        with self.side_call(needs, beyond=beyond) as reservation:
+            yield reservation
 
-    def reserve_model_call(self, *, beyond: bool = False) -> None:
-        """Count a model call; `beyond` grants one final answer at the limit.
+    @contextmanager
+    def side_call(
+        self, needs: CallNeeds, *, beyond: bool = False, is_whole: bool = False, calls_more: int = 0
+    ) -> Generator[Reservation]:
+        """Reserve as `model_call` does, of what is left now; `is_whole` refuses an answer that may be too short.
 
-        Raises:
-            BudgetExceeded: A limit is reached.
+        Of `needs` for several calls all but the first are `calls_more`, each counted when it is charged.
         """
+        if is_whole and self._is_short_of_money(needs):
+            raise self._make_too_dear(needs)
+        reservation = self._reserve(needs, beyond, calls_more)
+        try:
+            yield reservation
+        finally:
+            self.give_back(reservation)
+
+    def _reserve(self, needs: CallNeeds, beyond: bool, calls_more: int) -> Reservation:
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
             raise self.make_exceeded("maxModelCalls")
         if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
             raise self.make_exceeded("maxTokens")
-        if self._limits.max_cost_usd is not None and self.usage.cost_usd >= self._limits.max_cost_usd:
-            raise self.make_exceeded("maxCostUsd")
+        reservation = replace(self._reserve_money(needs), model_calls=calls_more)
+        self._open.add(reservation)
         self.usage.model_calls += 1
+        return reservation
+
+    def _reserve_money(self, needs: CallNeeds) -> Reservation:
+        limits, spent_usd = self._limits, self.usage.cost_usd
+        if limits.max_cost_usd is None:
+            return Reservation(needs.tokens)
+        if needs.rates is None:
+            if limits.unknown_price == "REFUSE":
+                raise _make_price_unknown(needs.model)
+            if spent_usd >= limits.max_cost_usd:
+                raise self.make_exceeded("maxCostUsd")
+            return Reservation(needs.tokens)
+        output_tokens = self._grant_output(needs)
+        if not output_tokens:
+            raise self._make_too_dear(needs)
+        cost_usd = self._cost_ratio * needs.rates.count_cost(needs.input_tokens, output_tokens)
+        return Reservation(needs.tokens, cost_usd, 0, output_tokens, output_tokens < needs.output_tokens_max)
+
+    def give_back(self, reservation: Reservation) -> None:
+        self._open.discard(reservation)
+        if self._given_back is not None:
+            self._given_back.set()
+            self._given_back = None
 
     def recall_model_call(self, usage: common_pb2.Usage) -> None:
         self.usage.model_calls += 1
@@ -89,7 +129,6 @@ class Spending:
 
     def give_back_model_call(self) -> None:
         self.usage.model_calls -= 1
-        self._give_back()
 
     def count_answer(self, subagent_id: str | None) -> None:
         self.answers[subagent_id] += 1
@@ -101,22 +140,45 @@ class Spending:
         self.usage.tool_calls += count
         return True
 
-    def for_tool(self, share: int) -> tools_pb2.ToolBudget:
-        """Reserve all that is left but one call, divided by `share`."""
-        reserved = tools_pb2.ToolBudget(model_calls=max(0, self.model_calls_left - 1) // share)
-        if self._limits.max_tokens is not None:
-            reserved.tokens = max(0, self._limits.max_tokens - self.tokens - self._reserved_tokens) // share
-        self._reserved_calls += reserved.model_calls
-        self._reserved_tokens += reserved.tokens
-        return reserved
+    def reserve_for_tool(self, share: int, needs: CallNeeds) -> Reservation:
+        """Reserve all that is left but one call, divided by `share`; `needs` are those of any of its calls.
 
-    def settle_tool(self, reserved: tools_pb2.ToolBudget, usage: common_pb2.Usage) -> None:
+        Raises:
+            PriceUnknown: Money is limited, and its calls may cost anything.
+        """
+        limits = self._limits
+        if limits.max_cost_usd is not None and needs.rates is None and limits.unknown_price == "REFUSE":
+            raise _make_price_unknown(needs.model)
+        calls = max(0, self.model_calls_left - 1) // share
+        reserved_tokens = sum(reservation.tokens for reservation in self._open)
+        tokens = 0 if limits.max_tokens is None else max(0, limits.max_tokens - self.tokens - reserved_tokens) // share
+        cost_usd = 0.0 if needs.rates is None or limits.max_cost_usd is None else self._measure_free_usd() / share
+        reservation = Reservation(tokens, max(0.0, cost_usd), calls)
+        self._open.add(reservation)
+        return reservation
+
+    def make_tool_budget(self, reservation: Reservation, needs: CallNeeds) -> tools_pb2.ToolBudget:
+        budget = tools_pb2.ToolBudget(model_calls=reservation.model_calls)
+        if self._limits.max_tokens is not None:
+            budget.tokens = reservation.tokens
+        if needs.rates is not None:
+            budget.input_usd_per_mtok = needs.rates.input_usd_per_mtok
+            budget.output_usd_per_mtok = needs.rates.output_usd_per_mtok
+            if self.limits_money:
+                budget.cost_usd = reservation.cost_usd
+        return budget
+
+    def settle_tool(self, reservation: Reservation | None, usage: common_pb2.Usage) -> None:
         self.usage.model_calls += usage.model_calls
         self.settle(usage)
-        self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
+        if reservation is not None:
+            self.give_back(reservation)
 
-    def settle(self, usage: common_pb2.Usage) -> None:
+    def settle(self, usage: common_pb2.Usage, reservation: Reservation | None = None) -> None:
+        """Charge what a call has cost; one that was dearer than its reservation makes the following ones larger."""
         add_cost(self.usage, usage)
+        if reservation is not None and 0 < reservation.cost_usd < usage.cost_usd:
+            self._cost_ratio *= usage.cost_usd / reservation.cost_usd
 
     def make_exceeded(self, limit: str) -> BudgetExceeded:
         usage = self.usage
@@ -130,6 +192,21 @@ class Spending:
             timeMs=round((self.timeout_s - self.time_left_s) * 1000),
         )
 
+    def describe_cut(self, needs: CallNeeds) -> str:
+        return (
+            f"the answer was cut, as the run's maxCostUsd of {self._limits.max_cost_usd:g} US dollars leaves no more: "
+            f"{self.usage.cost_usd:.6f} are spent, and the whole answer might have cost {needs.cost_usd_max:.6f}"
+        )
+
+    def _make_too_dear(self, needs: CallNeeds) -> BudgetExceeded:
+        error, next_usd = self.make_exceeded("maxCostUsd"), self._cost_ratio * needs.cost_usd_max
+        error.message = (
+            f"the run's maxCostUsd of {self._limits.max_cost_usd:g} US dollars is too little for the next model call: "
+            f"{self.usage.cost_usd:.6f} are spent, and the call might cost {next_usd:.6f}"
+        )
+        error.metadata |= {"maxCostUsd": f"{self._limits.max_cost_usd:g}", "nextCallUsd": f"{next_usd:.6f}"}
+        return error
+
     def measure_left(self) -> agent_pb2.BudgetLeft:
         left = agent_pb2.BudgetLeft(
             model_calls=self.model_calls_left,
@@ -142,17 +219,30 @@ class Spending:
             left.cost_usd = max(0.0, self._limits.max_cost_usd - self.usage.cost_usd)
         return left
 
-    def _must_wait(self, beyond: bool) -> bool:
+    def _must_wait(self, needs: CallNeeds, beyond: bool) -> bool:
         limits = self._limits
         if not beyond and not self.is_out_of_calls and self.model_calls_left == 0:
             return True
-        if limits.max_tokens is None or self.tokens >= limits.max_tokens:
-            return False
-        return self.tokens + self._reserved_tokens >= limits.max_tokens
+        reserved_tokens = sum(reservation.tokens for reservation in self._open)
+        if limits.max_tokens is not None and self.tokens < limits.max_tokens <= self.tokens + reserved_tokens:
+            return True
+        return any(reservation.cost_usd for reservation in self._open) and self._is_short_of_money(needs)
 
-    def _give_back(self, *, calls: int = 0, tokens: int = 0) -> None:
-        self._reserved_calls -= calls
-        self._reserved_tokens -= tokens
-        if self._given_back is not None:
-            self._given_back.set()
-            self._given_back = None
+    def _is_short_of_money(self, needs: CallNeeds) -> bool:
+        return self.limits_money and self._grant_output(needs) < needs.output_tokens
+
+    def _grant_output(self, needs: CallNeeds) -> int:
+        return grant_output(needs, self._measure_free_usd() / self._cost_ratio)
+
+    def _measure_free_usd(self) -> float:
+        """Measure what is neither spent nor reserved; only where there is a limit."""
+        reserved_usd = sum(reservation.cost_usd for reservation in self._open)
+        return (self._limits.max_cost_usd or 0.0) - self.usage.cost_usd - reserved_usd
+
+
+def _make_price_unknown(model: str) -> PriceUnknown:
+    return PriceUnknown(
+        f"model {model!r}, or one that it may fall back to, has no price in providers.json, and the run has a "
+        "maxCostUsd; give it a price, or set the agent's budget.unknownPrice to MAX_TOKENS",
+        model=model,
+    )

@@ -18,7 +18,8 @@ class TextBlock:
         self.start = start
         opened = getattr(start, f"{kind}_start")
         self.block_id: str = getattr(opened, f"{kind}_id")
-        self._run_id: str = opened.run_id
+        self._common = {field.name: value for field, value in opened.ListFields()}
+        """Part of the block's start that its snapshot has, too."""
         self._frame = TextFrame(kind, self.block_id, start)
         self._text = bytearray()
         self._last = (start.seq, start.timestamp)
@@ -27,6 +28,10 @@ class TextBlock:
     @property
     def text(self) -> str:
         return self._text.decode()
+
+    @property
+    def last_seq(self) -> int:
+        return self._last[0]
 
     def add(self, text: bytes, seq: int, timestamp: int) -> None:
         self._text += text
@@ -43,13 +48,13 @@ class TextBlock:
         if self._last[0] <= last_seq:
             return
         text = self.text
-        block = {f"{self.kind}_id": self.block_id}
         if self._closed:
-            yield self._make_latest(f"{self.kind}_snapshot", **block, run_id=self._run_id, text=text)
+            yield self._make_latest(f"{self.kind}_snapshot", **self._common, text=text)
             return
         yield _move_seq(self.start, last_seq)
         if text:
-            yield self._make_latest(f"{self.kind}_delta", **block, delta=text)
+            block_id: Any = {f"{self.kind}_id": self.block_id}
+            yield self._make_latest(f"{self.kind}_delta", **block_id, delta=text)
 
     def _make_latest(self, kind: str, **fields: Any) -> Delta:
         event = _make_event(self.start, kind, **fields)

@@ -27,10 +27,11 @@ class ScopeReset:
     task_id: str | None = None
 
 
-def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[ScopeReset]:
-    """Find the seq after which readers drop events, for the run (at least `known_seq`) and its open tasks and
-    sub-agents."""
-    lasts = [recording.scope(None).last_seq, known_seq]
+def find_resets(run_id: str, recording: Recording, reason: str, history: Iterable[Delta]) -> list[ScopeReset]:
+    """Find the seq after which readers drop events, for the run and then for its open tasks and sub-agents, each
+    behind what it is within."""
+    lasts = [event.seq for event in history if event.HasField("run_start")]
+    lasts += [recording.scope(None).last_seq]
     lasts += [message.events.last_seq for message in recording.messages()]
     found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]
     for started in _open_scopes(recording.events):

@@ -22,6 +22,7 @@ class ScopeRecording:
     def __init__(self) -> None:
         self.systems: dict[str, str] = {}
         self.last_system = ""
+        self.last_stage = ""
         self.last_seq = 0
         """Seq up to which readers have whole blocks."""
         self._said: deque[memory_pb2.LogMessage] = deque()
@@ -33,6 +34,12 @@ class ScopeRecording:
     def is_used_up(self) -> bool:
         """Whether everything is replayed."""
         return not self._said
+
+    @property
+    def open_calls(self) -> list[memory_pb2.LogMessage]:
+        """Pieces of answers, each a call without a result."""
+        calls = (piece for piece in self._said if piece.message.tool_calls)
+        return [piece for piece in calls if piece.message.tool_calls[0].id not in self._results]
 
     def answer(self) -> list[memory_pb2.LogMessage]:
         """Take the next answer's pieces; empty when the model must be asked."""
@@ -96,6 +103,7 @@ class ScopeRecording:
             self._insights.add(line.insight.tool_call_id)
 
     def _note_step(self, step: memory_pb2.StepLine) -> None:
+        self.last_stage = step.stage
         if step.HasField("system"):
             self.systems[step.stage] = self.last_system = step.system
         for message in step.messages:

@@ -10,7 +10,8 @@ from h2.events import Event, ResponseReceived, TrailersReceived
 from h2.exceptions import NoAvailableStreamIDError
 
 from services.runtime.http2.client.call import Call
-from services.runtime.http2.codec.header_blocks import read_answer, read_trailers
+from services.runtime.http2.codec.header_blocks import is_oversized, read_answer, read_trailers
+from services.runtime.http2.codec.header_rules import RESPONSE, TRAILERS, check_headers
 from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.codec.status import Status, from_reset
 from services.runtime.http2.connection import Connection
@@ -57,6 +58,12 @@ class ClientConnection(Connection):
 
     def open_call(self, call: Call) -> None:
         """Open a stream for `call`; there must be room."""
+        bytes_max = self.h2.remote_settings.max_header_list_size
+        if bytes_max is not None and is_oversized(call.request_headers, bytes_max):
+            # The server would end the connection, and all other calls with it.
+            said = f"the metadata is larger than the {bytes_max} bytes that the server takes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            return
         try:
             stream_id = self.h2.get_next_available_stream_id()
         except NoAvailableStreamIDError:
@@ -75,6 +82,7 @@ class ClientConnection(Connection):
             call = self._calls.get(event.stream_id)
             if call is None:
                 return
+            check_headers(event.headers, RESPONSE if isinstance(event, ResponseReceived) else TRAILERS)
             if isinstance(event, ResponseReceived):
                 self.h2.ignore_length(event.stream_id)
                 call.on_headers(event.headers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import struct
 
+from h2.exceptions import ProtocolError
+
 from services.runtime.http2.limits import FRAME_BYTES_MAX
 
 PREFACE_BYTES = 24
@@ -18,6 +20,7 @@ OF_HEADERS = frozenset({HEADERS, PUSH_PROMISE, CONTINUATION})
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 PADDED = 0x8
+HAS_PRIORITY = 0x20
 
 LAST_STREAM_ID = 2**31 - 1
 
@@ -28,6 +31,9 @@ unpack_prefix = struct.Struct(">BL").unpack_from
 """Return whether a gRPC message is compressed, and its length."""
 
 PREFIX_BYTES = 5
+
+_PADDED_PRIORITY_BYTES = HEAD_BYTES + 1 + 5
+"""Where a header block begins behind both."""
 
 _data_with_prefix = struct.Struct(">BHBBLBL").pack
 _head = struct.Struct(">BHBBL").pack
@@ -63,3 +69,17 @@ def encode_window_update(stream_id: int, increment: int) -> bytes:
 
 def encode_goaway(last_stream_id: int, error_code: int = 0) -> bytes:
     return _goaway(0, 8, GOAWAY, 0, 0, last_stream_id, error_code)
+
+
+def correct_frame(kind: int, flags: int, frame: bytes) -> bytes:
+    """Return a frame as h2 is to get it: of a window's increment it reads a reserved bit.
+
+    Raises:
+        ProtocolError: Padding takes from a priority, which h2 lets pass.
+    """
+    first = int.from_bytes(frame[HEAD_BYTES : HEAD_BYTES + 1])
+    if kind == HEADERS and flags & PADDED and flags & HAS_PRIORITY and first + _PADDED_PRIORITY_BYTES > len(frame):
+        raise ProtocolError("a frame's padding is longer than the frame")
+    if kind == WINDOW_UPDATE and first & 0x80:
+        return frame[:HEAD_BYTES] + bytes((first & 0x7F,)) + frame[HEAD_BYTES + 1 :]
+    return frame

@@ -9,8 +9,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hpack.exceptions import HPACKDecodingError
-from hpack.hpack import decode_integer, encode_integer
+from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
+from hpack.hpack import Decoder, decode_integer, encode_integer
 
 from services.runtime.http2 import limits
 
@@ -61,6 +61,9 @@ _PSEUDO = (b":scheme", b":path", b":authority")
 
 NAMES_KEPT = 1024
 
+_GROWTH_MAX = 12
+"""A list's size by HPACK's count, over its block's: a header of 4 bytes counts as 33, and the few of one as 46."""
+
 
 def encode_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(
@@ -78,7 +81,7 @@ def _encode_length(text: bytes) -> bytes:
 
 
 def read_request(block: bytes) -> Headers | None:
-    headers = _decode_block(block)
+    headers = _decode_block(block, limits.HEADERS_BYTES_MAX)
     if not headers or headers[0] != (b":method", b"POST"):
         return None
     if tuple(name for name, _ in headers[1:4]) != _PSEUDO or not headers[2][1]:
@@ -98,7 +101,20 @@ def read_trailers(block: bytes) -> Headers | None:
     return headers if headers is not None and _are_plain(headers, 0) else None
 
 
-def _decode_block(block: bytes) -> Headers | None:
+def is_oversized(block: bytes, bytes_max: int) -> bool:
+    """Whether a list of headers that `encode_block` made is larger than `bytes_max`, by HPACK's count."""
+    if len(block) * _GROWTH_MAX <= bytes_max:
+        return False
+    if (headers := _decode_block(block)) is not None:
+        return sum(len(name) + len(value) + 32 for name, value in headers) > bytes_max
+    try:
+        Decoder(bytes_max).decode(block, raw=True)
+    except OversizedHeaderListError:
+        return True
+    return False
+
+
+def _decode_block(block: bytes, bytes_max: int = limits.HEADERS_BYTES_TAKEN_MAX) -> Headers | None:
     headers: Headers = []
     at, end = 0, len(block)
     try:
@@ -124,7 +140,7 @@ def _decode_block(block: bytes) -> Headers | None:
     except (IndexError, KeyError, HPACKDecodingError):
         return None
     # As HPACK counts a list; what is too much is for h2 to say.
-    is_too_long = end + len(headers) * 32 > limits.HEADERS_BYTES_TAKEN_MAX
+    is_too_long = end + len(headers) * 32 > bytes_max
     return headers if at == end and not is_too_long else None
 
 

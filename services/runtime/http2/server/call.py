@@ -26,6 +26,10 @@ FindHandler: TypeAlias = "Callable[[], Awaitable[grpc.RpcMethodHandler[Any, Any]
 RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 LATE = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"
 
+REFUSALS = frozenset(
+    {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED}
+)
+
 log = structlog.get_logger()
 
 
@@ -145,6 +149,20 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     def cancel_handler(self) -> None:
         if self._task is not None and not self._task.done():
             self._task.cancel()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the caller may not call this, or nobody serves it."""
+        return self._status.code in REFUSALS
+
+    def note_admitted(self) -> None:
+        """Note that the call may be made, or that a service has proven itself: the peer is no stranger."""
+        self._connection.note_admitted()
+        self._stream.lift_bound()
+
+    def is_foreign_user(self) -> bool:
+        """Whether another user of this machine calls."""
+        return self._connection.is_foreign_user
 
     # Messages in.
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
+from time import thread_time
 from typing import TypeAlias
 
 from h2.errors import ErrorCodes
-from h2.events import Event, PingAckReceived, RequestReceived
+from h2.events import Event, PingAckReceived, RequestReceived, TrailersReceived
 
+from services.runtime import local_users
 from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.codec import frames
 from services.runtime.http2.codec.header_blocks import read_request
+from services.runtime.http2.codec.header_rules import REQUEST, TRAILERS, check_headers
 from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.server.call import ServerCall
+from services.runtime.http2.server.strangers import AddressShare, Strangers
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.in_flight import InFlightCounter
 
@@ -25,7 +30,15 @@ _LAST_PING = b"lastcall"
 
 
 class ServerState:
-    def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
+    def __init__(
+        self,
+        message_bytes_max: int,
+        connection_age_s: float,
+        limits: Limits = DEFAULTS,
+        *,
+        knows_callers: bool = False,
+    ) -> None:
+        """`knows_callers` says that somebody admits calls; until then a peer is a stranger."""
         self.message_bytes_max = message_bytes_max
         self.limits = limits
         self.connection_age_s = connection_age_s
@@ -33,10 +46,21 @@ class ServerState:
         self.connections: set[ServerConnection] = set()
         self.is_stopping = False
         self.calls = InFlightCounter()
+        self.strangers = Strangers(limits.strangers) if knows_callers else None
 
-    @property
-    def takes_no_more(self) -> bool:
-        return self.is_stopping or len(self.connections) >= self.limits.connections_max
+    def take_connection(self, connection: ServerConnection) -> bool:
+        """Take a connection in, in the place of a stranger's where there are too many."""
+        if self.is_stopping:
+            return False
+        is_full = len(self.connections) >= self.limits.connections_max
+        if is_full and (self.strangers is None or not self.strangers.evict_one()):
+            return False
+        self.connections.add(connection)
+        return True
+
+    def take_handshake(self, peer: object) -> bool:
+        """Count a TLS handshake that is about to begin; False if it may not."""
+        return self.strangers is None or self.strangers.take_handshake(peer)
 
 
 OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"
@@ -51,24 +75,70 @@ class ServerConnection(Connection):
         self.calls: dict[int, ServerCall] = {}
         """Calls whose handler has not ended, by stream id."""
         self._resets = RateLimit("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
+        self._refused = RateLimit("refused calls", limits.REFUSED_BURST, limits.REFUSED_PER_S)
+        self._share: AddressShare | None = None
+        """Allowance of its address; None once a call was admitted."""
         self._is_leaving = False
         self._refuses = False
         self._last_call: asyncio.TimerHandle | None = None
         self._aged: asyncio.TimerHandle | None = None
 
     def on_connected(self) -> None:
-        if self._server.takes_no_more:
+        if not self._server.take_connection(self):
             self.transport.abort()
             return
-        self._server.connections.add(self)
+        if self._server.strangers is not None:
+            self._share = self._server.strangers.add_connection(self)
         if self._server.connection_age_s:
             self._aged = self._loop.call_later(self._server.connection_age_s, self.start_leaving)
+
+    @cached_property
+    def is_foreign_user(self) -> bool:
+        return local_users.is_foreign_user(self.transport)
+
+    def note_admitted(self) -> None:
+        """Note that a call was admitted: the limits of strangers no longer hold."""
+        if self._share is None:
+            return
+        if self.transport.get_extra_info("ssl_object") is not None:
+            self._share.spend_time(-self.limits.strangers.handshake_s)
+        self._leave_share()
+        if self.waits_for_turn:
+            self.wait_for_turn(0)
+
+    def _leave_share(self) -> None:
+        if self._share is not None:
+            self._share.remove_connection(self)
+            self._share = None
+
+    def handle_input(self, data: bytes) -> None:
+        share = self._share
+        if share is None:
+            super().handle_input(data)
+        elif wait_s := share.find_wait():
+            # Another connection of the address has used the time up.
+            self.incoming.rest += data
+            self.wait_for_turn(wait_s)
+        else:
+            began_s = thread_time()
+            super().handle_input(data)
+            unread_bytes = sum(stream.window.unread_bytes for stream in self.streams.values())
+            held_bytes = len(self.incoming.rest) + unread_bytes + len(self.calls) * limits.CALL_BYTES
+            fits = share.hold_bytes(self, held_bytes)
+            share.spend_time(thread_time() - began_s)
+            if not fits:
+                self.refuse_peer(RateExceeded("more bytes and calls than an address may have without a credential"))
+            elif wait_s := share.find_wait():
+                self.wait_for_turn(wait_s)
 
     def handle_event(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
             assert event.stream_id is not None, "h2 sets it"
+            check_headers(event.headers, REQUEST)
             self.h2.ignore_length(event.stream_id)
             self._start_call(event.stream_id, event.headers)
+        elif isinstance(event, TrailersReceived):
+            check_headers(event.headers, TRAILERS)
         elif isinstance(event, PingAckReceived) and event.ping_data == _LAST_PING:
             self._refuse_new()
 
@@ -80,6 +150,7 @@ class ServerConnection(Connection):
 
     def _start_call(self, stream_id: int, headers: Headers) -> None:
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._server.message_bytes_max)
+        stream.is_bounded = self._share is not None
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
             self.control.spend_one()
@@ -116,6 +187,7 @@ class ServerConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._server.connections.discard(self)
+        self._leave_share()
 
     def on_lost(self, error: Exception | None) -> None:
         for timer in (self._aged, self._last_call):
@@ -134,9 +206,22 @@ class ServerConnection(Connection):
         self.forget_if_done(stream)
 
     def on_call_end(self, stream_id: int) -> None:
-        del self.calls[stream_id]
+        if self.calls.pop(stream_id).is_refused:
+            self.note_refused()
         self._server.calls.decrement()
         self._close_if_done()
+
+    def note_refused(self) -> None:
+        """Count a call that was refused, and end a stranger's connection if there are too many."""
+        if self._share is not None:
+            self._share.spend_time(limits.REFUSED_CALL_S)
+        elif self._server.strangers is not None:
+            return  # a facade's connection has the calls of strangers beside its callers' streams
+        try:
+            self._refused.spend_one()
+        except RateExceeded as error:
+            if not self.is_lost:
+                self.refuse_peer(error)
 
     def start_leaving(self) -> None:
         """Announce the end, soon refuse calls, and close after the running ones."""

@@ -12,10 +12,11 @@ import grpc
 
 from services.runtime.http2.codec.metadata import Headers, Pairs, from_headers, from_timeout
 from services.runtime.http2.codec.status import to_trailers
-from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS, Limits
 from services.runtime.http2.server.call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.sockets import bind_address
+from services.runtime.http2.server.tls_listener import TlsListener
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
 
@@ -28,6 +29,7 @@ DEADLINE_S_MAX = 30 * 24 * 3600.0
 class _CallDetails(NamedTuple):
     method: str
     invocation_metadata: tuple[tuple[str, str | bytes], ...]
+    call: ServerCall
 
 
 class Server(grpc.aio.Server):
@@ -40,13 +42,15 @@ class Server(grpc.aio.Server):
         message_bytes_max: int,
         connection_age_s: float = 0.0,
         limits: Limits = DEFAULTS,
+        knows_callers: bool = False,
     ) -> None:
+        """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made."""
         self._interceptors = interceptors
-        self._state = ServerState(message_bytes_max, connection_age_s, limits)
+        self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
         self._generic: list[Any] = []
         self._registered: dict[str, Handler] = {}
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | TlsListener] = []
         self._stopped = asyncio.Event()
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
@@ -71,17 +75,11 @@ class Server(grpc.aio.Server):
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         for listening, context in self._listening:
+            if context is not None:
+                self._servers.append(TlsListener(listening, context, self.make_connection, self._state))
+                continue
             create: Any = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
-            handshake_s = None if context is None else self._state.limits.preface_s
-            self._servers.append(
-                await create(
-                    self.make_connection,
-                    sock=listening,
-                    ssl=context,
-                    backlog=1024,
-                    ssl_handshake_timeout=handshake_s,
-                )
-            )
+            self._servers.append(await create(self.make_connection, sock=listening, backlog=ACCEPTING_MAX))
 
     async def stop(self, grace: float | None) -> None:
         """Refuse new calls, and cancel the running ones after `grace` seconds."""
@@ -119,6 +117,7 @@ class Server(grpc.aio.Server):
         said = dict(headers)
         if refusal := _find_refusal(said):
             stream.end_local(refusal)
+            connection.note_refused()
             return None
         timeout_s = None
         if b"grpc-timeout" in said and (timeout_s := from_timeout(said[b"grpc-timeout"])) is None:
@@ -130,7 +129,7 @@ class Server(grpc.aio.Server):
             timeout_s = None
         metadata: Pairs = from_headers(headers)
         call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, timeout_s)
-        details = _CallDetails(call.method, call.invocation_metadata())
+        details = _CallDetails(call.method, call.invocation_metadata(), call)
         call.start_handler(lambda: self._find_handler(0, details))
         return call
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.simulator.protocols.anthropic.signatures import sign_thinking
-from services.simulator.requests.model_request import ModelRequest, RequestRefused, ToolResult
+from services.simulator.requests.model_request import ModelRequest, RequestRefused, SaidText, ToolResult
+from services.simulator.requests.user_texts import read_reminder, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,20 +30,23 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
         raise RequestRefused("max_tokens: Field required")
     messages = _check_messages(body.get("messages"))
     _check_thinking(body, messages)
-    user_messages = [
-        index for index, message in enumerate(messages) if message["role"] == "user" and _join_text(message)
-    ]
-    last_user = user_messages[-1] if user_messages else -1
+    own_texts = [read_texts(message["content"]) if message["role"] == "user" else [] for message in messages]
+    last_user = max((index for index, texts in enumerate(own_texts) if texts), default=-1)
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     system: Any = body.get("system") or ""
     return ModelRequest(
         model=model,
         system=system if isinstance(system, str) else "".join(str(block.get("text", "")) for block in system),
-        text=_join_text(messages[last_user]) if user_messages else "",
-        preceding_text="",  # the protocol has no two user messages in a row
+        text="\n".join(own_texts[last_user]) if last_user >= 0 else "",
+        reminder=read_reminder(messages[-1]["content"]),
+        dialogue=tuple(
+            SaidText(message["role"], text) for message in messages for text in read_texts(message["content"])
+        ),
         turn=1 + len(answers),
         results=_find_newest_results(messages),
         tools=_read_tools(body),
+        descriptions={tool["name"]: tool.get("description") or "" for tool in body.get("tools") or ()},
+        may_call=(body.get("tool_choice") or {}).get("type") != "none",
         prompt_tokens=sum(len(_join_text(message)) for message in messages) // 4 + 1,
         stream=bool(body.get("stream")),
         include_usage=True,
@@ -117,7 +121,7 @@ def _check_thinking(body: dict[str, Any], messages: list[dict[str, Any]]) -> Non
 
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     blocks = [block for block in messages[-1]["content"] if block["type"] == "tool_result"]
-    if not blocks or _join_text(messages[-1]):
+    if not blocks or read_texts(messages[-1]["content"]):
         return ()
     names = {block["id"]: block["name"] for block in messages[-2]["content"] if block["type"] == "tool_use"}
     contents: list[Any] = [block.get("content") or "" for block in blocks]

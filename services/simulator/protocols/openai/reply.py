@@ -120,8 +120,9 @@ def _choose_finish_reason(reply: Reply) -> str:
     return given or ("tool_calls" if has_calls else "stop")
 
 
-def _build_usage(request: ModelRequest, deltas: int) -> dict[str, int]:
-    return {
+def _build_usage(request: ModelRequest, deltas: int) -> dict[str, Any]:
+    cached = {"prompt_tokens_details": {"cached_tokens": request.cached_tokens}} if request.cached_tokens else {}
+    return cached | {
         "prompt_tokens": request.prompt_tokens,
         "completion_tokens": deltas,
         "total_tokens": request.prompt_tokens + deltas,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from services.simulator.requests.model_request import ModelRequest, RequestRefused, ToolResult
+from services.simulator.requests.model_request import ModelRequest, RequestRefused, SaidText, ToolResult
+from services.simulator.requests.user_texts import read_reminder, read_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -24,22 +24,33 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
     if not isinstance(model := body.get("model"), str) or not model:
         raise RequestRefused("you must provide a model parameter")
     messages = _check_messages(body.get("messages"))
-    last_user = max((index for index, message in enumerate(messages) if message["role"] == "user"), default=-1)
-    preceding = takewhile(lambda message: message["role"] == "user", reversed(messages[: max(last_user, 0)]))
+    own_texts = [read_texts(message.get("content")) if message["role"] == "user" else [] for message in messages]
+    last_user = max((index for index, texts in enumerate(own_texts) if texts), default=-1)
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     options: Any = body.get("stream_options") or {}
     return ModelRequest(
         model=model,
         system="".join(_join_text(message) for message in messages if message["role"] in ("system", "developer")),
-        text=_join_text(messages[last_user]) if last_user >= 0 else "",
-        preceding_text="\n\n".join(reversed([_join_text(message) for message in preceding])),
+        text="\n".join(own_texts[last_user]) if last_user >= 0 else "",
+        reminder=read_reminder(messages[-1].get("content")),
+        dialogue=tuple(_read_dialogue(messages)),
         turn=1 + len(answers),
         results=_find_newest_results(messages),
         tools=_read_tools(body),
+        descriptions={
+            tool["function"]["name"]: tool["function"].get("description") or "" for tool in _list_tools(body)
+        },
+        may_call=body.get("tool_choice") != "none",
         prompt_tokens=sum(len(_join_text(message)) for message in messages) // 4 + 1,
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
     )
+
+
+def _read_dialogue(messages: list[dict[str, Any]]) -> Iterator[SaidText]:
+    for message in messages:
+        if message["role"] in ("user", "assistant"):
+            yield from (SaidText(message["role"], text) for text in read_texts(message.get("content")))
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:
@@ -81,6 +92,8 @@ def _refuse_unanswered(pending: list[str]) -> None:
 
 
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
+    while len(messages) > 1 and messages[-1]["role"] == "user" and not read_texts(messages[-1].get("content")):
+        messages = messages[:-1]  # a reminder, which is none of the user's words
     if messages[-1]["role"] != "tool":
         return ()
     assistant_index = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
@@ -94,14 +107,17 @@ def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ..
 
 def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
     tools: dict[str, frozenset[str]] = {}
-    offered: list[Any] = body.get("tools") or []
-    for index, tool in enumerate(offered):
+    for index, tool in enumerate(_list_tools(body)):
         function: Any = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"Invalid 'tools[{index}].function.name'.")
         properties = (function.get("parameters") or {}).get("properties") or {}
         tools[function["name"]] = frozenset(properties)
     return tools
+
+
+def _list_tools(body: dict[str, Any]) -> list[Any]:
+    return body.get("tools") or []
 
 
 def _join_text(message: dict[str, Any]) -> str:

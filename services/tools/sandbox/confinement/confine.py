@@ -12,7 +12,7 @@ from errno import ENOENT, ENOSYS
 from typing import NoReturn
 
 from services.tools.sandbox.confinement import kernel, landlock, seccomp
-from services.tools.sandbox.confinement.policy import Limits, Policy
+from services.tools.sandbox.confinement.policy import READY, Limits, Policy
 
 SYSTEM = (
     "/usr",
@@ -69,7 +69,8 @@ def become_command(
     policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
 ) -> NoReturn:
     """Confines this process and executes the command; raises OSError at the layer that does not work. `port` is the
-    proxy's, on the loopback device. The descriptor of the filter's notifications is sent over `questions`."""
+    proxy's, on the loopback device. The descriptor of the filter's notifications is sent over `questions`, where the
+    word to go is awaited."""
     supervisor = os.getppid()
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -85,13 +86,15 @@ def become_command(
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if policy.confined:
-        socket.send_fds(questions, [b"."], [_confine(policy, home, port, untouchable_pids)])
+    listeners = [_confine(policy, home, port, untouchable_pids)] if policy.confined else []
     environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8"}
     if port is not None:
         environment |= dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{port}")
     if policy.channel is not None:
         os.set_inheritable(policy.channel, True)
+    socket.send_fds(questions, [READY], listeners)
+    if not questions.recv(1):
+        os._exit(127)
     try:
         os.execvpe(policy.command[0], policy.command, environment)
     except FileNotFoundError as error:

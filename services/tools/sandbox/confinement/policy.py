@@ -8,9 +8,15 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+READY, GO = b"r", b"g"
+"""The supervisor says that the command is confined and would begin; the service lets it, on the same link."""
+
+
+HOME_PARENT = "/tmp"
+
 
 class Limits(NamedTuple):
-    """Limits of each process of the command, by the kernel's rlimits."""
+    """Limits of each process of the command, by the kernel's rlimits, and of what the supervisor counts."""
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
@@ -21,6 +27,21 @@ class Limits(NamedTuple):
     """Processes and threads of the command together, which the supervisor counts (processes.py)."""
 
     open_files: int = 512
+
+    home_bytes: int = 1024**3
+    """Room of the private home, which lies in memory where there are namespaces."""
+
+    home_files: int = 50_000
+
+
+class Space(NamedTuple):
+    """Room of the working directory, which the supervisor watches (space_watch.py)."""
+
+    bytes_max: int
+    files_max: int
+
+    is_full: bool = False
+    """Whether it is over a limit already; the command may then run until there is more than at its start."""
 
 
 class Policy(NamedTuple):
@@ -37,8 +58,11 @@ class Policy(NamedTuple):
 
     writable: tuple[str, ...] = ()
 
-    home_parent: str = "/tmp"
+    home_parent: str = HOME_PARENT
     """Folder of a private home, which lives as long as the command."""
+
+    mark: str = "headrace"
+    """Begin of the home's name, and argument of the supervisor, by which leftovers.py finds what a service has left."""
 
     confined: bool = True
     """False without Landlock and seccomp, where the operator has allowed it."""
@@ -51,6 +75,9 @@ class Policy(NamedTuple):
     channel: int | None = None
     """Descriptor of the service that the command gets under the same number."""
 
+    space: Space | None = None
+    """None: what it writes is not watched."""
+
     timeout_s: float = 120.0
     limits: Limits = Limits()
 
@@ -62,5 +89,6 @@ def parse_policy(text: str) -> Policy:
     values: dict[str, Any] = json.loads(text)
     for name in ("command", "readable", "writable"):
         values[name] = tuple(values[name])
+    values["space"] = values["space"] and Space(*values["space"])
     values["limits"] = Limits(*values["limits"])
     return Policy(**values)

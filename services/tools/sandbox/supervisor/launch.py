@@ -1,7 +1,7 @@
 """Keeps a command's time and kills all it started: at its end, at its timeout, or when the link closes.
 
 As the subreaper it inherits every daemon below it. Standard input has the policy, standard output and error are the
-command's, the first argument is the link, a socket.
+command's, the first argument is the link, a socket, and the second the service's mark (leftovers.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from services.tools.sandbox.confinement import kernel
 from services.tools.sandbox.confinement.confine import become_command
-from services.tools.sandbox.confinement.policy import Policy, parse_policy
+from services.tools.sandbox.confinement.policy import GO, READY, Policy, parse_policy
 from services.tools.sandbox.supervisor.processes import Population
 from services.tools.sandbox.supervisor.seccomp_notify import answer_notification
+from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.supervisor.sweep import kill_children, read_parent, reap_children, remove_tree
 
 GRACE_S = 2.0
@@ -29,7 +30,7 @@ GRACE_S = 2.0
 INTERRUPTED = b"i"
 
 Ending = dict[str, Any]
-"""Reason (exited, timeout, failed or abandoned) and status, which is negative for a signal."""
+"""Reason (exited, timeout, full, failed or abandoned) and status, which is negative for a signal; `error` says why."""
 
 
 class _Supervision(NamedTuple):
@@ -41,6 +42,7 @@ class _Supervision(NamedTuple):
 
     writable: tuple[str, ...]
     population: Population
+    space: SpaceWatch
 
 
 def main() -> None:
@@ -48,12 +50,15 @@ def main() -> None:
     os.set_inheritable(link, False)
     with open(0, encoding="utf-8", closefd=False) as policy_file:
         policy = parse_policy(policy_file.read())
+    _close_others({0, 1, 2, link, policy.channel})
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     wakeups = _watch_children()
-    home = f"{policy.home_parent}/headrace-{os.getpid()}-{os.urandom(4).hex()}"
-    os.mkdir(home, 0o700)
+    home = f"{policy.home_parent}/{policy.mark}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
+        os.mkdir(home, 0o700)
         ending = _supervise(policy, home, link, wakeups)
+    except OSError as error:  # no room for its home, or no process for it
+        ending = {"reason": "failed", "error": str(error)}
     finally:
         kill_children()
     with suppress(OSError):  # the service may have left
@@ -64,6 +69,7 @@ def main() -> None:
 
 def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
     port = _hand_over_listener(link) if policy.network else None
+    space = SpaceWatch(_list_places(policy, home))
     failure, failure_writer = os.pipe()
     questions, child_questions = socket.socketpair()
     child = os.fork()
@@ -75,13 +81,24 @@ def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    _, listeners, _, _ = socket.recv_fds(questions, 1, 1)
+    is_ready, listeners, _, _ = socket.recv_fds(questions, 1, 1)
+    if is_ready and not _wait_for_go(link, questions):
+        return {"reason": "abandoned"}
     writable = tuple(os.path.realpath(path) for path in (policy.folder, home, *policy.writable))
     population = Population(policy.limits.processes)
-    watched = _Supervision(child, link, wakeups, listeners[0] if listeners else None, writable, population)
+    watched = _Supervision(child, link, wakeups, listeners[0] if listeners else None, writable, population, space)
     ending = _wait_for_end(watched, policy.timeout_s)
     error = os.read(failure, 4096)
     return {"reason": "failed", "error": error.decode(errors="replace")} if error else ending
+
+
+def _list_places(policy: Policy, home: str) -> list[Place]:
+    if policy.space is None:
+        return []
+    workspace = Place("workspace", policy.folder, policy.space.bytes_max, policy.space.files_max)
+    if policy.space.is_full:
+        workspace = workspace.allow_present()
+    return [workspace, Place("private home", home, policy.limits.home_bytes, policy.limits.home_files)]
 
 
 def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int, questions: socket.socket) -> NoReturn:
@@ -90,6 +107,14 @@ def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int,
     except BaseException as error:  # whatever it is, a second supervisor must not come back from here
         os.write(failure_writer, f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
     os._exit(127)
+
+
+def _close_others(kept: set[int | None]) -> None:
+    # uvloop leaves the policy's descriptor and duplicates of the outputs open below it, asyncio does not.
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with suppress(OSError):  # the listing's own
+                os.close(int(name))
 
 
 def _hand_over_listener(link: int) -> int:
@@ -101,6 +126,16 @@ def _hand_over_listener(link: int) -> int:
         return listener.getsockname()[1]
 
 
+def _wait_for_go(link: int, questions: socket.socket) -> bool:
+    """Lets the command begin when the service says so; returns False when the link has ended."""
+    with suppress(OSError):
+        os.write(link, READY)
+    if os.read(link, 1) != GO:
+        return False
+    questions.send(GO)
+    return True
+
+
 def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
     poll = select.poll()
     for fd in (watched.link, watched.wakeups, watched.listener):
@@ -108,7 +143,8 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
             poll.register(fd, select.POLLIN)
     deadline, reason = time.monotonic() + timeout_s, "exited"
     while True:
-        ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+        due = min(deadline, watched.space.due_s)
+        ready = dict(poll.poll(max(0.0, due - time.monotonic()) * 1000))
         if watched.link in ready and not _read_link(watched):
             return {"reason": "abandoned"}
         if watched.listener is not None and watched.listener in ready:
@@ -121,6 +157,8 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
             status = reap_children(watched.child)
             if status is not None:
                 return {"reason": reason, "status": status}
+        if time.monotonic() >= watched.space.due_s and (problem := watched.space.look()):
+            return {"reason": "full", "error": problem}
         if time.monotonic() < deadline:
             continue
         if reason == "timeout":

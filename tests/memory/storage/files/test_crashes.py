@@ -57,7 +57,7 @@ INJECTIONS = [
     "pwrite64:error=ENOSPC:when=1+2",
     "fdatasync:error=EIO:when=3+4",
     "fdatasync:error=ENOSPC:when=1+3",
-    "fsync:error=EIO:when=1+2",
+    "fsync:error=EIO:when=2+2",
     "openat:error=EMFILE:when=5+6",
     "fstat,newfstatat:error=EIO:when=6+7",
     "fdatasync:signal=KILL:when=20",

@@ -36,7 +36,7 @@ async def test_a_failed_sync_refuses_the_append_and_leaves_the_file_as_it_was(se
         before = (folder / f"{chat_id}.json").read_bytes()
         sync.fails = True
         request_id = new_id()
-        with pytest.raises(Overloaded, match="No space left"):
+        with pytest.raises(Overloaded, match="Input/output error"):
             await memory.append(chat_id, run_id, step_line(content("a")), request_id=request_id)
         assert (folder / f"{chat_id}.json").read_bytes() == before
         assert len(await memory.context(chat_id, run_id)) == 1

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -21,7 +22,6 @@ from services.memory.storage.files.disk import Disk
 from tests.memory.conftest import Serve, logs_in, memory_over
 from tests.memory.editing import without_checksums
 from tests.memory.writing import (
-    Memory,
     call,
     content,
     event_line,
@@ -56,8 +56,9 @@ def numbers(path: Path) -> list[int]:
     return [orjson.loads(line)["_n"] for line in path.read_bytes().splitlines()]
 
 
-async def write_log(memory: Memory) -> tuple[str, str, list[int]]:
-    """A chat of several appends; the numbers of the last lines of each."""
+@asynccontextmanager
+async def written_log() -> AsyncGenerator[tuple[str, Path, list[int]]]:
+    """A chat of several appends, its log in a folder of its own, and the numbers of the last lines of each append."""
     chat_id, run_id = new_id(), new_id()
     appends = [
         [query_line("水车\n")],
@@ -65,25 +66,24 @@ async def write_log(memory: Memory) -> tuple[str, str, list[int]]:
         [event_line(seq=9, timestamp=1, run_notice={"run_id": run_id, "code": "A", "message": "b"})],
         [step_line(content("two")), run_line()],
     ]
-    return chat_id, run_id, [(await memory.append(chat_id, run_id, *lines)).last_n for lines in appends]
+    with tempfile.TemporaryDirectory() as folder:
+        async with memory_over(Path(folder)) as memory:
+            ends = [(await memory.append(chat_id, run_id, *lines)).last_n for lines in appends]
+        yield chat_id, Path(folder) / f"{chat_id}.json", ends
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_whatever_byte_a_log_is_cut_at_whole_appends_stay_and_the_next_one_works(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with memory_over(folder) as memory:
-            chat_id, _, ends = await write_log(memory)
-        path = folder / f"{chat_id}.json"
+    async with written_log() as (chat_id, path, ends):
         log = path.read_bytes()
         cut = data.draw(st.integers(1, len(log)))
         path.write_bytes(log[:cut])
         whole = max((end for end in ends if log[:cut].count(b"\n") >= end), default=0)
 
-        async with memory_over(folder) as memory:
+        async with memory_over(path.parent) as memory:
             assert path.read_bytes() == b"".join(log.splitlines(keepends=True)[:whole])
-            tail = folder / f"{chat_id}.json.damaged"
+            tail = path.with_name(f"{path.name}.damaged")
             assert path.read_bytes() + (tail.read_bytes() if tail.exists() else b"") == log[:cut]
             reply = await memory.append(chat_id, new_id(), query_line("next"))
         assert reply.first_n == whole + 1
@@ -120,6 +120,32 @@ async def test_whole_lines_that_nobody_wrote_are_damage_and_stay(serve: Serve, f
     assert logs_in(folder) == [path.name]
 
 
+async def test_a_hole_in_one_write_is_its_tail(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, *(step_line(user(text)) for text in "abc"))
+    path = folder / f"{chat_id}.json"
+    first, hole, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + bytes(len(hole)) + b"".join(others))
+    async with serve() as memory:
+        assert len(await memory.context(chat_id, run_id)) == 1
+        assert (await memory.append(chat_id, run_id, step_line(user("d")))).first_n == 2
+
+
+async def test_a_hole_in_an_earlier_write_is_damage(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, step_line(user("a")))
+        await memory.append(chat_id, run_id, step_line(user("b")), step_line(user("c")))
+    path = folder / f"{chat_id}.json"
+    first, hole, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(log := first + bytes(len(hole)) + b"".join(others))
+    async with serve() as memory:
+        with pytest.raises(LogDamaged):
+            await memory.append(chat_id, run_id, step_line(user("d")))
+    assert path.read_bytes() == log
+
+
 async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, _ = await memory.begin()
@@ -135,11 +161,7 @@ async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Se
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_a_flipped_bit_never_changes_what_is_read(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with memory_over(folder) as memory:
-            chat_id, _, _ = await write_log(memory)
-        path = folder / f"{chat_id}.json"
+    async with written_log() as (chat_id, path, _):
         whole = path.read_bytes()
         at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
         flipped = bytearray(whole)

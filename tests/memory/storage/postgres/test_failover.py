@@ -18,7 +18,7 @@ from tests.cluster.links import link
 from tests.cluster.pair import SOCKET, Pair, pair
 from tests.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
-from tests.memory.writing import new_id, step_line, user
+from tests.memory.writing import new_id, step_line, store_fact, user
 
 OWNER = Identity("t", "u")
 CHATS = 2
@@ -77,14 +77,14 @@ async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) 
 
 async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
     async with asyncio.timeout(600), open_postgres(both.url(), Limits(2, 1.0, patience_s=0.5)) as engine:
-        await engine.facts.remember(OWNER, "kept", new_id())
+        await store_fact(engine, OWNER, "kept", new_id())
         await asyncio.to_thread(both.standby.kill)
         request_id = new_id()
         with pytest.raises(Overloaded):
-            await engine.facts.remember(OWNER, "later", request_id)
+            await store_fact(engine, OWNER, "later", request_id)
         await asyncio.to_thread(both.standby.start)
         await asyncio.to_thread(both.wait)
-        fact_id = await engine.facts.remember(OWNER, "later", request_id)
+        fact_id = await store_fact(engine, OWNER, "later", request_id)
         assert fact_id in {fact.uuid for fact in await engine.facts.list_all()}
 
 
@@ -97,9 +97,9 @@ async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
             links[target] = await stack.enter_async_context(link(folder / name / SOCKET, target / SOCKET))
         url = f"postgresql://headrace@/postgres?host={folder / 'a'},{folder / 'b'}"
         engine = await stack.enter_async_context(open_postgres(url, Limits(4, 30.0, patience_s=15.0)))
-        await asyncio.gather(*(engine.facts.remember(OWNER, "before", new_id()) for _ in range(8)))
+        await asyncio.gather(*(store_fact(engine, OWNER, "before", new_id()) for _ in range(8)))
         links[both.primary.folder].cut()
-        waiting = [asyncio.create_task(engine.facts.remember(OWNER, "after", new_id())) for _ in range(8)]
+        waiting = [asyncio.create_task(store_fact(engine, OWNER, "after", new_id())) for _ in range(8)]
         await asyncio.to_thread(fail_over, both)
         told = await asyncio.gather(*waiting)
         assert set(told) <= {fact.uuid for fact in await engine.facts.list_all()}

@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from benchmarks.postgresql import Server, running
-from headrace.errors import Overloaded
+from headrace.errors import DiskFull, Overloaded
 from tests.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.crashing import write
@@ -128,6 +129,27 @@ async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
         cable.mend()
         assert (await memory.append(chat_id, run_id, step_line(user("a")), request_id=request_id)).first_n == 2
         assert len(await memory.context(chat_id, run_id)) == 2
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER refusal BEFORE INSERT ON lines EXECUTE FUNCTION refuse();
+"""
+
+
+async def test_a_database_without_room_refuses_at_once_and_by_name(database_url: str) -> None:
+    async with asyncio.timeout(300), memory_in(database_url, patience_s=3600) as memory:
+        chat_id, run_id = await memory.begin("hello")
+        connection = await asyncpg.connect(database_url)
+        await connection.execute(REFUSE)
+        try:
+            with pytest.raises(DiskFull):
+                await memory.append(chat_id, run_id, step_line(user("a")))
+            assert len(await memory.context(chat_id, run_id)) == 1
+        finally:
+            await connection.execute("DROP FUNCTION refuse CASCADE")
+            await connection.close()
+        assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
 
 
 async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, cable: Wire, database_url: str) -> None:

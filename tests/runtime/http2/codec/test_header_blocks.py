@@ -16,7 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.http2 import limits
-from services.runtime.http2.codec.header_blocks import NO_TABLE, encode_block, read_answer, read_request, read_trailers
+from services.runtime.http2.codec.header_blocks import (
+    NO_TABLE,
+    encode_block,
+    is_oversized,
+    read_answer,
+    read_request,
+    read_trailers,
+)
 from services.runtime.http2.codec.metadata import Headers
 from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connecting, handlers
 from tests.runtime.http2.victim import victim
@@ -120,26 +127,58 @@ def test_a_block_of_any_bytes_means_the_same_to_h2(changes: list[tuple[int, int]
         assert heard(data, by_server=True) == headers
 
 
-@pytest.mark.parametrize("count", [1500, 3000])
+@pytest.mark.parametrize("count", [300, 488, 489, 1500, 3000])
 def test_a_list_is_as_long_here_as_for_h2(count: int) -> None:
     more = [(b"a", b"")] * count
     size = sum(len(name) + len(value) + 32 for name, value in REQUEST + more)
-    read = read_request(encode_block(REQUEST + more))
-    assert (read is not None) == (size <= limits.HEADERS_BYTES_TAKEN_MAX)
+    block = encode_block(REQUEST + more)
+    assert (read_request(block) is not None) == (size <= limits.HEADERS_BYTES_MAX)
+    assert is_oversized(block, limits.HEADERS_BYTES_MAX) == (size > limits.HEADERS_BYTES_MAX)
+    size = sum(len(name) + len(value) + 32 for name, value in ANSWER + more)
+    assert (read_answer(encode_block(ANSWER + more)) is not None) == (size <= limits.HEADERS_BYTES_TAKEN_MAX)
 
 
-@pytest.mark.parametrize("size", [100, 127, 16_300, 16_384, 40_000])
+@given(MORE, st.integers(0, 2000))
+def test_a_block_is_as_large_as_its_list(more: Headers, bytes_max: int) -> None:
+    headers = REQUEST + more
+    size = sum(len(name) + len(value) + 32 for name, value in headers)
+    assert is_oversized(encode_block(headers), bytes_max) == (size > bytes_max)
+
+
+@pytest.mark.parametrize("server", ["ours", "grpcio"])
+async def test_metadata_that_the_server_does_not_take_fails_its_call_alone(server: Stack) -> None:
+    async def unary(request: bytes, context: Any) -> bytes:
+        return request
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield b"one"
+        await asyncio.sleep(SILENCE_S)
+
+    async with connecting("ours", server, handlers(unary=unary, stream=stream)) as caller:
+        beside = caller.stream(b"")
+        await beside.read()
+        for entry in (("key", "x" * 16_300), ("long" * 40, "x" * 16_300)):
+            refused = caller.unary(b"", metadata=(entry,))
+            assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await caller.unary(b"a", metadata=(("key", "x" * 6_000),)) == b"a"
+        assert not beside.done()
+        beside.cancel()
+
+
+@pytest.mark.parametrize("size", [100, 127, 16_000, 16_384, 40_000])
 async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
     async def unary(request: bytes, context: Any) -> bytes:
         sent = dict(context.invocation_metadata())["key"]
+        assert sent == "x" * min(int(request), 16_000)
+        sent = "x" * int(request)
         await context.send_initial_metadata((("first", sent),))
         context.set_trailing_metadata((("last", sent),))
         return request
 
     async with connecting("ours", "ours", handlers(unary=unary)) as caller:
         for _ in range(2):  # the first block of a connection says that there is no table
-            call = caller.unary(b"a", metadata=(("key", "x" * size),))
-            assert await call == b"a"
+            call = caller.unary(b"%d" % size, metadata=(("key", "x" * min(size, 16_000)),))
+            assert await call == b"%d" % size
             assert dict(await call.initial_metadata())["first"] == "x" * size
             assert dict(await call.trailing_metadata())["last"] == "x" * size
 

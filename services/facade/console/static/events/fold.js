@@ -58,6 +58,7 @@ export class Fold {
       const text = (part === "snapshot" && event.text) || "";
       const { seq, subagentId, taskId } = event;
       const block = { kind, text, name: event[`${kind}Name`] ?? null, opening: { seq, subagentId, taskId } };
+      if (kind === "content") block.isAnswer = event.isAnswer ?? (!subagentId && !taskId);
       if (part === "snapshot" && kind === "tool") block.params = event.toolParams ?? null;
       this.blocks.set(id, block);
       return;

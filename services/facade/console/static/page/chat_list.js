@@ -1,6 +1,7 @@
 // Lists the chats, newest first, a page at a time.
 
 import * as api from "../server/api.js";
+import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
 import { formatHash } from "./address.js";
@@ -65,28 +66,21 @@ export class ChatList {
   }
 
   #confirmDeletion({ chatId, chatName }) {
-    const dialog = createElement("dialog", { "aria-labelledby": "delete-title" });
-    const deleteChat = async () => {
-      dialog.close();
-      try {
-        await api.deleteChat(chatId);
-        this.onDeleted(chatId);
-      } catch (error) {
-        this.onProblem(error);
-      }
-    };
-    dialog.append(
-      createElement("h2", { id: "delete-title" }, `Delete “${chatName}”?`),
-      createElement("p", {}, "The chat, its log and its files are removed for good."),
-      createElement(
-        "div",
-        { class: "actions" },
-        createButton("Keep", () => dialog.close()),
-        createButton("Delete", deleteChat, { class: "danger" }),
-      ),
-    );
-    dialog.addEventListener("close", () => dialog.remove());
-    document.body.append(dialog);
-    dialog.showModal();
+    openConfirmation({
+      title: `Delete “${chatName}”?`,
+      text: "The chat, its log and its files are removed for good.",
+      label: "Delete",
+      attributes: { class: "danger" },
+      act: () => this.#deleteChat(chatId),
+    });
+  }
+
+  async #deleteChat(chatId) {
+    try {
+      await api.deleteChat(chatId);
+      this.onDeleted(chatId);
+    } catch (error) {
+      this.onProblem(error);
+    }
   }
 }

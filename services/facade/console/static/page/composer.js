@@ -19,6 +19,12 @@ export class Composer {
     this.message.focus();
   }
 
+  /** Put a question into the field, unless there is one that was not sent yet. */
+  proposeMessage(text) {
+    if (!this.message.value) this.message.value = text;
+    this.focus();
+  }
+
   updateState({ isLive, canSteer }) {
     this.isReady = !isLive || canSteer;
     const { elements } = this.form;

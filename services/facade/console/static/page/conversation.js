@@ -1,6 +1,8 @@
 // Shows one chat: replays its earlier runs from history, follows the live one and asks the next question.
 
 import * as api from "../server/api.js";
+import { openConfirmation } from "../elements/confirm.js";
+import { shortenText } from "../elements/format.js";
 import { TERMINAL } from "../events/fold.js";
 import { followRun } from "../events/follow.js";
 import * as address from "./address.js";
@@ -13,7 +15,8 @@ export class Conversation {
 
   /**
    * `hooks`: onChange() when a run begins or ends; onLost(isLost) when the connection to it breaks and is back;
-   * onAgent(agentKey) when an agent's run is shown; onFork(); onProblem(error) for errors without a place of their own.
+   * onAgent(agentKey) when an agent's run is shown; onFork(); onReturn(question) when
+   * the chat went back to before a question; onProblem(error) for errors without a place of their own.
    */
   constructor(element, hooks) {
     this.element = element;
@@ -68,6 +71,8 @@ export class Conversation {
     const run = new RunView({
       submit: (body) => api.submitPayload({ ...body, chatId: this.chatId }),
       fork: (runId) => this.#forkChat(runId),
+      pin: (run, button) => this.#pinQuestion(run, button),
+      goBack: (run) => confirmReturn(run.message, () => this.#goBack(run)),
       askAgain: (message) => this.askQuestion({ message, agentKey: run.agentKey }),
     });
     this.element.append(run.element);
@@ -153,6 +158,43 @@ export class Conversation {
       this.hooks.onProblem(error);
     }
   }
+
+  /** Keep a run's question word for word beside every summary of the chat. */
+  async #pinQuestion({ runId }, button) {
+    try {
+      const checkpoint = await api.findCheckpoint(this.chatId, runId);
+      if (!checkpoint) return;
+      await api.pinMessage(this.chatId, checkpoint.n);
+      button.textContent = "Pinned";
+      button.disabled = true;
+    } catch (error) {
+      this.hooks.onProblem(error);
+    }
+  }
+
+  /** Make the chat as it was before a run's question, and give the question to whoever wants to ask it in other words. */
+  async #goBack({ runId, message }) {
+    const { chatId } = this;
+    try {
+      const checkpoint = await api.findCheckpoint(chatId, runId);
+      if (checkpoint) await api.revertChat(chatId, checkpoint);
+      if (this.chatId !== chatId) return;
+      await this.openChat({ chatId });
+      this.hooks.onReturn(message);
+    } catch (error) {
+      this.hooks.onProblem(error);
+    }
+  }
+}
+
+function confirmReturn(question, act) {
+  openConfirmation({
+    title: `Go back to before “${shortenText(question ?? "", 60)}”?`,
+    text: "This question and all that came after it are shown no more, neither here nor to the model. Nothing is deleted: the log keeps it, and files stay as they are.",
+    label: "Go back",
+    attributes: { class: "primary" },
+    act,
+  });
 }
 
 /** Load the chat's events, one list for each run. A chat whose first run has just begun may not be known yet. */

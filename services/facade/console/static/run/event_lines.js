@@ -19,6 +19,12 @@ export const LINE_BUILDERS = {
       createLink(event.url, event.name),
       ` ${event.mimeType}, ${formatSize(event.sizeBytes)}`,
     ),
+  "request.upload": ({ upload }) =>
+    createLine(
+      "uploaded",
+      createElement("strong", {}, "Uploaded: "),
+      `${upload.name} ${upload.mimeType}, ${formatSize(upload.sizeBytes)}`,
+    ),
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
   "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
   "compaction.complete": (event) =>

@@ -10,6 +10,7 @@ const REASONS = {
   content_filter: "The provider's content filter stopped the answer.",
   budget: "The run's budget was used up.",
   steps: "The run reached its greatest number of steps.",
+  stuck: "The model repeated itself; the answer is from what was known.",
 };
 
 export class RunEnd {
@@ -68,7 +69,11 @@ export class RunEnd {
   #showActions() {
     const { run } = this;
     const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
-    if (run.runId) items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
+    if (run.runId) {
+      items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
+      items.push(createButton("Pin", (event) => run.actions.pin(run, event.target), { class: "quiet" }));
+      items.push(createButton("Go back", () => run.actions.goBack(run), { class: "quiet" }));
+    }
     this.#actions.replaceChildren(...items);
   }
 }

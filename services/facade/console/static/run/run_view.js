@@ -16,6 +16,7 @@ import { Timeline } from "./timeline.js";
 import { ToolView } from "./tool_view.js";
 import { showViewport } from "../people/viewport.js";
 
+const PLANNER = "plan"; // the stage whose text is no part of an answer
 const TASK_STATUS = { start: "in_progress", complete: "completed", cancel: "canceled", fail: "failed" };
 
 export class RunView {
@@ -25,7 +26,7 @@ export class RunView {
   #approvals = new Map();
   #compaction = null;
 
-  /** `actions` has what a reader may do with the run: submit(body), fork(runId), askAgain(message). */
+  /** `actions` has what a reader may do with the run: submit(body), fork(runId), pin(run, button), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
     this.timeline = new Timeline();
@@ -92,7 +93,7 @@ export class RunView {
       case "reasoning":
         return this.#showText(event, () => new ReasoningView());
       case "content":
-        return this.#showText(event, () => new AnswerView(this.#isAnnounced(event) ? announceText : undefined));
+        return this.#showText(event, () => this.#createContentView(event));
       case "tool":
         return this.#showCall(event);
       case "action":
@@ -116,6 +117,11 @@ export class RunView {
   /** Tell whether an event belongs to the live run's own answer, and not to that of a task or sub-agent. */
   #isAnnounced({ subagentId, taskId }) {
     return this.isLive && !subagentId && !taskId;
+  }
+
+  #createContentView(event) {
+    if (event.stage === PLANNER) return new ReasoningView("Planning", "Planning");
+    return new AnswerView(this.#isAnnounced(event) ? announceText : undefined);
   }
 
   #showCall(event) {

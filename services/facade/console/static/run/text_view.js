@@ -1,4 +1,4 @@
-// Shows blocks of text: reasoning, which is folded away at its end, and the answer, which is Markdown.
+// Shows blocks of text: reasoning and planning, folded away at their end, and the answer, which is Markdown.
 
 import { createElement } from "../elements/dom.js";
 import { scheduleForFrame } from "../elements/redraw.js";
@@ -7,10 +7,12 @@ import { PlainText } from "../elements/plain_text.js";
 
 export class ReasoningView {
   #text = new PlainText(createElement("div", { class: "thought" }));
-  #label = createElement("span", {}, "Thinking");
+  #label;
   #drawCallback = () => this.#text.draw(this.block.text);
 
-  constructor() {
+  constructor(openLabel = "Thinking", label = "Reasoning") {
+    this.label = label;
+    this.#label = createElement("span", {}, openLabel);
     this.element = createElement(
       "details",
       { class: "reasoning", open: true },
@@ -24,7 +26,7 @@ export class ReasoningView {
     this.block = block;
     scheduleForFrame(this.#drawCallback);
     if (isOpen) return;
-    this.#label.textContent = "Reasoning";
+    this.#label.textContent = this.label;
     this.element.classList.remove("live");
     this.element.open = false;
   }

@@ -66,6 +66,7 @@ export const listAgents = async () => (await getEnvelope("/api/agents")).data;
 export const listChats = (pageToken) => getEnvelope("/api/chats", { pageSize: 30, pageToken });
 export const getChat = async (chatId) => (await getEnvelope("/api/chat", { chatId })).data;
 export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })).data;
+export const getContext = async (parameters) => (await getEnvelope("/api/context", parameters)).data;
 export const getViewport = async (viewportKey) => (await getEnvelope("/api/viewport", { viewportKey })).data;
 
 export const startQuery = (body, signal) => sendRequest("/api/query", { ...buildPost(body), signal });
@@ -79,8 +80,25 @@ export const steerRun = async (runId, message) =>
   (await fetchEnvelope("/api/steer", buildPost({ runId, message, requestId: createId() }))).data;
 export const forkChat = async (chatId, runId) =>
   (await fetchEnvelope("/api/chat/fork", buildPost({ chatId, runId }))).data.chatId;
+
+/** Find the checkpoint before a run's question; undefined when the run is no part of the chat any more. */
+export const findCheckpoint = async (chatId, runId) =>
+  (await getEnvelope("/api/chat/checkpoints", { chatId, runId, kind: "query", pageSize: 1 })).data[0];
+export const revertChat = (chatId, { checkpointId, n }) =>
+  fetchEnvelope("/api/chat/revert", buildPost({ chatId, checkpointId, n, requestId: createId() }));
+export const pinMessage = (chatId, n) =>
+  fetchEnvelope("/api/chat/pin", buildPost({ chatId, n, requestId: createId() }));
+export const getSummary = async (chatId) => (await getEnvelope("/api/chat/summary", { chatId })).data;
+export const editSummary = (chatId, n, text) =>
+  fetchEnvelope("/api/chat/summary", buildPost({ chatId, n, text, requestId: createId() }));
 export const deleteChat = (chatId) =>
   fetchEnvelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
+
+export const listFacts = async (pageToken) => (await getEnvelope("/api/facts", { pageSize: 50, pageToken })).data;
+export const updateFact = async (factId, text) =>
+  (await fetchEnvelope("/api/fact", buildPost({ factId, text }))).data.fact;
+export const deleteFact = (factId) =>
+  fetchEnvelope(`/api/fact?${new URLSearchParams({ factId })}`, { method: "DELETE" });
 
 /** Fetch a workspace file by its address. */
 export const fetchFile = async (address) => (await sendRequest(address)).blob().catch(throwNetworkError);

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import asyncpg
@@ -18,7 +18,10 @@ import asyncpg
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.availability import Availability
 from services.memory.storage.postgres.connection.hosts import open_connection
+from services.memory.storage.postgres.connection.pooler import refuse_pooler
 from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
+from services.runtime.disk import make_full_error
+from services.runtime.ending import CannotServe
 
 T = TypeVar("T")
 
@@ -52,7 +55,7 @@ AWAY = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby, which a fail-over has not made the primary yet
-    asyncpg.InsufficientResourcesError,  # too many connections; the disk is full
+    asyncpg.InsufficientResourcesError,  # too many connections
 )
 """Errors that pass when the database is back."""
 
@@ -66,12 +69,14 @@ class Limits:
 
 @contextmanager
 def database_errors() -> Generator[None]:
-    """Raise Overloaded when the database refuses; the request can be repeated.
+    """Raise Overloaded, or DiskFull, when the database refuses; the request can be repeated.
 
     Only the kind of error is told: its text may quote user content.
     """
     try:
         yield
+    except asyncpg.DiskFullError as error:
+        raise make_full_error("the database") from error
     except (*AWAY, asyncpg.PostgresError) as error:
         kind = getattr(error, "sqlstate", None) or type(error).__name__
         raise Overloaded(f"the database cannot be used ({kind}); try again later") from error
@@ -111,7 +116,7 @@ class Database:
                     if isinstance(error, asyncpg.DataError):
                         raise
                     self.presence.note_failure(error)
-                    if loop.time() >= until:
+                    if isinstance(error, asyncpg.DiskFullError) or loop.time() >= until:
                         raise
                     await asyncio.sleep(RETRY_DELAY_S)
                 else:
@@ -142,6 +147,11 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
         session.server = await read_start_time(session)
         sessions.add(session)
 
+    options: dict[str, Any] = {
+        "timeout": CONNECT_TIMEOUT_S,
+        "command_timeout": limits.statement_timeout_s + CLIENT_SLACK_S,
+        "server_settings": make_server_settings(limits.statement_timeout_s),
+    }
     pool = asyncpg.create_pool(
         url,
         connect=open_connection,
@@ -150,12 +160,10 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
         min_size=0,  # a pool that keeps one looks for a database that is away by itself, with a traceback each time
         max_size=limits.connections_max,
         max_inactive_connection_lifetime=IDLE_S,
-        timeout=CONNECT_TIMEOUT_S,
-        command_timeout=limits.statement_timeout_s + CLIENT_SLACK_S,
-        server_settings=make_server_settings(limits.statement_timeout_s),
+        **options,
     )
     presence = Availability()
-    await _wait_until_open(pool, presence)
+    await _wait_until_open(pool, presence, lambda: refuse_pooler(url, **options))
     try:
         yield Database(pool, sessions, limits.patience_s, presence)
     finally:
@@ -175,19 +183,22 @@ def make_server_settings(statement_timeout_s: float) -> dict[str, str]:
     }
 
 
-async def _wait_until_open(pool: asyncpg.Pool, presence: Availability) -> None:
+async def _wait_until_open(pool: asyncpg.Pool, presence: Availability, check: Callable[[], Awaitable[None]]) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + START_PATIENCE_S
     while True:
         try:
+            await check()
             await pool
             async with pool.acquire():
                 presence.note_success()
                 return
+        except CannotServe:
+            raise
         except AWAY as error:
             if loop.time() >= until:
                 raise OSError(f"the database cannot be reached: {type(error).__name__}") from error
             presence.note_failure(error)
             await asyncio.sleep(RETRY_DELAY_S * 10)
         except asyncpg.PostgresError as error:  # a password, a database that is not there
-            raise OSError(f"the database refuses: {error}") from error
+            raise CannotServe(f"the database refuses: {error}") from error

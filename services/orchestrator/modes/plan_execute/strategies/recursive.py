@@ -5,8 +5,9 @@ After each task the planner, never a rule, restates the rest (ReCAP, arXiv 2510.
 
 from __future__ import annotations
 
+from services.orchestrator.modes.limits import OutOfCalls
 from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
-from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, TaskReport
+from services.orchestrator.modes.plan_execute.task import TaskReport
 from services.orchestrator.run.plan.active_plan import Level
 from services.orchestrator.run.plan.plan import Task
 
@@ -37,7 +38,7 @@ async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
         if not level.remaining:
             return await work.execute_task(executor)
         status = await _run_level(work, level, depth + 1)
-    except OutOfModelCalls:
+    except OutOfCalls:
         return await work.cut_task(executor)
     if work.is_cut:
         return await executor.cancel()

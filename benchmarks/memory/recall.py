@@ -1,0 +1,229 @@
+"""Recall: what a model can still know of a long chat, and what its requests cost, beside three simpler ways.
+
+Facts are planted in a chat, in words of the user, in answers and in the middle of long results; each run loads its
+context and compacts as an orchestrator does. A summariser that forgets nearly everything writes the summaries, so that
+nothing is known by luck. In the end each fact is in the last request, or the tools that the request offers find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.memory.lines import PROSE, TIMEOUT_S, answer, append, call, end, new_id, query, result, step
+from benchmarks.memory.service import running
+from benchmarks.memory.tables import table
+from headrace.streams import reading
+from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from services.runtime.tokens import count
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+
+MESSAGES = (50, 200, 500, 2_000)
+
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=32_000, output_tokens=2_000)
+SYSTEM = "You are an agent that helps with everything. " * 20
+SYSTEM_TOKENS = count.count_text(SYSTEM, "o200k_base")
+WINDOW = memory_pb2.WindowSettings()
+
+SECTIONS = (
+    *("Primary request and intent", "Key concepts", "Files and code", "Errors and fixes", "Problem solving"),
+    *("All user messages", "Pending tasks", "Current work", "Next step"),
+)
+FORGETFUL = "\n".join(f"{number}. {name}: much was said." for number, name in enumerate(SECTIONS, 1))
+
+TOOLS = [llm_pb2.ToolSchema(name=name, parameters="{}") for name in ("read_history", "read_result")]
+
+LAST_MESSAGES = 40
+READ_CHARS = 4_000
+"""Characters of an answer of the tools, for a window of this size."""
+
+CACHED_PRICE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    where: str
+    """goal, pinned, said, answered or looked up."""
+    words: str
+    """What a model looks for."""
+    value: str
+    """What it has to find."""
+
+
+@dataclass(slots=True)
+class Recall:
+    messages: int
+    compactions: int = 0
+    shown: dict[str, list[bool]] = field(default_factory=dict[str, "list[bool]"])
+    """By place of the needles, whether each is in the last request."""
+    reached: list[bool] = field(default_factory=list[bool])
+    in_last: list[bool] = field(default_factory=list[bool])
+    """Whether each is among the last messages, a baseline."""
+    tokens: int = 0
+    cost: float = 0.0
+    """Tokens, with those that the request before had at its beginning at their price."""
+    tokens_of_last: int = 0
+    tokens_of_everything: int = 0
+
+    @property
+    def share_shown(self) -> float:
+        return mean([found for each in self.shown.values() for found in each])
+
+
+class Forgetful(llm_pb2_grpc.LlmServiceServicer):
+    """Writes summaries that say nothing."""
+
+    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        yield llm_pb2.LlmDelta(content=f"<analysis>hm</analysis>\n<summary>\n{FORGETFUL}\n</summary>")
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
+
+
+async def recall(folder: Path) -> Table:
+    found = table(
+        "Recall: planted facts that a model has or can read again",
+        *("messages", "compactions", "reachable", "shown", "goal and pinned", "tokens", "cost"),
+        *("last 40: shown", "tokens", "everything: tokens", "summary alone: shown"),
+    )
+    async with forgetting(folder) as address, running(folder / "memory", address) as memory:
+        for size in MESSAGES:
+            done = await measure(memory.stub, size)
+            whole = done.tokens_of_everything
+            found.add_row(
+                f"{size:,}",
+                f"{done.compactions}",
+                f"{mean(done.reached):.0%}",
+                f"{done.share_shown:.0%}",
+                f"{mean(done.shown['goal'] + done.shown['pinned']):.0%}",
+                f"{done.tokens / whole:.0%}",
+                f"{done.cost / whole:.0%}",
+                f"{mean(done.in_last):.0%}",
+                f"{done.tokens_of_last / whole:.0%}",
+                f"{whole:,}",
+                f"{mean([shown for where, each in done.shown.items() if where != 'pinned' for shown in each]):.0%}",
+            )
+    return found
+
+
+@asynccontextmanager
+async def forgetting(folder: Path) -> AsyncGenerator[str]:
+    """Serve the summariser inside the block, at this address."""
+    summariser = Forgetful()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    async with serving_grpc(ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0), [gateway]) as server:
+        yield server.addresses[0]
+
+
+async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
+    """Write a chat of so many messages with needles, and look for them."""
+    done, chat_id, run_id = Recall(messages), new_id(), ""
+    needles = {needle.value: needle for needle in _plant(messages)}
+    said: list[int] = []
+    """Tokens of each message so far."""
+    texts: list[str] = []
+    before: list[bytes] = []
+    costs: dict[bytes, int] = {}
+    for asked, found, told, pinned in _write_runs(messages, list(needles.values())):
+        run_id = new_id()
+        await append(stub, chat_id, run_id, query(asked))
+        loaded = await _load(stub, chat_id, run_id)
+        parts = [message.SerializeToString(deterministic=True) for message in loaded.messages]
+        for part, message in zip(parts, loaded.messages, strict=True):
+            if part not in costs:
+                costs[part] = count.count_message(message, "o200k_base")
+        same = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), len(before))
+        before = parts
+        done.tokens += loaded.tokens
+        done.cost += loaded.tokens - (1 - CACHED_PRICE) * sum(costs[part] for part in parts[:same])
+        for text in (asked, found, told):
+            if text:
+                texts.append(text)
+                said.append(count.count_text(text, "o200k_base") + 5)
+        done.tokens_of_last += SYSTEM_TOKENS + sum(said[-LAST_MESSAGES:])
+        done.tokens_of_everything += SYSTEM_TOKENS + sum(said)
+        lines = [
+            step(call(f"c{len(texts)}", "look", "{}", f"m_{len(texts):08}")),
+            step(result(f"c{len(texts)}", "look", found)),
+        ]
+        await append(stub, chat_id, run_id, *(lines if found else []), step(answer(told, f"n_{len(texts):08}")), end())
+        if pinned:
+            n = (await _read(stub, chat_id, run_id, asked.partition(".")[0])).messages[0].n
+            await stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=chat_id, n=n), timeout=TIMEOUT_S)
+        if loaded.compaction_due or loaded.is_past_cap:
+            done.compactions += await _compact(stub, chat_id, run_id)
+    last_id = new_id()
+    await append(stub, chat_id, last_id, query("And now?"))
+    loaded = await _load(stub, chat_id, last_id)
+    shown = "\n".join(part.text for message in loaded.messages for part in message.content)
+    for needle in needles.values():
+        done.shown.setdefault(needle.where, []).append(needle.value in shown)
+        offers = needle.value in shown or (loaded.has_left and await _find(stub, chat_id, last_id, needle))
+        done.reached.append(offers)
+        done.in_last.append(any(needle.value in text for text in texts[-LAST_MESSAGES:]))
+    return done
+
+
+def mean(found: Sequence[bool]) -> float:
+    return sum(found) / len(found)
+
+
+def _plant(messages: int) -> Iterator[Needle]:
+    for index in range(12):
+        where = ("said", "answered", "looked up", "pinned")[index % 4]
+        yield Needle(where, f"code locker {1000 + index}", f"K-{messages}-{index:03}-{index * 7919 % 1000:03}")
+    yield Needle("goal", "code harbour", f"H-{messages}-000")
+
+
+def _write_runs(messages: int, needles: list[Needle]) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield each run: the question, a tool's result or nothing, the answer, and whether the question is pinned."""
+    runs = messages // 2
+    *planted, goal = needles
+    places = {1 + at * (runs - 2) // len(planted): needle for at, needle in enumerate(planted)}
+    for index in range(runs):
+        needle = places.get(index)
+        fact = f" The {needle.words} is {needle.value}." if needle else ""
+        where = needle.where if needle else ""
+        start = f"Build a boat; the {goal.words} is {goal.value}." if index == 0 else f"Question {index}."
+        asked = start + (fact if where in ("said", "pinned") else "") + " " + PROSE
+        told = f"Answer {index}. {PROSE}" + (fact if where == "answered" else "") + PROSE
+        found = PROSE * 15 + fact + PROSE * 15 if where == "looked up" else PROSE * 20 if index % 7 == 3 else ""
+        yield asked, found, told, where == "pinned"
+
+
+async def _load(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> memory_pb2.LoadContextResponse:
+    request = memory_pb2.LoadContextRequest(
+        chat_id=chat_id,
+        run_id=run_id,
+        system=SYSTEM,
+        window=WINDOW,
+        limits=LIMITS,
+        history_tools=TOOLS,
+        reminders=[f"Current time: {run_id}"],
+    )
+    return await stub.LoadContext(request, timeout=TIMEOUT_S)
+
+
+async def _compact(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> int:
+    request = memory_pb2.CompactRequest(
+        chat_id=chat_id, run_id=run_id, trigger="auto", system=SYSTEM, window=WINDOW, limits=LIMITS, summary_only=True
+    )
+    async with reading(stub.Compact(request, timeout=TIMEOUT_S)) as deltas:
+        return sum([delta.HasField("complete") async for delta in deltas])
+
+
+async def _find(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str, needle: Needle) -> bool:
+    found = await _read(stub, chat_id, run_id, needle.words)
+    return any(needle.value in message.text for message in found.messages)
+
+
+async def _read(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str, words: str) -> memory_pb2.ReadHistoryResponse:
+    request = memory_pb2.ReadHistoryRequest(chat_id=chat_id, run_id=run_id, query=words, chars_max=READ_CHARS)
+    return await stub.ReadHistory(request, timeout=TIMEOUT_S)

@@ -1,0 +1,3 @@
+module headrace
+
+go 1.24

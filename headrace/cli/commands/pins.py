@@ -1,0 +1,67 @@
+"""headrace chats pin|pins|summary: what stays in a model's window whatever is compacted."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.options import url_option
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A pin as GET /api/chat/pins has it."""
+
+    n: int
+    text: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A summary as GET /api/chat/summary has it."""
+
+    n: int = 0
+    text: str = ""
+
+
+@click.command()
+@url_option
+@click.option("--remove", is_flag=True, help="Take its pin back.")
+@click.argument("chat_id")
+@click.argument("line", type=click.IntRange(1))
+def pin(url: str, remove: bool, chat_id: str, line: int) -> None:
+    """Pin the message of a LINE of the chat CHAT_ID; `chats checkpoints` says the numbers.
+
+    It stands word for word beside every summary that stands for it.
+    """
+    body = {"chatId": chat_id, "n": line, "remove": remove}
+    make_request(url, lambda facade: facade.post("/api/chat/pin", body))
+
+
+@click.command()
+@url_option
+@click.argument("chat_id")
+def pins(url: str, chat_id: str) -> None:
+    """List the pinned messages of the chat CHAT_ID: line, text."""
+    data = make_request(url, lambda facade: facade.get("/api/chat/pins", chatId=chat_id))
+    for item in msgspec.json.decode(data, type=list[Pin]):
+        click.echo(f"{item.n:5}  {' '.join(item.text.split())}")
+
+
+@click.command()
+@url_option
+@click.option("--set", "text", help="Another text for it; - reads it from standard input.")
+@click.argument("chat_id")
+def summary(url: str, text: str | None, chat_id: str) -> None:
+    """Show the summary of the chat CHAT_ID, or give it another text; the old one stays in the log."""
+    wanted = sys.stdin.read() if text == "-" else text
+
+    async def answer(facade: FacadeClient) -> str:
+        before = msgspec.json.decode(await facade.get("/api/chat/summary", chatId=chat_id), type=Summary)
+        if wanted is None or not before.n:
+            return before.text or "nothing was compacted in this chat"
+        await facade.post("/api/chat/summary", {"chatId": chat_id, "n": before.n, "text": wanted})
+        return wanted
+
+    click.echo(make_request(url, answer))

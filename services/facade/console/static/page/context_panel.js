@@ -1,0 +1,96 @@
+// Shows what fills the window of the chat's next request: a bar for each kind, and what has left it with why.
+
+import * as api from "../server/api.js";
+import { createButton, createElement, createHiddenText } from "../elements/dom.js";
+import { formatCount } from "../elements/format.js";
+
+const GONE = new Set(["summarised", "left_out"]);
+const NAMES = {
+  system: "System message",
+  tools: "Tools",
+  summary: "Summary",
+  messages: "Messages",
+  results: "Tool results",
+  files: "Files",
+  reminder: "Reminder",
+};
+
+const numberFormat = new Intl.NumberFormat();
+const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
+
+/** Open the panel of a chat; with the id of a live run that run's window. */
+export async function openContextPanel({ chatId, runId, agentKey }) {
+  const window = await api.getContext({ chatId, runId, agentKey });
+  const hasSummary = window.parts.some(({ kind }) => kind === "summary");
+  showDialog(window, hasSummary ? await api.getSummary(chatId) : null);
+}
+
+function showDialog(window, summary) {
+  const dialog = createElement("dialog", { class: "context", "aria-labelledby": "context-title" });
+  const room = window.contextWindowTokens || window.tokens || 1;
+  const gone = window.parts.filter(({ state }) => GONE.has(state));
+  dialog.append(
+    createElement("h2", { id: "context-title" }, "What the model sees"),
+    createElement("p", {}, describeWindow(window)),
+    createBars(
+      window.parts.filter(({ state }) => !GONE.has(state)),
+      room,
+    ),
+    gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing has left the window."),
+    summary?.n ? createSummaryForm(window.chatId, summary) : "",
+    createElement("div", { class: "actions" }, createButton("Close", () => dialog.close())),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCachedRatio, compactionDue }) {
+  const of = contextWindowTokens
+    ? ` of ${numberFormat.format(contextWindowTokens)} (${percentFormat.format(tokens / contextWindowTokens)})`
+    : "";
+  const parts = [`${agentKey}, ${model}: ${numberFormat.format(tokens)} tokens${of}`];
+  if (lastCachedRatio !== undefined) parts.push(`${percentFormat.format(lastCachedRatio)} of the last call was cached`);
+  if (compactionDue) parts.push("a compaction comes before the next turn");
+  return parts.join(" · ");
+}
+
+function createBars(parts, room) {
+  const rows = parts.map(({ kind, state, why, count, tokens }) =>
+    createElement(
+      "tr",
+      { "data-kind": kind },
+      createElement("th", { scope: "row" }, NAMES[kind] ?? kind),
+      createElement("td", {}, createElement("meter", { min: 0, max: room, value: tokens }, `${tokens} of ${room}`)),
+      createElement("td", {}, `${formatCount(tokens, "token")}${count > 1 ? `, ${numberFormat.format(count)}` : ""}`),
+      createElement("td", {}, state === "shown" ? "" : `${state}: ${why}`),
+    ),
+  );
+  const head = createElement("caption", {}, createHiddenText("Parts of the request"));
+  return createElement("table", {}, head, createElement("tbody", {}, ...rows));
+}
+
+function createLeftList(gone) {
+  const items = gone.map(({ kind, state, why, count, tokens, firstN, lastN }) => {
+    const lines = firstN ? `, lines ${firstN} to ${lastN}` : "";
+    const what = `${numberFormat.format(count)} × ${NAMES[kind] ?? kind}, ${formatCount(tokens, "token")}${lines}`;
+    return createElement("li", {}, createElement("strong", {}, state.replace("_", " ")), ` ${what}: ${why}`);
+  });
+  return createElement("section", {}, createElement("h3", {}, "What has left"), createElement("ul", {}, ...items));
+}
+
+function createSummaryForm(chatId, { n, text }) {
+  const field = createElement("textarea", { rows: 8, "aria-label": "Summary" });
+  field.value = text;
+  const note = createElement("span", { role: "status" });
+  const save = async () => {
+    try {
+      await api.editSummary(chatId, n, field.value);
+      note.textContent = " Saved: the next request has it.";
+    } catch (error) {
+      note.textContent = ` ${error.message}`;
+    }
+  };
+  const title = createElement("summary", {}, "The summary");
+  return createElement("details", {}, title, field, createElement("p", {}, createButton("Save", save), note));
+}

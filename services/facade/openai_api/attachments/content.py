@@ -1,0 +1,155 @@
+"""A message's content: its text, and the attachments that stand in it.
+
+Each attachment leaves its name in brackets where it stood, so that a text can speak of several.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import mimetypes
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.errors import InvalidRequest
+from services.facade.openai_api.attachments.file_ids import FileId, parse_file_id
+from services.facade.openai_api.body import TEXT_PARTS, Part
+from services.runtime.tokens.image_size import image_size
+
+ATTACHMENTS_MAX = 20
+"""Attachments of a request; the body's size limits their bytes."""
+
+NOT_FETCHED = "must be a data: URL with base64: this server fetches no address that a caller names"
+NO_PICTURE = "must be a PNG, JPEG, GIF or WebP image"
+
+_DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    field: str
+    """Its place in the request, for errors."""
+
+    name: str
+    data: bytes
+    detail: str = ""
+    """How closely a picture is looked at; empty for the provider's default."""
+
+    stored: FileId | None = None
+    """The file that has the data, in the place of `data`."""
+
+    is_picture: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    text: str
+    attachments: Sequence[Attachment] = ()
+
+
+def read_content(content: str | list[Part] | None, name: str) -> Content:
+    """Read a message's content; InvalidRequest names a part that cannot be read."""
+    if content is None or isinstance(content, str):
+        return Content(content or "")
+    text, attachments = "", list[Attachment]()
+    is_behind_text = True
+    for at, part in enumerate(content):
+        if part.type in TEXT_PARTS:
+            text += ("" if is_behind_text else "\n") + (part.text or part.refusal)
+            is_behind_text = True
+            continue
+        attachments.append(_read_attachment(part, f"{name}[{at}]"))
+        text += ("\n" if text else "") + f"[{attachments[-1].name}]"
+        is_behind_text = False
+    return Content(text, attachments)
+
+
+def check_number(attachments: Sequence[Attachment]) -> None:
+    if len(attachments) > ATTACHMENTS_MAX:
+        rule = f"must not be one of more than {ATTACHMENTS_MAX} images, sounds and files"
+        raise InvalidRequest.of(attachments[ATTACHMENTS_MAX].field, rule)
+
+
+def _read_attachment(part: Part, field: str) -> Attachment:
+    match part.type:
+        case "image_url" | "input_image":
+            return _read_image(part, field)
+        case "input_audio":
+            return _read_sound(part, field)
+        case "file" | "input_file":
+            return _read_file(part, field)
+        case _:
+            kinds = "text, an image, input_audio or a file"
+            raise InvalidRequest.of(f"{field}.type", f"must be {kinds}, not {part.type[:32]!r}")
+
+
+def _read_image(part: Part, field: str) -> Attachment:
+    # A chat completion has the address in an object of its own.
+    given = part.image_url
+    if part.file_id and not given:
+        return replace(_find_stored(part.file_id, field), detail=_read_detail(part.detail), is_picture=True)
+    url, detail = (given or "", part.detail) if given is None or isinstance(given, str) else (given.url, given.detail)
+    kind, data = _decode_url(url, f"{field}.image_url")
+    if image_size(data) is None:
+        raise InvalidRequest.of(f"{field}.image_url", NO_PICTURE)
+    return Attachment(field, _make_name("image", kind, data), data, _read_detail(detail), is_picture=True)
+
+
+def _read_detail(detail: str | None) -> str:
+    return detail if detail in ("low", "high") else ""
+
+
+def _read_sound(part: Part, field: str) -> Attachment:
+    sound = part.input_audio
+    if sound is None or sound.format not in ("wav", "mp3"):
+        raise InvalidRequest.of(f"{field}.input_audio", "must have data in base64 and the format wav or mp3")
+    data = _decode_base64(sound.data, f"{field}.input_audio.data")
+    return Attachment(field, f"audio-{hashlib.sha256(data).hexdigest()[:8]}.{sound.format}", data)
+
+
+def _read_file(part: Part, field: str) -> Attachment:
+    # A response has the fields of the file in the part itself.
+    given = part.file or part
+    if given.file_id:
+        return _find_stored(given.file_id, field)
+    if given.file_url or not given.file_data:
+        raise InvalidRequest.of(
+            field, "must have a file_id, or file_data: base64 or a data: URL; no address is fetched"
+        )
+    kind, data = "", b""
+    if given.file_data.startswith("data:"):
+        kind, data = _decode_url(given.file_data, f"{field}.file_data")
+    else:
+        data = _decode_base64(given.file_data, f"{field}.file_data")
+    return Attachment(field, given.filename or _make_name("file", kind, data), data)
+
+
+def _find_stored(file_id: str, field: str) -> Attachment:
+    stored = parse_file_id(file_id)
+    if stored is None:
+        raise InvalidRequest.of(f"{field}.file_id", "must be the id of a file that POST /v1/files has made")
+    return Attachment(field, stored.name, b"", stored=stored)
+
+
+def _decode_url(url: str, field: str) -> tuple[str, bytes]:
+    """Return media type and content of a data URL."""
+    head = _DATA_URL.match(url)
+    if head is None:
+        raise InvalidRequest.of(field, NOT_FETCHED)
+    return head[1], _decode_base64(url[head.end() :], field)
+
+
+def _decode_base64(text: str, field: str) -> bytes:
+    try:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest.of(field, "must be valid base64") from None
+    if not data:
+        raise InvalidRequest.of(field, "must not be empty")
+    return data
+
+
+def _make_name(kind: str, mime_type: str, data: bytes) -> str:
+    # By content, so that one that a caller sends again in the same chat is stored once.
+    return f"{kind}-{hashlib.sha256(data).hexdigest()[:8]}{mimetypes.guess_extension(mime_type) or ''}"

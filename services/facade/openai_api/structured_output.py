@@ -1,0 +1,81 @@
+"""Answers of a form: what a caller who parses the text may be sent of it.
+
+Agents say things before they call their tools, and a wrong answer is taken back, which no stream of this API can do. So
+text is left out unless it begins as JSON does, and the end has the answer that the run gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from headrace.errors import OutputMismatch
+from headrace.v1 import common_pb2
+from services.facade.openai_api.events import BlockEnded, BlocksDropped, BlockStarted, RunEnded, RunEvent, TextDelta
+
+JSON_STARTS = ("{", "[")
+
+OUTPUT_ID = "output"
+"""Block of an answer that was not streamed."""
+
+TAKEN_BACK = common_pb2.Failure(
+    code=OutputMismatch.reason,
+    message="the answer did not have its form and was asked for again, which a stream cannot take back; ask again",
+    retriable=True,
+)
+
+
+async def keep_output(events: AsyncIterator[RunEvent], *, is_stream: bool) -> AsyncGenerator[RunEvent]:
+    """Yield a run's events with no text but the answer's."""
+    gate = _OutputGate(is_stream=is_stream)
+    async for event in events:
+        for kept in gate.filter_event(event):
+            yield kept
+        if isinstance(event, RunEnded) or gate.is_broken:
+            return
+
+
+class _OutputGate:
+    def __init__(self, *, is_stream: bool) -> None:
+        self._is_stream = is_stream
+        self.is_broken = False
+        self._held: dict[str, list[RunEvent]] = {}
+        """Events of text blocks that have not shown how they begin, or that hold other text."""
+        self._sent: set[str] = set()
+        self._last_text = ""
+
+    def filter_event(self, event: RunEvent) -> list[RunEvent]:
+        match event:
+            case BlockStarted(kind="text"):
+                self._held[event.block_id] = [event]
+                return []
+            case TextDelta() | BlockEnded() if event.block_id in self._held:
+                return self._hold(event)
+            case BlocksDropped() if self._sent:
+                return self._break_off(event)
+            case RunEnded():
+                return [*self._build_answer(event), event]
+            case _:
+                return [event]
+
+    def _hold(self, event: TextDelta | BlockEnded) -> list[RunEvent]:
+        held = self._held[event.block_id]
+        held.append(event)
+        self._last_text = "".join(piece.text for piece in held if isinstance(piece, TextDelta))
+        if not (self._is_stream and self._last_text.lstrip().startswith(JSON_STARTS)):
+            return []
+        if self._sent:
+            return self._break_off(event)
+        self._sent.add(event.block_id)
+        return self._held.pop(event.block_id)
+
+    def _break_off(self, event: RunEvent) -> list[RunEvent]:
+        self.is_broken = True
+        return [RunEnded(event.seq, "failed", failure=TAKEN_BACK)]
+
+    def _build_answer(self, end: RunEnded) -> list[RunEvent]:
+        """Return the answer as a block; none where it was streamed, or where the run has none."""
+        text = end.output or self._last_text
+        if self._sent or not text or end.reason in ("failed", "cancelled", "calls"):
+            return []
+        seq = end.seq - 1
+        return [BlockStarted(seq, "text", OUTPUT_ID), TextDelta(seq, OUTPUT_ID, text), BlockEnded(seq, OUTPUT_ID)]

@@ -1,0 +1,146 @@
+"""One call for embeddings: attempts until one is answered whole."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
+from headrace.v1 import llm_pb2
+from services.llm_gateway.calls.attempt import tell_success
+from services.llm_gateway.calls.retry_plan import RetryPlan, Target
+from services.llm_gateway.http.client import ProviderRequest, opening_stream
+from services.llm_gateway.limits.token_estimate import TOKEN_BYTES
+from services.llm_gateway.protocols.openai import embeddings
+from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.telemetry import metrics, tracing
+from services.llm_gateway.telemetry.interaction_log import CallRecord
+from services.runtime.auth.identity import current_tenant
+from services.runtime.telemetry import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.v1 import common_pb2
+    from services.llm_gateway.calls.model_caller import ModelCaller
+    from services.llm_gateway.calls.retry_plan import PlannedAttempt
+    from services.llm_gateway.providers.provider_file import Model, Provider
+
+EMBEDDINGS = "embeddings"
+"""Capability that a model must list, as most do not have it; and the stage of its calls in logs."""
+
+ANSWER_BYTES_MAX = 40 * 1024 * 1024
+"""The largest batch, 2,048 vectors of 3,072 numbers in base64, has 32 MiB."""
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Answers up to this size are read on the event loop, in well under 1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingCaller:
+    models: ModelCaller
+    """Shares catalogue, credentials, quotas, breakers and connections with the calls of chat models."""
+
+    async def embed(self, request: llm_pb2.EmbedRequest, remaining_s: float | None) -> llm_pb2.EmbedResponse:
+        """Return the vectors; cancellation closes the provider's connection.
+
+        Raises:
+            HeadraceError: One of those listed at Embed in llm.proto.
+        """
+        for at, given in enumerate(request.inputs):
+            if not given.text and not given.tokens.ids:
+                raise InvalidRequest.of(f"inputs[{at}]", "must not be empty")
+        if request.HasField("dimensions") and request.dimensions < 1:
+            raise InvalidRequest.of("dimensions", "must be 1 or more")
+        due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+        plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
+        while True:
+            planned = plan.start_attempt()
+            try:
+                return await self._attempt(request, planned, due_s)
+            except HeadraceError as error:
+                wait_s = plan.plan_retry(error)
+            await asyncio.sleep(wait_s)
+
+    def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
+        """Yield the model at its provider, or at each that has it; never its fallbacks, whose vectors are others."""
+        models = self.models.catalogue.list_models(request.provider_key, request.model)
+        able = [(provider, entry) for provider, entry in models if EMBEDDINGS in entry.capabilities]
+        if not able:
+            known = [
+                entry.name for _, entry in self.models.catalogue.list_models("", "") if EMBEDDINGS in entry.capabilities
+            ]
+            raise NotFound(
+                f"model {request.model!r} is not configured for embeddings; known: {known}", model=request.model
+            )
+        for provider, entry in able:
+            yield self._make_target(provider, entry, request.model)
+
+    def _make_target(self, provider: Provider, entry: Model, model: str) -> Target:
+        endpoint = self.models.credentials.find_endpoint(provider, model, embeddings.find_path(provider))
+        keys = self.models.credentials.find_keys(provider)
+        return Target(
+            provider, entry, model, endpoint, keys, self.models.breakers.get_breaker(provider.key, entry.name)
+        )
+
+    async def _attempt(
+        self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, due_s: float
+    ) -> llm_pb2.EmbedResponse:
+        target, succeeded = planned.target, None
+        call = CallRecord(EMBEDDINGS, target.provider.key, target.model, planned.number)
+        account = self.models.accounts.get_account(target.provider)
+        expected_tokens = request.ByteSize() // TOKEN_BYTES
+
+        def count_spent() -> int:
+            return call.usage.input_tokens if call.usage else 0
+
+        try:
+            with tracing.tracing_attempt(call, names.EMBEDDINGS):
+                async with account.admitting(expected_tokens, due_s, count_spent):
+                    body = await self._post(request, planned)
+                read = embeddings.read_answer
+                if len(body) > INLINE_BYTES_MAX:
+                    vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
+                else:
+                    vectors, usage = read(body, len(request.inputs))
+            call.usage, call.outcome, succeeded = _complete_usage(usage, expected_tokens, target.entry), "stop", True
+            return llm_pb2.EmbedResponse(
+                provider_key=target.provider.key, model=target.model, embeddings=vectors, usage=usage
+            )
+        except HeadraceError as error:
+            call.outcome, succeeded = error.reason, tell_success(error)
+            raise
+        finally:
+            target.breaker.end_call(planned.breaker_call, succeeded=succeeded, never_began=False)
+            self.models.interaction_log.log_call(call)
+            metrics.count_attempt(target.provider.key, target.entry.name, call.outcome, 0, None, call.usage)
+
+    async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt) -> bytes:
+        target = planned.target
+        protocol = PROTOCOLS[target.provider.protocol]
+        headers = protocol.build_headers(target.provider, planned.key) | dict(target.endpoint.headers)
+        body = embeddings.build_body(request, target.entry)
+        secrets = (planned.key, *target.endpoint.secrets)
+        endpoint = target.endpoint
+        asked = ProviderRequest(target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route)
+        answer = bytearray()
+
+        def take(chunk: bytes) -> bool:
+            if not answer:
+                stream.start_idle_watch()
+            answer.extend(chunk)
+            return len(answer) <= ANSWER_BYTES_MAX
+
+        async with opening_stream(self.models.pool, asked, is_stream=False) as stream:
+            if await stream.push_body(take):
+                raise BadFrame(f"the provider's embeddings have more than {ANSWER_BYTES_MAX} bytes; ask for fewer")
+        return bytes(answer)
+
+
+def _complete_usage(usage: common_pb2.Usage, expected_tokens: int, entry: Model) -> common_pb2.Usage:
+    if not usage.input_tokens:
+        usage.input_tokens, usage.estimated = expected_tokens, True
+    if entry.price is not None:
+        usage.cost_usd = entry.price.count_dollars(usage)
+    return usage

@@ -1,0 +1,58 @@
+"""The providers' words for the end of an answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FAILURES: Final = frozenset(
+    {
+        "abort",  # vLLM
+        "aborted",
+        "cancelled",
+        "error",  # OpenRouter, Mistral
+        "function_call_filter",  # Gemini, as the next two, for a call that it could not read
+        "malformed_function_call",
+        "unexpected_tool_call",
+        "insufficient_system_resource",  # DeepSeek
+        "network_error",  # Zhipu
+        "server_error",
+        "timeout",
+    }
+)
+"""Words for answers that broke off at the provider."""
+
+_MEANINGS: Final = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+}
+
+_WORD_CHARS_MAX = 64
+
+
+def translate_finish(word: str) -> str:
+    """Return the contract's finish reason, or the provider's word where it has none.
+
+    Gemini writes details behind a colon, as in `content_filter: SAFETY`.
+    """
+    name = word.partition(":")[0].strip().lower()
+    return _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
+
+
+def is_known_finish(reason: str) -> bool:
+    return reason in _MEANINGS

@@ -1,0 +1,96 @@
+"""Embeddings: the body of POST {baseUrl}/embeddings, and the vectors of its answer.
+
+https://platform.openai.com/docs/api-reference/embeddings (2026-05)
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
+
+from headrace.errors import BadFrame, InvalidRequest
+from headrace.v1 import common_pb2, llm_pb2
+
+if TYPE_CHECKING:
+    from services.llm_gateway.providers.provider_file import Model, Provider
+
+CHAT_PATH, PATH = "/chat/completions", "/embeddings"
+
+FLOAT_BYTES = 4
+
+
+class _Vector(msgspec.Struct):
+    embedding: str | list[float]
+    index: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Vector]
+    usage: _Usage | None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def find_path(provider: Provider) -> str:
+    """Return the path of embeddings, beside that of chat completions.
+
+    Raises:
+        InvalidRequest: The provider's protocol has none.
+    """
+    if provider.protocol != "openai":
+        raise InvalidRequest.of("model", f"is of provider {provider.key!r}, whose protocol has no embeddings")
+    path = provider.path or PATH
+    return path.removesuffix(CHAT_PATH) + PATH if path.endswith(CHAT_PATH) else PATH
+
+
+def build_body(request: llm_pb2.EmbedRequest, model: Model) -> bytes:
+    texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in request.inputs]
+    # base64 is a third of the decimals' bytes, and what OpenAI's own clients ask for.
+    body: dict[str, Any] = {"model": request.model, "input": texts, "encoding_format": "base64"}
+    if request.HasField("dimensions"):
+        body["dimensions"] = request.dimensions
+    return orjson.dumps({name: value for name, value in (body | model.extra_body).items() if value is not None})
+
+
+def read_answer(body: bytes, inputs: int) -> tuple[list[llm_pb2.Embedding], common_pb2.Usage]:
+    """Return one vector for each of `inputs`, in their order, and the tokens as the provider counted them.
+
+    A large answer belongs in a thread.
+
+    Raises:
+        BadFrame: The answer does not fit.
+    """
+    try:
+        answer = _ANSWER.decode(body)
+        found = {at if one.index is None else one.index: _read_vector(one) for at, one in enumerate(answer.data)}
+    except (msgspec.DecodeError, binascii.Error, OverflowError, ValueError) as error:
+        raise BadFrame(f"the provider's answer has no embeddings that can be read: {type(error).__name__}") from None
+    vectors = [found[at] for at in range(inputs) if at in found]
+    if len(vectors) != inputs or len(found) != inputs or len({len(vector) for vector in vectors}) != 1:
+        raise BadFrame(f"the provider answered {inputs} inputs with {len(answer.data)} embeddings, or of many lengths")
+    if not vectors[0] or len(vectors[0]) % FLOAT_BYTES:
+        raise BadFrame("the provider's embeddings are empty, or none of 32-bit floats")
+    told = answer.usage or _Usage()
+    usage = common_pb2.Usage(input_tokens=told.prompt_tokens or told.total_tokens or 0, model_calls=1)
+    return [llm_pb2.Embedding(vector=vector) for vector in vectors], usage
+
+
+def _read_vector(given: _Vector) -> bytes:
+    if isinstance(given.embedding, str):
+        return base64.b64decode(given.embedding, validate=True)
+    numbers = array("f", given.embedding)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,0 +1,130 @@
+"""What a compaction replaced, and what its summariser saw of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.v1 import agent_pb2
+from services.memory.log.lines import CompactReceipt
+
+if TYPE_CHECKING:
+    from headrace.v1 import common_pb2
+    from services.memory.compaction.transcript import Entry
+    from services.memory.context.context_source import AppliedCompaction
+    from services.memory.context.message_pairing import MessageGroup
+
+UNSEEN_MAX = 50
+"""Ranges of lines that a receipt names."""
+
+SEEN_RATIO = 0.999
+"""Share from which a text counts as seen whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSummary:
+    text: str
+    failure: str
+    """Why there is none; empty on success."""
+
+    groups_seen: int
+    """Groups of the draft that the summariser was shown, from the first on."""
+
+    seen: Sequence[float]
+    """Shares of those groups' entries that it saw, by index; empty if all of each."""
+
+    calls: int
+    cached_ratio: float | None
+    """Share of the calls' input that came from the provider's cache; None if it did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a summariser did not see of the groups that it was shown."""
+
+    groups_seen: int
+    """Groups that it was shown, from the first on; 0 where there is no summary."""
+
+    lines: Sequence[tuple[int, int]] = ()
+    tokens: int = 0
+    """Unscaled tokens of those."""
+
+
+def measure_unseen(parts: Iterable[tuple[Entry, float]]) -> tuple[list[tuple[int, int]], int]:
+    """Return lines and tokens of entries, each given with the share of it that was seen."""
+    lines: list[tuple[int, int]] = []
+    tokens, was_seen = 0, True
+    for entry, share in parts:
+        is_seen = not entry.has_media and (not entry.tokens or share >= SEEN_RATIO)
+        if not is_seen:
+            tokens += round(entry.tokens * max(0.0, 1 - share))
+            # Nothing that was said stands between neighbours.
+            first = entry.first if was_seen else lines.pop()[0]
+            lines.append((first, entry.last))
+        was_seen = is_seen
+    return lines, tokens
+
+
+def find_last_line(groups: Iterable[MessageGroup]) -> int:
+    """Return the last line of the log that has a message of `groups`; 0 if there are none."""
+    lines = (said.at.n for group in groups for said in group.list_messages() if said.at is not None)
+    return max(lines, default=0)
+
+
+def find_former_lines(former: AppliedCompaction) -> tuple[int, int]:
+    """Return the first and the last line that a summary stands for."""
+    receipt = former.boundary.compact_metadata.receipt
+    return (1, max(1, former.start.n - 1)) if receipt is None else (receipt.first_line, receipt.last_line)
+
+
+def find_first_line(former: AppliedCompaction | None, first: int) -> int:
+    """Return the first line that a summary stands for, which replaces `former` and messages from line `first` on."""
+    if former is None:
+        return first
+    return find_former_lines(former)[0]
+
+
+def join_lines(former: AppliedCompaction | None, unseen: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join ranges of lines that were not seen, by this summariser or those before it."""
+    receipt = None if former is None else former.boundary.compact_metadata.receipt
+    joined: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = [*([] if receipt is None else receipt.unseen), *unseen]
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined[-UNSEEN_MAX:]
+
+
+def list_pinned(pins: str) -> list[str]:
+    """List what `format_pins` has formatted, each item with the name of its section."""
+    items: list[str] = []
+    name = ""
+    for line in pins.splitlines():
+        if line.startswith("- "):
+            items.append(f"{name}: {line[2:]}")
+        elif line.endswith(":"):
+            name = line[:-1]
+    return items
+
+
+def to_event(receipt: CompactReceipt) -> agent_pb2.CompactionReceipt:
+    return agent_pb2.CompactionReceipt(
+        first_line=receipt.first_line,
+        last_line=receipt.last_line,
+        covered_tokens=receipt.covered_tokens,
+        seen_tokens=receipt.seen_tokens,
+        unseen=[agent_pb2.LineRange(first_line=first, last_line=last) for first, last in receipt.unseen],
+        model_calls=receipt.model_calls,
+        cached_ratio=receipt.cached_ratio,
+        pinned=receipt.pinned,
+    )
+
+
+def measure_cached_ratio(usages: Sequence[common_pb2.Usage]) -> float | None:
+    """Return the share of all input that came from a cache; None if no provider said."""
+    cached = [usage.cached_tokens for usage in usages if usage.HasField("cached_tokens")]
+    input_tokens = sum(usage.input_tokens for usage in usages)
+    return round(sum(cached) / max(1, input_tokens), 3) if cached else None

@@ -1,0 +1,196 @@
+"""The requests of a compaction: one that goes on from the context's own, else chunks of the conversation as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.compaction import context_files
+from services.memory.compaction.prompt import PART, PARTS, build_instruction, build_part_request, build_wishes
+from services.memory.compaction.receipt import find_former_lines
+from services.memory.compaction.summariser import SummaryCall
+from services.memory.compaction.transcript import Chunk, Entry, cut_chunks, list_entries
+from services.memory.context.context_view import build_messages
+from services.memory.context.message_pairing import make_text_message
+from services.memory.context.token_limits import get_answer_tokens, get_request_tokens_max, get_window_tokens
+
+if TYPE_CHECKING:
+    from services.memory.compaction.draft import CompactionDraft
+    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.token_counter import TokenCounter
+
+TEMPERATURE = 0.2
+"""Low, because a summary must be true, not varied."""
+
+CALLS_MAX = 32
+"""Model calls that a compaction may take, where the caller does not say."""
+
+CALLS_SPARE = 2
+"""Calls of many that are kept for answers that are no summaries."""
+
+ANSWER_RATIO = 0.25
+"""Share of a small window that is kept free for the summary of a part."""
+
+ANSWER_TOKENS_MAX = 2000
+
+ROOM_TOKENS_MIN = 100
+"""A window with less room than this beside the instruction takes no conversation."""
+
+MARGIN_RATIO = 0.95
+"""Share of a window that is filled with chunks: texts are counted in pieces, and for some models estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartSummary:
+    first: int
+    last: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SummaryRequests:
+    """Builds the requests of one draft, in threads because it counts with the summariser's `counter`."""
+
+    draft: CompactionDraft
+    counter: TokenCounter
+
+    @property
+    def calls_max(self) -> int:
+        return min(self.draft.request.summary_calls_max or CALLS_MAX, CALLS_MAX)
+
+    @cached_property
+    def _model(self) -> memory_pb2.ModelLimits:
+        given = self.draft.request
+        return given.summary_model if given.HasField("summary_model") else given.limits
+
+    @cached_property
+    def _wishes(self) -> list[str]:
+        return build_wishes(self.draft.request)
+
+    def build_whole(self) -> tuple[SummaryCall, int] | None:
+        """Build one request for everything, and the number of messages' groups in it; None if it does not fit.
+
+        System, tools and messages equal the context's own requests, so that a prefix cache hits. What stays beside the
+        summary is shown too if it fits.
+        """
+        given, counter = self.draft.request, self.counter
+        tokens_max = min(get_request_tokens_max(self._model), given.summary_request_tokens_max or sys.maxsize)
+        room = counter.from_model_tokens(tokens_max) - counter.count_frame(given.system, given.tools)
+        room -= counter.count_message(make_text_message("user", build_instruction((), self._wishes)))
+        for count in sorted({len(self.draft.groups), self.draft.plan.start}, reverse=True):
+            told = [*([] if self.draft.former is None else [self.draft.former]), *self.draft.groups[:count]]
+            left = room - counter.count_groups(told)
+            if left >= 0:
+                return self._build_whole(told, left), count
+        return None
+
+    def _build_whole(self, told: Sequence[MessageGroup], left: int) -> SummaryCall:
+        given, counter = self.draft.request, self.counter
+        files = context_files.select_fitting(context_files.limit_files(given.files), left, counter.count_text)
+        last = make_text_message("user", build_instruction(files, self._wishes))
+        request = self._make_request([*build_messages(given.system, told, ""), last])
+        request.tools.extend(given.tools)
+        if given.tools:
+            request.tool_choice = "none"
+        if given.summary_tokens_max:
+            request.max_tokens = given.summary_tokens_max
+        count = (
+            counter.count_frame(given.system, given.tools) + counter.count_groups(told) + counter.count_message(last)
+        )
+        return SummaryCall(request, counter.to_model_tokens(count))
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Everything that the summary is to stand for, the former summary first."""
+        entries = list(list_entries(self.draft.plan.replaced, self.counter.count_text))
+        if (former := self.draft.source.compacted) is None:
+            return entries
+        first, last = find_former_lines(former)
+        text = former.summary.content
+        summary = Entry(first, last, f"summary of lines {first} to {last}", text, self.counter.count_text(text))
+        return [summary, *entries]
+
+    def cut_chunks(self) -> list[Chunk]:
+        """Cut the conversation so that the calls suffice for summaries of all chunks, and of those summaries."""
+        spare = CALLS_SPARE if self.calls_max > 2 * CALLS_SPARE else 0
+        fan_in = max(2, self._room // (self._answer_tokens + 1))
+        chunks = self.calls_max - spare
+        while chunks > 1 and chunks + count_merges(chunks, fan_in) > self.calls_max - spare:
+            chunks -= 1
+        if self._room < ROOM_TOKENS_MIN:
+            return []
+        return cut_chunks(self.entries, self._room, chunks, self.counter.count_text)
+
+    def count_merges(self, chunks: int) -> int:
+        return count_merges(chunks, max(2, self._room // (self._answer_tokens + 1)))
+
+    def build_part(self, chunk: Chunk) -> SummaryCall:
+        first, last = chunk.find_lines(self.entries)
+        return self._build_part(PART, first, last, chunk.text)
+
+    def group_parts(self, parts: Sequence[PartSummary]) -> list[list[PartSummary]]:
+        """Group neighbouring summaries so that each group fits in one request."""
+        groups: list[list[PartSummary]] = []
+        left = 0
+        for part in parts:
+            cost = self.counter.count_text(format_part(part)) + 1
+            if cost > left or not groups:
+                groups.append([])
+                left = self._room
+            groups[-1].append(part)
+            left -= cost
+        return groups
+
+    def build_merge(self, parts: Sequence[PartSummary]) -> SummaryCall:
+        return self._build_part(PARTS, parts[0].first, parts[-1].last, "\n\n".join(map(format_part, parts)))
+
+    def _build_part(self, template: str, first: int, last: int, text: str) -> SummaryCall:
+        message = make_text_message("user", build_part_request(template, first, last, text, self._wishes))
+        request = self._make_request([message])
+        request.max_tokens = self.counter.to_model_tokens(self._answer_tokens)
+        return SummaryCall(
+            request,
+            self.counter.to_model_tokens(self.counter.count_frame("", ()) + self.counter.count_message(message)),
+        )
+
+    def _make_request(self, messages: Sequence[llm_pb2.Message]) -> llm_pb2.ChatRequest:
+        return llm_pb2.ChatRequest(
+            provider_key=self._model.provider_key,
+            model=self._model.model,
+            messages=messages,
+            temperature=TEMPERATURE,
+            stage="compact",
+        )
+
+    @cached_property
+    def _answer_tokens(self) -> int:
+        """Unscaled tokens of the summary of a part."""
+        window = get_window_tokens(self._model)
+        tokens = min(get_answer_tokens(self._model), int(ANSWER_RATIO * window), ANSWER_TOKENS_MAX)
+        return self.counter.from_model_tokens(min(tokens, self.draft.request.summary_tokens_max or sys.maxsize))
+
+    @cached_property
+    def _room(self) -> int:
+        """Unscaled tokens of conversation that a request has room for."""
+        given, counter = self.draft.request, self.counter
+        window = int(MARGIN_RATIO * get_window_tokens(self._model)) - counter.to_model_tokens(self._answer_tokens)
+        tokens_max = min(window, given.summary_request_tokens_max or sys.maxsize)
+        frame = make_text_message("user", build_part_request(PARTS, 10**6, 10**6, "", self._wishes))
+        return counter.from_model_tokens(tokens_max) - counter.count_frame("", ()) - counter.count_message(frame)
+
+
+def count_merges(parts: int, fan_in: int) -> int:
+    """Count the calls that make one summary of `parts`, `fan_in` at a time."""
+    calls = 0
+    while parts > 1:
+        parts = -(-parts // fan_in)
+        calls += parts
+    return calls
+
+
+def format_part(part: PartSummary) -> str:
+    return f"[summary of lines {part.first} to {part.last}]\n{part.text}"

@@ -1,0 +1,152 @@
+"""Has a summary written, in one request or in chunks; what could not be had is told, not invented."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.v1 import common_pb2
+from services.memory.compaction.receipt import WrittenSummary, measure_cached_ratio
+from services.memory.compaction.summariser import request_summary
+from services.memory.compaction.summary_check import FAULTS
+from services.memory.compaction.summary_requests import PartSummary, format_part
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.memory.compaction.summariser import SummaryAnswer, SummaryCall
+    from services.memory.compaction.summary_requests import SummaryRequests
+    from services.memory.compaction.transcript import Chunk
+
+PARALLEL_MAX = 4
+"""Chunks that are summarised at a time."""
+
+TIMEOUTS_MAX = 4
+"""Time for all calls together, in times of one."""
+
+WINDOW_TOO_SMALL = "SUMMARY_WINDOW_TOO_SMALL"
+"""The summariser's window has no room for any of the conversation."""
+
+
+class SummaryWriter:
+    """Writes one summary. Owned by one compaction."""
+
+    def __init__(
+        self,
+        llm: LlmServiceAsyncStub | None,
+        requests: SummaryRequests,
+        timeout_s: float,
+        prepare: Callable[[llm_pb2.ChatRequest], None],
+    ) -> None:
+        """Let `prepare` add the media that messages refer to, in a thread."""
+        self._llm = llm
+        self._requests = requests
+        self._timeout_s = timeout_s
+        self._prepare = prepare
+        self._spare = 0
+        """Calls left for answers that are no summaries."""
+        self._calls = 0
+        self._usages: list[common_pb2.Usage] = []
+        self._told = 0
+        self._ends_at = 0.0
+
+    async def write(self) -> AsyncGenerator[common_pb2.Usage | WrittenSummary]:
+        """Yield the cost of each call, and last the summary."""
+        self._ends_at = asyncio.get_running_loop().time() + TIMEOUTS_MAX * self._timeout_s
+        whole = await asyncio.to_thread(self._build_whole)
+        if whole is not None:
+            call, groups_seen = whole
+            answer = await self._request(call)
+            if answer.failure in FAULTS and self._requests.calls_max > 1:
+                for usage in self._take_untold():
+                    yield usage
+                answer = await self._request(call.complain(answer.failure, answer.text))
+            for usage in self._take_untold():
+                yield usage
+            yield self._make_result(answer.text, answer.failure, groups_seen, ())
+            return
+        chunks = await asyncio.to_thread(self._requests.cut_chunks)
+        self._spare = self._requests.calls_max - len(chunks) - self._requests.count_merges(len(chunks))
+        seen = [0.0] * len(self._requests.entries)
+        parts: list[PartSummary] = []
+        failure = "" if chunks else WINDOW_TOO_SMALL
+        for start in range(0, len(chunks), PARALLEL_MAX):
+            batch = chunks[start : start + PARALLEL_MAX]
+            answers = await self._ask_all([self._requests.build_part(chunk) for chunk in batch])
+            for usage in self._take_untold():
+                yield usage
+            parts += self._take_parts(batch, answers, seen)
+            if all(answer.failure for answer in answers):
+                failure = answers[-1].failure
+                break
+        while len(parts) > 1:
+            merged = await self._merge_parts(parts)
+            for usage in self._take_untold():
+                yield usage
+            if len(merged) == len(parts):
+                break
+            parts = merged
+        text = parts[0].text if len(parts) == 1 else "\n\n".join(map(format_part, parts))
+        yield self._make_result(text, "" if parts else failure, self._requests.draft.plan.start, seen)
+
+    def _make_result(self, text: str, failure: str, groups_seen: int, seen: Sequence[float]) -> WrittenSummary:
+        return WrittenSummary(text, failure, groups_seen, seen, self._calls, measure_cached_ratio(self._usages))
+
+    def _build_whole(self) -> tuple[SummaryCall, int] | None:
+        whole = self._requests.build_whole()
+        if whole is not None:
+            self._prepare(whole[0].request)
+        return whole
+
+    def _take_parts(
+        self, chunks: Sequence[Chunk], answers: Sequence[SummaryAnswer], seen: list[float]
+    ) -> list[PartSummary]:
+        """Return the summaries that there are, and note in `seen` what they were written from."""
+        parts: list[PartSummary] = []
+        for chunk, answer in zip(chunks, answers, strict=True):
+            if not answer.failure:
+                parts.append(PartSummary(*chunk.find_lines(self._requests.entries), answer.text))
+                for index, share in chunk.pieces:
+                    seen[index] += share
+        return parts
+
+    async def _merge_parts(self, parts: Sequence[PartSummary]) -> list[PartSummary]:
+        """Make one summary of each group of neighbours; those of a group whose summary fails stay."""
+        groups = self._requests.group_parts(parts)
+        joined = [group for group in groups if len(group) > 1]
+        answers = iter(await self._ask_all([self._requests.build_merge(group) for group in joined]))
+        merged: list[PartSummary] = []
+        for group in groups:
+            answer = next(answers) if len(group) > 1 else None
+            if answer is None or answer.failure:
+                merged += group
+            else:
+                merged.append(PartSummary(group[0].first, group[-1].last, answer.text))
+        return merged
+
+    async def _ask_all(self, calls: Sequence[SummaryCall]) -> list[SummaryAnswer]:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(self._ask(call)) for call in calls]
+        return [task.result() for task in asked]
+
+    async def _ask(self, call: SummaryCall) -> SummaryAnswer:
+        """Ask for a summary, and once more with what was wrong with the answer."""
+        answer = await self._request(call)
+        if answer.failure in FAULTS and self._spare > 0:
+            self._spare -= 1
+            answer = await self._request(call.complain(answer.failure, answer.text))
+        return answer
+
+    async def _request(self, call: SummaryCall) -> SummaryAnswer:
+        left_s = self._ends_at - asyncio.get_running_loop().time()
+        self._calls += 1
+        answer = await request_summary(self._llm, call, min(self._timeout_s, max(0.0, left_s)))
+        if answer.usage is not None:
+            self._usages.append(answer.usage)
+        return answer
+
+    def _take_untold(self) -> list[common_pb2.Usage]:
+        usages = self._usages[self._told :]
+        self._told += len(usages)
+        return usages

@@ -1,0 +1,132 @@
+"""Shortened forms of messages: head and tail, with the size and where the whole can be read.
+
+The log keeps everything: `read_result` gives a result by its call's id, `read_history` lines by their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headrace.v1 import llm_pb2
+from services.memory.context.message_pairing import MessageGroup, PairedMessage, make_text_message
+from services.memory.log.media import describe_media, get_media
+from services.memory.log.messages import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHORTENED = "shortened"
+LEFT_OUT = "left out"
+
+WITHOUT_REASONING = "without its reasoning"
+
+MEDIA_CHARS = 4_000
+"""Length from which on images, sounds and files are told in words too."""
+
+HEAD_SHARE = 0.7
+"""Share of a shortened text that is its beginning; ends have the errors and the totals."""
+
+
+def shorten_text(text: str, chars_max: int, where: str) -> str:
+    if len(text) <= chars_max:
+        return text
+    head = int(chars_max * HEAD_SHARE)
+    note = f"[… {len(text) - chars_max:,} of {len(text):,} characters are left out here: {where} has them …]"
+    short = f"{text[:head]}\n{note}\n{text[len(text) - (chars_max - head) :]}"
+    return short if len(short) < len(text) else text
+
+
+def shorten_result(answer: PairedMessage, chars_max: int) -> PairedMessage:
+    """Return a tool's result with its media told in words and at most `chars_max` of its text."""
+    return _shorten(answer, chars_max, f"read_result {json.dumps(answer.message.tool_call_id)}")
+
+
+def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool = True) -> MessageGroup:
+    """Return the group with each text, argument and result cut to `chars_max`, and media told in words; those that are
+    shorter stay as they are."""
+    where = "" if group.head.at is None else f"read_history {group.head.at.n}"
+    head = _shorten(group.head, chars_max, where)
+    head = _shorten_calls(head, chars_max, where)
+    if not with_reasoning and (head.message.reasoning_content or head.message.provider_state):
+        head = _change(head, WITHOUT_REASONING)
+        head.message.ClearField("reasoning_content")
+        head.message.ClearField("provider_state")
+    results = {index: shorten_result(answer, chars_max) for index, answer in group.results.items()}
+    return MessageGroup(head, group.msg_id, results)
+
+
+def make_notice(first_n: int, last_n: int) -> MessageGroup:
+    """Return the message that stands for lines that are left out."""
+    lines = f"{first_n}-{last_n}"
+    text = f"[Lines {lines} of this chat are left out here, without a summary: read_history {lines} has them.]"
+    return MessageGroup(PairedMessage(make_text_message("user", text), None, form=f"{LEFT_OUT} {lines}"))
+
+
+def get_last_n(group: MessageGroup) -> int:
+    return max((said.at.n for said in group.list_messages() if said.at is not None), default=0)
+
+
+def is_shortened(group: MessageGroup) -> bool:
+    return any(SHORTENED in said.form for said in group.list_messages())
+
+
+def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    parts = said.message.content
+    media = chars_max <= MEDIA_CHARS and any(get_media(part) for part in parts)
+    size = sum(len(part.text) for part in parts)
+    if size <= chars_max and not media:
+        return said
+    texts = [part.text for part in parts if not get_media(part)]
+    shown = [found for part in parts if (found := get_media(part))]
+    whole = "\n".join([*texts, *(map(describe_media, shown) if media else ())])
+    text = shorten_text(whole, chars_max, where)
+    if text == whole and not media:
+        return said
+    short = _change(said, f"{SHORTENED} {chars_max}")
+    del short.message.content[:]
+    short.message.content.add(text=text)
+    if not media:
+        short.message.content.extend(part for part in parts if get_media(part))
+    return short
+
+
+def _shorten_calls(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    if all(len(call.arguments) <= chars_max for call in said.message.tool_calls):
+        return said
+    short = _change(said, f"{SHORTENED} {chars_max}")
+    for call in short.message.tool_calls:
+        if len(call.arguments) > chars_max:
+            call.arguments = _shorten_arguments(call.arguments, chars_max, where)
+    return short
+
+
+def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
+    """Return arguments that stay a JSON object; its long texts are cut, or all of it where that is not enough."""
+    if is_object(arguments):
+        given: dict[str, Any] = json.loads(arguments)
+        texts = {name: value for name, value in given.items() if isinstance(value, str)}
+        room = chars_max // max(1, len(texts))
+        cut = given | {name: shorten_text(text, room, where) for name, text in texts.items()}
+        short = json.dumps(cut, ensure_ascii=False)
+        if len(short) <= 2 * chars_max:
+            return short
+    return json.dumps({"shortened": shorten_text(arguments, chars_max, where)}, ensure_ascii=False)
+
+
+def _change(said: PairedMessage, form: str) -> PairedMessage:
+    message = llm_pb2.Message()
+    message.CopyFrom(said.message)
+    # Counts are kept by form: what is changed twice has both.
+    return PairedMessage(message, said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
+
+
+def list_ranges(groups: Sequence[MessageGroup], left: set[int]) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of neighbours in `left`."""
+    ranges: list[tuple[int, int]] = []
+    for index in sorted(left):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = (ranges[-1][0], index)
+        else:
+            ranges.append((index, index))
+    return ranges

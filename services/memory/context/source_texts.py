@@ -1,0 +1,23 @@
+"""All that a context holds as text, for readers that look for what it mentions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.memory.context.message_pairing import flatten_groups
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from services.memory.context.context_source import ContextSource
+
+
+def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
+    """List the messages since the last compaction, after its summary, whole but for images, sounds and files."""
+    summary = [] if source.compacted is None else [source.compacted.group]
+    earlier = [group for groups in reversed(list(source.read_earlier_runs())) for group in groups]
+    messages = flatten_groups([*summary, *earlier, *source.read_own_run()])
+    for message in messages:
+        texts = [part for part in message.content if part.text]
+        del message.content[:]
+        message.content.extend(texts)
+    return messages

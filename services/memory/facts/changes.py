@@ -1,0 +1,115 @@
+"""What storing, changing and deleting a fact do to the others that a user sees.
+
+Each function takes those facts and returns what is to be stored; made again after it was stored, it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from headrace.errors import FactsFull, NotFound, PermissionDenied
+from services.memory.storage.user_facts import NO_SOURCE, Fact, FactChange, now_ms
+
+FACTS_MAX = 2000
+"""Facts of a user, or of a tenant, that are not deleted: each recall reads them all. The oldest ended ones go first."""
+
+
+def add_fact(known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, allows_tenant: bool) -> FactChange:
+    """Store `fact`, which ends the facts it replaces and those of its scope with its topic.
+
+    Raises:
+        NotFound: A fact to replace is not there.
+        PermissionDenied: The fact, or one to replace, is the tenant's, and the user may not write those.
+        FactsFull: There are FACTS_MAX valid ones.
+    """
+    for other in known:
+        if other.owner == fact.owner and (other.uuid == fact.uuid or (fact.request_id and other.key == fact.key)):
+            return FactChange(other)
+    _check_may_write(fact, allows_tenant)
+    ended = [find_fact(known, fact_id) for fact_id in replaces]
+    for other in ended:
+        _check_may_write(other, allows_tenant)
+    ended += [other for other in known if _has_same_topic(other, fact)]
+    return FactChange(fact, [*_make_room(known, fact), fact, *_end_facts(ended, fact)])
+
+
+def update_fact(
+    known: Sequence[Fact], fact_id: str, text: str | None, topic: str | None, *, allows_tenant: bool
+) -> FactChange:
+    """Change a fact's text or topic; None leaves it. Raises NotFound, PermissionDenied as add_fact does."""
+    fact = find_fact(known, fact_id)
+    _check_may_write(fact, allows_tenant)
+    changed = replace(
+        fact,
+        text=fact.text if text is None else text,
+        topic=fact.topic if topic is None else topic,
+        updated_at=now_ms(),
+    )
+    if (changed.text, changed.topic) == (fact.text, fact.topic):
+        return FactChange(fact)
+    others = [
+        other for other in known if other.uuid != fact_id and changed.is_valid and _has_same_topic(other, changed)
+    ]
+    return FactChange(changed, [changed, *_end_facts(others, changed)])
+
+
+def delete_fact(known: Sequence[Fact], fact_id: str, *, allows_tenant: bool) -> FactChange:
+    """Make a fact a tombstone. Raises NotFound, PermissionDenied as add_fact does."""
+    fact = next((fact for fact in known if fact.uuid == fact_id), None)
+    if fact is None:
+        raise fact_not_found(fact_id)
+    _check_may_write(fact, allows_tenant)
+    if fact.deleted_at:
+        return FactChange(fact)
+    tombstone = _bury(fact)
+    return FactChange(tombstone, [tombstone])
+
+
+def find_fact(known: Iterable[Fact], fact_id: str) -> Fact:
+    """Return the fact, valid or ended. Raises NotFound."""
+    for fact in known:
+        if fact.uuid == fact_id and not fact.deleted_at:
+            return fact
+    raise fact_not_found(fact_id)
+
+
+def fact_not_found(fact_id: str) -> NotFound:
+    return NotFound(f"fact {fact_id[:36]} does not exist", factId=fact_id[:36])
+
+
+def _check_may_write(fact: Fact, allows_tenant: bool) -> None:
+    if fact.scope == "tenant" and not allows_tenant:
+        raise PermissionDenied("facts of the tenant may not be written here: HEADRACE_MEMORY_TENANT_FACTS is false")
+
+
+def _has_same_topic(other: Fact, fact: Fact) -> bool:
+    return (
+        bool(fact.topic)
+        and other.is_valid
+        and (other.place, other.scope, other.agent_key) == (fact.place, fact.scope, fact.agent_key)
+        and other.topic.casefold() == fact.topic.casefold()
+    )
+
+
+def _end_facts(ended: Iterable[Fact], by: Fact) -> list[Fact]:
+    found = {fact.uuid: fact for fact in ended if fact.is_valid}
+    return [
+        replace(fact, ended_at=by.updated_at, updated_at=by.updated_at, replaced_by=by.uuid) for fact in found.values()
+    ]
+
+
+def _make_room(known: Sequence[Fact], fact: Fact) -> list[Fact]:
+    kept = [other for other in known if other.place == fact.place and not other.deleted_at]
+    if len(kept) < FACTS_MAX:
+        return []
+    ended = [other for other in kept if other.ended_at]
+    if not ended:
+        raise FactsFull(f"{FACTS_MAX} facts are stored already; delete some", factsMax=FACTS_MAX)
+    return [_bury(min(ended, key=lambda other: (other.ended_at, other.n)))]
+
+
+def _bury(fact: Fact) -> Fact:
+    now = now_ms()
+    return replace(fact, text="", topic="", source=NO_SOURCE, updated_at=now, deleted_at=now)

@@ -1,0 +1,112 @@
+"""The facts that the current user sees and may change."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound
+from services.memory.facts.changes import add_fact, delete_fact, update_fact
+from services.memory.facts.recall import rank_facts
+from services.memory.storage.search import Hit, Question
+from services.memory.storage.user_facts import Fact, Source, make_fact
+from services.runtime.auth import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.v1 import memory_pb2
+    from services.memory.access.chat_access import ChatAccess
+    from services.memory.storage.engine import UserFacts
+
+
+class FactStore:
+    def __init__(self, facts: UserFacts, access: ChatAccess, *, allows_tenant: bool) -> None:
+        """Work on `facts`; with `allows_tenant` every user may write those of the tenant."""
+        self._facts = facts
+        self._access = access
+        self._allows_tenant = allows_tenant
+
+    async def add(self, request: memory_pb2.RememberRequest) -> Fact:
+        if (request.scope == "agent") != bool(request.agent_key):
+            raise InvalidRequest.of("agentKey", "is required with scope agent, and is given with no other")
+        owner = identity.require_identity()
+        fact = make_fact(owner, _clean_text(request.text), request.request_id.replace("\0", ""))
+        fact = replace(
+            fact,
+            scope=request.scope or "user",
+            agent_key=request.agent_key.replace("\0", ""),
+            topic=_clean_topic(request.topic),
+            source=await self._read_source(request.source),
+        )
+        make = partial(add_fact, fact=fact, replaces=list(request.replaces), allows_tenant=self._allows_tenant)
+        return await self._facts.change(owner, make)
+
+    async def update(self, fact_id: str, text: str | None, topic: str | None) -> Fact:
+        text = None if text is None else _clean_text(text)
+        topic = None if topic is None else _clean_topic(topic)
+        make = partial(update_fact, fact_id=fact_id, text=text, topic=topic, allows_tenant=self._allows_tenant)
+        return await self._facts.change(identity.require_identity(), make)
+
+    async def delete(self, fact_id: str) -> Fact:
+        make = partial(delete_fact, fact_id=fact_id, allows_tenant=self._allows_tenant)
+        return await self._facts.change(identity.require_identity(), make)
+
+    async def list_seen(self, scope: str, agent_key: str, *, include_ended: bool) -> list[Fact]:
+        """List what is not deleted, in the order in which it was stored."""
+        return [
+            fact
+            for fact in await self._facts.list_visible(identity.require_identity())
+            if not fact.deleted_at
+            and (include_ended or fact.is_valid)
+            and scope in ("", fact.scope)
+            and (not agent_key or fact.scope != "agent" or fact.agent_key == agent_key)
+        ]
+
+    async def list_own(self) -> list[Fact]:
+        """List all that the user has stored, tombstones included, in the order in which it was stored."""
+        owner = identity.require_identity()
+        return [fact for fact in await self._facts.list_visible(owner) if fact.owner == owner]
+
+    async def recall(self, query: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
+        facts = await self.list_seen("", agent_key, include_ended=False)
+        return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
+
+    async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
+        """Put facts that match before the `hits` of chats: somebody has thought them worth keeping."""
+        base = max((hit.score for hit in hits), default=0.0)
+        found = [
+            Hit("", "", question.make_excerpt(fact.text), base + score)
+            for fact, score in await self.recall(query, "", question.hits_max)
+        ]
+        return [*found, *hits][: question.hits_max]
+
+    async def _read_source(self, source: memory_pb2.FactSource) -> Source:
+        """Return where a fact was said. Raises NotFound for a chat or a run that is not the user's."""
+        chat_id = source.chat_id
+        if chat_id:
+            await self._access.find_entry(chat_id)
+        if source.run_id:
+            found = await self._access.find_chat_of_run(source.run_id)
+            if found is None or chat_id not in ("", found):
+                raise NotFound(f"run {source.run_id} does not exist", runId=source.run_id)
+            chat_id = found
+        n = source.n
+        if source.run_id and not n:  # the run's last line so far: the call, where a model remembers something
+            chat = await self._access.load_chat(chat_id)
+            n = next((line.n for line in reversed(chat.log) if line.run_id == source.run_id), 0)
+        return Source.create(chat_id, source.run_id, n)
+
+
+def _clean_text(text: str) -> str:
+    text = text.replace("\0", "").strip()  # NUL is in no text of a database
+    if not text:
+        raise InvalidRequest.of("text", "must not be empty")
+    return text
+
+
+def _clean_topic(topic: str) -> str:
+    return " ".join(topic.replace("\0", "").split())

@@ -1,0 +1,136 @@
+"""Images, sounds and files of messages: stored as blobs, referred to in the log, restored for readers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeAlias
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2
+from services.memory.log.blobs import SCHEME, Blob, parse_reference
+
+FindBlob = Callable[[str], Blob | None]
+"""Finds a blob by id, if the chat has it; may block."""
+
+MediaPart: TypeAlias = llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart
+
+CAPABILITIES: dict[type[MediaPart], str] = {
+    llm_pb2.ImagePart: "vision",
+    llm_pb2.AudioPart: "audio",
+    llm_pb2.FilePart: "files",
+}
+
+UNSEEN = "{}: shown in an earlier turn"
+
+PARTS_MAX, PARTS_STEP = 30, 10
+"""Images, sounds and files of a request. Of more the oldest are left out, ten at a time, so that most turns begin as
+the one before did and a provider's cache has them."""
+
+BYTES_MAX = 24 * 1024 * 1024
+"""Bytes of them, which providers take in base64 in some 32 MB."""
+
+_REFERENCE = re.compile(rb'"url":"%b([0-9a-f]{64})"' % SCHEME.encode())
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
+
+
+def get_media(part: llm_pb2.ContentPart) -> MediaPart | None:
+    """Return the image, sound or file of a part; None for text."""
+    match part.WhichOneof("part"):
+        case "image":
+            return part.image
+        case "audio":
+            return part.audio
+        case "file":
+            return part.file
+        case _:
+            return None
+
+
+def describe_media(part: MediaPart) -> str:
+    """Tell in words what a model is not shown."""
+    match part:
+        case llm_pb2.ImagePart() if part.url and not part.url.startswith(("data:", SCHEME)):
+            return f"[image: {part.url.rpartition('/')[2]}, {part.url}]"
+        case llm_pb2.ImagePart():
+            return "[image]"
+        case llm_pb2.AudioPart():
+            return "[audio]"
+        case llm_pb2.FilePart():
+            return f"[file: {part.name}]"
+
+
+def extract_blob(part: MediaPart, path: str) -> Blob | None:
+    """Return a part's own content; None if its URL points elsewhere. `path` names it in an error.
+
+    Raises:
+        InvalidRequest: The content cannot be read.
+    """
+    if part.data:
+        return Blob.create(part.mime_type, part.data)
+    head = _DATA_URL.match(part.url)
+    if head is None or not head[2].endswith(";base64"):
+        return None
+    try:
+        return Blob.create(head[1], base64.b64decode(part.url[head.end() :], validate=True))
+    except binascii.Error:
+        raise InvalidRequest.of(path, "must be valid base64") from None
+
+
+def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities: Collection[str] = ()) -> None:
+    """Put content where the log refers to it, the newest as far as it fits; what the model does not take is told.
+
+    `capabilities` are the model's, empty when they are not known.
+    """
+    shown: list[tuple[llm_pb2.ContentPart, MediaPart]] = []
+    for message in messages:
+        for part in message.content:
+            media = get_media(part)
+            if media is None:
+                continue
+            if capabilities and CAPABILITIES[type(media)] not in capabilities:
+                part.text = describe_media(media)
+            else:
+                shown.append((part, media))
+    excess = max(0, len(shown) - PARTS_MAX)
+    first, room = -(-excess // PARTS_STEP) * PARTS_STEP, BYTES_MAX
+    for part, media in shown[:first]:
+        part.text = UNSEEN.format(describe_media(media))
+    for part, media in reversed(shown[first:]):
+        if wanted := parse_reference(media.url):
+            room = _fill_part(part, media, find(wanted), room)
+
+
+def _fill_part(part: llm_pb2.ContentPart, media: MediaPart, blob: Blob | None, room: int) -> int:
+    """Put `blob` into `part` and return the room that it leaves; none is left once one did not fit."""
+    if blob is None:
+        part.text = describe_media(media)  # a reference that a caller made up: a provider would refuse it
+    elif len(blob.data) > room:
+        part.text = UNSEEN.format(describe_media(media))
+        return 0
+    else:
+        media.url, media.data, media.mime_type = "", blob.data, blob.mime_type
+        return room - len(blob.data)
+    return room
+
+
+def copy_with_media(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
+    if not any((media := get_media(part)) and parse_reference(media.url) for part in message.content):
+        return message
+    whole = llm_pb2.Message()
+    whole.CopyFrom(message)
+    fill_media([whole], find)
+    return whole
+
+
+def fill_json_media(text: str, find: FindBlob) -> str:
+
+    def url(found: re.Match[bytes]) -> bytes:
+        blob = find(found[1].decode())
+        if blob is None:
+            return found[0]
+        return b'"url":"data:%b;base64,%b"' % (blob.mime_type.encode(), base64.b64encode(blob.data))
+
+    return _REFERENCE.sub(url, text.encode()).decode()

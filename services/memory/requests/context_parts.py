@@ -1,0 +1,179 @@
+"""What a request is made of, by kind, and what has left it: for people who look into a window.
+
+It reads the view and changes nothing. However long the chat is there is one part for each kind, state and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.memory.compaction.plan import FALLBACK
+from services.memory.context.message_pairing import WITHOUT_REASONING
+from services.memory.context.shortening import LEFT_OUT as NOTICE
+from services.memory.log.lines import CompactBoundary, CompactSummary, Step
+from services.memory.log.media import get_media
+from services.memory.log.proto_json import load_proto
+
+if TYPE_CHECKING:
+    from services.memory.context.context_source import ContextSource
+    from services.memory.context.context_view import ContextView
+    from services.memory.context.message_pairing import MessageGroup, PairedMessage, Position
+    from services.memory.context.token_counter import TokenCounter
+    from services.memory.log.lines import Line
+
+SHOWN, SHORTENED, SUMMARISED, LEFT_OUT = "shown", "shortened", "summarised", "left_out"
+
+REASONS = {
+    "shortened": "too long for its place: an earlier run's, or larger than the window leaves",
+    "insight": "an older result, which recap shows as one line",
+}
+"""Reasons by form of a message."""
+
+PAST_CAP = "past the caps of runs or messages"
+TOO_LARGE = "does not fit the model's window"
+COMPACTED = "a summary stands for it"
+WITHOUT_SUMMARY = "dropped by a compaction that got no summary"
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRequest:
+    """A request as it was fitted to its model's window."""
+
+    view: ContextView
+    shown: Sequence[MessageGroup]
+    """The groups of the view that are left in it."""
+    system: str
+    tools: Sequence[llm_pb2.ToolSchema]
+    reminder: str
+
+
+class _Parts:
+    """Parts in the order of their first message."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._found: dict[tuple[str, str, str], agent_pb2.ContextPart] = {}
+
+    def add(self, kind: str, tokens: int, *, state: str = SHOWN, why: str = "", n: int = 0, count: int = 1) -> None:
+        """Add `tokens` that are not scaled to the model's."""
+        part = self._found.setdefault(
+            (kind, state, why), agent_pb2.ContextPart(kind=kind, state=state, why=why, first_n=n, last_n=n)
+        )
+        part.count += count
+        part.tokens += tokens
+        if n:
+            part.first_n, part.last_n = min(part.first_n or n, n), max(part.last_n, n)
+
+    def add_group(self, group: MessageGroup, state: str = SHOWN, why: str = "") -> None:
+        for said in group.list_messages():
+            is_whole = state != SHOWN or said.form in ("", WITHOUT_REASONING) or said.form.startswith(NOTICE)
+            self.add(
+                _get_kind(said),
+                self._counter.count_paired(said),
+                state=state if is_whole else SHORTENED,
+                why=why if is_whole else REASONS.get(said.form.split()[0], said.form),
+                n=said.at.n if said.at else 0,
+            )
+
+    def list_all(self) -> list[agent_pb2.ContextPart]:
+        for part in self._found.values():
+            part.tokens = self._counter.to_model_tokens(part.tokens)
+        return sorted(self._found.values(), key=lambda part: part.state in (SUMMARISED, LEFT_OUT))
+
+
+def list_parts(
+    runs: Mapping[str, Sequence[Line]], source: ContextSource, fitted: FittedRequest, counter: TokenCounter
+) -> list[agent_pb2.ContextPart]:
+    """List the parts of a request, those that have left it last; `runs` are the chat's lines."""
+    parts = _Parts(counter)
+    frame = counter.count_frame(fitted.system, ())
+    parts.add("system", frame, count=bool(fitted.system))
+    if fitted.tools:
+        tools = counter.count_frame(fitted.system, fitted.tools) - frame
+        parts.add("tools", tools, count=len(fitted.tools))
+    summary = fitted.view.summary
+    for group in fitted.shown:
+        if summary is not None and group.head.at == summary.head.at:
+            parts.add("summary", counter.count_group(group), n=group.head.at.n if group.head.at else 0)
+        else:
+            parts.add_group(group)
+    for group, why in _find_left(runs, source, fitted):
+        parts.add_group(group, SUMMARISED if why == COMPACTED else LEFT_OUT, why)
+    if fitted.reminder:
+        parts.add("reminder", counter.count_reminder(fitted.reminder, fitted.shown))
+    return parts.list_all()
+
+
+def find_last_call(source: ContextSource) -> common_pb2.Usage | None:
+    """Return the usage of the last model call of a context; None before the first."""
+    lines = [line for run in (*source.before, source.lines) for line in run]
+    for line in reversed(lines):
+        if isinstance(line, Step) and line.context_id == source.context_id:
+            for message in reversed(line.messages):
+                if message.usage:
+                    usage = common_pb2.Usage()
+                    load_proto(message.usage, usage)
+                    return usage
+    return None
+
+
+def add_parts(
+    response: memory_pb2.LoadContextResponse,
+    runs: Mapping[str, Sequence[Line]],
+    source: ContextSource,
+    fitted: FittedRequest,
+    counter: TokenCounter,
+) -> None:
+    response.parts.extend(list_parts(runs, source, fitted, counter))
+    if (usage := find_last_call(source)) is not None:
+        response.last_call.CopyFrom(usage)
+
+
+def _get_kind(said: PairedMessage) -> str:
+    if any(get_media(part) is not None for part in said.message.content):
+        return "files"
+    return "results" if said.message.role == "tool" else "messages"
+
+
+def _find_left(
+    runs: Mapping[str, Sequence[Line]], source: ContextSource, fitted: FittedRequest
+) -> Iterator[tuple[MessageGroup, str]]:
+    """Find the groups of the log that are not in the request, in order, with why."""
+    shown = {group.head.at for group in fitted.shown}
+    offered = {group.head.at for group in fitted.view.groups}
+    compactions = _list_compactions(runs, source)
+    for group in _read_everything(runs, source):
+        at = group.head.at
+        if at is None or at in shown:
+            continue
+        compacted = next((why for start, why in compactions if at < start), "")
+        yield group, compacted or (TOO_LARGE if at in offered else PAST_CAP)
+
+
+def _read_everything(runs: Mapping[str, Sequence[Line]], source: ContextSource) -> list[MessageGroup]:
+    """Read the whole context, as if nothing of it were compacted."""
+    ids = [key for key in takewhile(lambda key: key != source.run_id, runs) if key] if source.scope.is_main else []
+    whole = replace(source, compacted=None, before=[runs[key] for key in ids])
+    earlier = [group for groups in [*whole.read_earlier_runs()][::-1] for group in groups]
+    return [*earlier, *whole.read_own_run()]
+
+
+def _list_compactions(
+    runs: Mapping[str, Sequence[Line]], source: ContextSource
+) -> list[tuple[tuple[int, int] | Position, str]]:
+    """List where each compaction of the context keeps from, and why what is before it is not there, in their order."""
+    boundaries: dict[str, CompactBoundary] = {}
+    found: list[tuple[tuple[int, int] | Position, str]] = []
+    for lines in runs.values():
+        for line in lines:
+            if isinstance(line, CompactBoundary) and source.scope.includes(line.context_id, line.n):
+                boundaries[line.uuid] = line
+            elif isinstance(line, CompactSummary) and (boundary := boundaries.get(line.parent_uuid)):
+                is_summary = boundary.compact_metadata.strategy != FALLBACK
+                start = (line.retained_from.n, line.retained_from.message)
+                found.append((start, COMPACTED if is_summary else WITHOUT_SUMMARY))
+    return sorted(found)

@@ -1,0 +1,98 @@
+"""Pins, and the summary of a chat as people see and edit it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import NotFound, OutOfRange, StaleLease
+from headrace.v1 import memory_pb2
+from services.memory.context.context_source import find_last_compaction
+from services.memory.context.scopes import ContextScope
+from services.memory.context.summary_changes import find_changes, list_pins
+from services.memory.log.chat_info import QUERY_FIELDS
+from services.memory.log.lines import Pin, Query, Step, SummaryEdit
+from services.memory.log.messages import join_text
+from services.memory.requests.append_decoder import make_stamp
+
+if TYPE_CHECKING:
+    from services.memory.context.context_source import AppliedCompaction
+    from services.memory.log.chat import Chat
+    from services.memory.log.lines import Line
+
+PINNED_CHARS_MAX = 8000
+"""Some 2,000 tokens, which stand in every request of the chat."""
+
+
+def make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin | None:
+    """Make the line that pins a message, or takes its pin back; None if nothing has to change.
+
+    Raises:
+        NotFound: The line is not there, or has no text. OutOfRange: There would be too much pinned text.
+    """
+    pins = {pin.target: pin for pin in list_pins(chat.model_runs.get("", ()))}
+    if (request.n in pins) != request.remove:
+        return None
+    text = "" if request.remove else _find_text(chat, request.n)
+    chars = len(text) + sum(len(pin.text) for pin in pins.values())
+    if text and chars > PINNED_CHARS_MAX:
+        raise OutOfRange(
+            f"the pinned messages would have {chars:,} characters, and may have {PINNED_CHARS_MAX:,}: take a pin back",
+            chatId=chat.chat_id,
+        )
+    stamped = make_stamp(chat.chat_id, "", 0)
+    if request.request_id:
+        stamped["uuid"] = request.request_id
+    return Pin(**stamped, target=request.n, text=text)
+
+
+def list_pinned(chat: Chat) -> memory_pb2.ListPinsResponse:
+    pins = list_pins(chat.model_runs.get("", ()))
+    return memory_pb2.ListPinsResponse(
+        pins=[memory_pb2.Pin(n=pin.target, text=pin.text, created_at=pin.updated_at) for pin in pins]
+    )
+
+
+def get_summary(chat: Chat) -> memory_pb2.GetSummaryResponse:
+    """Return the summary; number 0 if nothing was compacted."""
+    compaction = _find_compaction(chat)
+    if compaction is None:
+        return memory_pb2.GetSummaryResponse()
+    edit = find_changes(chat.model_runs.get("", ()), compaction.summary.uuid, 0).edit
+    return memory_pb2.GetSummaryResponse(
+        n=compaction.summary.n,
+        text=compaction.summary.content if edit is None else edit.content,
+        edited_n=None if edit is None else edit.n,
+        retained_from_n=compaction.start.n,
+    )
+
+
+def make_edit_line(chat: Chat, request: memory_pb2.EditSummaryRequest) -> SummaryEdit:
+    """Raises StaleLease if the chat has another summary by now, or none."""
+    compaction = _find_compaction(chat)
+    if compaction is None or compaction.summary.n != request.n:
+        raise StaleLease(f"line {request.n} is not the chat's summary; get it and change it again", chatId=chat.chat_id)
+    stamped = make_stamp(chat.chat_id, "", 0)
+    if request.request_id:
+        stamped["uuid"] = request.request_id
+    return SummaryEdit(**stamped, parent_uuid=compaction.summary.uuid, content=request.text)
+
+
+def _find_compaction(chat: Chat) -> AppliedCompaction | None:
+    return find_last_compaction(chat.model_runs.values(), ContextScope(None))
+
+
+def _find_text(chat: Chat, n: int) -> str:
+    line = next((line for lines in chat.visible_runs.values() for line in lines if line.n == n), None)
+    text = _read_text(line)
+    if not text:
+        raise NotFound(f"line {n} of chat {chat.chat_id} is no message with a text", chatId=chat.chat_id)
+    return text
+
+
+def _read_text(line: Line | None) -> str:
+    if isinstance(line, Query):
+        return QUERY_FIELDS.decode(line.query).message
+    if isinstance(line, Step):
+        texts = (join_text(message.content) for message in line.messages if message.role != "tool")
+        return "\n".join(filter(None, texts))
+    return ""

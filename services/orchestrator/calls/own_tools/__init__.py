@@ -1,0 +1,1 @@
+"""The orchestrator's own tools, which work on the run, its session state and its memory."""

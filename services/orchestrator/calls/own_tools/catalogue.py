@@ -1,0 +1,52 @@
+"""The orchestrator's own tools, which work on the run and its session state.
+
+A new one is a row of OWN, and of FUNCTIONS if its kind is `own`.
+"""
+
+from __future__ import annotations
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.calls.frontend import ASK_HUMAN
+from services.orchestrator.calls.own_tools import facts, history, planning, subagent, todos
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
+
+_ASK_HUMAN = tools_pb2.Tool(
+    name=ASK_HUMAN,
+    description="Ask the user something that only they can decide or know, and wait for the answer.",
+    parameters="""{"type":"object","properties":{
+"question":{"type":"string","minLength":1},
+"context":{"type":"string","description":"What the user should know to answer"},
+"choices":{"type":"array","items":{"type":"string"},"maxItems":20},
+"default":{"type":"string","description":"The answer when nobody answers and required is false"},
+"required":{"type":"boolean"}},
+"required":["question"],"additionalProperties":false}""",
+    kind="frontend",
+    tier="core",
+    effect="read",
+)
+
+FUNCTIONS = {
+    "todo_write": todos.write_todos,
+    "todo_read": todos.read_todos,
+    history.READ_HISTORY.name: history.read_history,
+    history.READ_RESULT.name: history.read_result,
+    subagent.NAME: subagent.execute_subagent,
+    **facts.FUNCTIONS,
+    **planning.FUNCTIONS,
+}
+
+OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN, *history.TOOLS)
+
+
+async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
+    """Repeat what a call with a logged result did to the run's own state, without publishing."""
+    if call.name.casefold() == subagent.NAME:
+        subagent.recall_subagent(scope, call, result)
+    if function := planning.FUNCTIONS.get(call.name.casefold()):
+        await function(scope, peers, call)
+
+
+async def execute_own(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    return await FUNCTIONS[call.name.casefold()](scope, peers, call)

@@ -1,0 +1,128 @@
+"""The tools read_history and read_result, for what a context's window does not show any more.
+
+A model gets them once something has left its window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import memory_pb2, tools_pb2
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers.model_info import get_model_info, make_limits
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.run.answers import arguments
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
+from services.runtime.rpc.call_ids import forward_metadata
+
+WINDOW_CHARS_RATIO = 0.25
+"""Characters of an answer for each token of the model's window: about a sixteenth of it."""
+
+CHARS_MIN, CHARS_MAX = 1_000, 12_000
+
+READ_HISTORY = tools_pb2.Tool(
+    name="read_history",
+    description="Read earlier messages of this conversation that you are not shown any more: by line numbers, such as "
+    "those that a summary or a notice names, or by words that they hold.",
+    parameters="""{"type":"object","properties":{
+"first":{"type":"integer","minimum":1,"description":"First line"},
+"last":{"type":"integer","minimum":1,"description":"Last line"},
+"query":{"type":"string","maxLength":500,"description":"Words; messages that hold most of them come first"}},
+"additionalProperties":false}""",
+    kind="own",
+    tier="discovered",
+    effect="read",
+)
+
+READ_RESULT = tools_pb2.Tool(
+    name="read_result",
+    description="Read the whole result of an earlier tool call that you were shown in part, one part at a time.",
+    parameters="""{"type":"object","properties":{
+"id":{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"},
+"offset":{"type":"integer","minimum":0,"description":"Characters to skip"}},
+"required":["id"],"additionalProperties":false}""",
+    kind="own",
+    tier="discovered",
+    effect="read",
+)
+
+TOOLS = (READ_HISTORY, READ_RESULT)
+NAMES = frozenset(tool.name for tool in TOOLS)
+
+
+class _HistoryArguments(msgspec.Struct):
+    first: int = 0
+    last: int = 0
+    query: str = ""
+
+
+class _ResultArguments(msgspec.Struct):
+    id: str
+    offset: int = 0
+
+
+async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    if problem := arguments.violation(call):
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    given = msgspec.json.decode(call.effective, type=_HistoryArguments)
+    request = memory_pb2.ReadHistoryRequest(
+        **_describe_reader(scope),
+        first_n=given.first,
+        last_n=given.last,
+        query=given.query,
+        chars_max=await _measure_room(scope, peers),
+    )
+    try:
+        with translating_peer_errors():
+            found = await peers.memory.ReadHistory(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    except InvalidRequest as error:
+        return outcomes.make_failure("INVALID_ARGUMENTS", error.message)
+    told = [_format_message(message) for message in found.messages]
+    if found.left_out:
+        on = f"; go on with first={found.next_n}" if found.next_n else ""
+        told.append(f"[{found.left_out:,} more messages{on}]")
+    return tools_pb2.ToolOutcome(ok=True, result="\n\n".join(told) or "[no such messages]")
+
+
+async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    if problem := arguments.violation(call):
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    given = msgspec.json.decode(call.effective, type=_ResultArguments)
+    request = memory_pb2.ReadResultRequest(
+        **_describe_reader(scope),
+        tool_call_id=given.id,
+        offset=given.offset,
+        chars_max=await _measure_room(scope, peers),
+    )
+    try:
+        with translating_peer_errors():
+            found = await peers.memory.ReadResult(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    except NotFound as error:
+        return outcomes.make_failure("NOT_FOUND", error.message)
+    end = given.offset + len(found.text)
+    note = f"\n[characters {given.offset:,} to {end:,} of {found.chars:,}"
+    note += f"; go on with offset={end}]" if end < found.chars else "]"
+    return tools_pb2.ToolOutcome(ok=True, result=found.text + note)
+
+
+def _describe_reader(scope: Scope) -> dict[str, Any]:
+    return {"chat_id": scope.run.chat_id, "run_id": scope.run.id, "context_id": scope.context_id}
+
+
+async def _measure_room(scope: Scope, peers: Peers) -> int:
+    """Return the characters of an answer that leaves the window for the work itself."""
+    model = scope.settings.model
+    limits = make_limits(await get_model_info(peers, model.provider_key or "", model.model or ""))
+    return round(min(max(limits.context_window_tokens * WINDOW_CHARS_RATIO, CHARS_MIN), CHARS_MAX))
+
+
+def _format_message(message: memory_pb2.HistoryMessage) -> str:
+    head = f"[{message.n}] {message.role}"
+    if message.role == "tool":
+        head = f"[{message.n}] result of {message.name} ({message.tool_call_id}), {message.chars:,} characters"
+    calls = [f"calls {call.name} {call.arguments} ({call.id})" for call in message.tool_calls]
+    return f"{head}: " + "\n".join(text for text in (message.text, *calls) if text)

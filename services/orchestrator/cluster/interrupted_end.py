@@ -1,0 +1,109 @@
+"""Ends a run that nobody goes on with, as its own process would have: what is open gets its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from headrace.errors import Interrupted, to_failure
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.calls import outcomes
+from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from services.orchestrator.run.events.kinds import KINDS
+from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
+from services.orchestrator.run.replay.replay import Recording
+from services.runtime.usage import add_cost
+
+
+def make_interrupted_end(
+    run: memory_pb2.UnfinishedRun,
+    recording: Recording,
+    history: Sequence[agent_pb2.AgentDelta],
+    generation: int,
+    base_seq: int,
+    failure: common_pb2.Failure | None = None,
+) -> memory_pb2.AppendRequest:
+    """Make the append that ends a run, as interrupted unless its owner left another `failure`.
+
+    Readers drop what the log has not, of the run and of each open sub-agent and task; calls without a result get one.
+    """
+    error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
+    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=_count_usage(recording))
+    lines = _EndLines(recording, base_seq)
+    scopes = find_resets(run.run_id, recording, CRASHED, history)
+    for scope in scopes:
+        lines.add_event(scope.payload, scope)
+    for scope in reversed(scopes):
+        lines.add_results(scope)
+        if scope.task_id is not None:
+            lines.add_event(agent_pb2.TaskFail(task_id=scope.task_id, error=end.error), scope)
+        elif scope.subagent_id is not None:
+            summary = end.error.message
+            lines.add_event(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id, ok=False, summary=summary), scope)
+    end.events.first_seq = end.events.last_seq = lines.seq + 1
+    return memory_pb2.AppendRequest(
+        chat_id=run.chat_id,
+        run_id=run.run_id,
+        generation=generation,
+        request_id=ids.new_uuid(),
+        lines=[*lines.lines, memory_pb2.LogLine(run=end)],
+    )
+
+
+class _EndLines:
+    def __init__(self, recording: Recording, base_seq: int) -> None:
+        self.lines: list[memory_pb2.LogLine] = []
+        self.seq = base_seq
+        self._recording = recording
+        self._steps = recording.steps
+
+    def add_event(self, payload: Message, scope: ScopeReset) -> None:
+        self.seq += 1
+        fields: Any = {KINDS[type(payload)]: payload}
+        event = agent_pb2.AgentDelta(
+            seq=self.seq, timestamp=ids.now_ms(), subagent_id=scope.subagent_id, task_id=scope.task_id, **fields
+        )
+        self.lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=scope.context_id)))
+
+    def add_results(self, scope: ScopeReset) -> None:
+        recorded = self._recording.scope(scope.context_id)
+        if not recorded.open_calls:
+            return
+        self._steps += 1
+        step = memory_pb2.StepLine(
+            stage=recorded.last_stage, seq=self._steps, task_id=scope.task_id, context_id=scope.context_id
+        )
+        step.events.first_seq = self.seq + 1
+        for piece in recorded.open_calls:
+            self.seq += 1
+            step.messages.append(_make_result(piece, self.seq))
+        step.events.last_seq = self.seq
+        self.lines.append(memory_pb2.LogLine(step=step))
+
+
+def _make_result(piece: memory_pb2.LogMessage, seq: int) -> memory_pb2.LogMessage:
+    call = piece.message.tool_calls[0]
+    result = memory_pb2.LogMessage(ts=ids.now_ms(), ok=False)
+    if piece.HasField("action_id"):
+        result.action_id = piece.action_id
+    else:
+        result.tool_id = piece.tool_id
+    result.message.CopyFrom(llm_pb2.Message(role="tool", name=call.name, tool_call_id=call.id))
+    result.message.content.add(text=INTERRUPTED_RESULT)
+    result.events.first_seq = result.events.last_seq = seq
+    return result
+
+
+def _count_usage(recording: Recording) -> common_pb2.Usage:
+    """Sum up what the log knows: its answers, and the calls whose results it has."""
+    usage = common_pb2.Usage()
+    for answer in recording.answers():
+        usage.model_calls += 1
+        add_cost(usage, answer.usage)
+    results = (message.message for message in recording.messages() if message.message.role == "tool")
+    texts = ("".join(part.text for part in result.content) for result in results)
+    usage.tool_calls = sum(not outcomes.is_refusal(text) for text in texts)
+    return usage

@@ -1,0 +1,119 @@
+"""GetContext: what fills the window of a chat's next request, or of a run's.
+
+Of a run that goes on here it is what its model is told; else the request is prepared as a run of the agent would do it,
+by a run that is never begun.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.agents import recap
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.model_info import get_model_info, make_limits
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.run import session_state
+from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.attention import Todo, Upload
+from services.orchestrator.run.run import Run, RunServices
+from services.orchestrator.setup import skills
+from services.orchestrator.setup.run_setup import RunSetup
+from services.orchestrator.setup.system_message import make_prompt_context
+from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
+from services.orchestrator.turn.compacting.compact_command import COMMAND
+from services.orchestrator.turn.compacting.compaction import make_window_settings
+from services.orchestrator.turn.conversation import select_history_tools
+from services.orchestrator.turn.reminders import make_reminders
+from services.runtime.rpc.call_ids import forward_metadata
+
+
+async def get_context(
+    peers: Peers, registry: Registry, live: Run | None, request: agent_pb2.GetContextRequest
+) -> agent_pb2.GetContextResponse:
+    """Raises NotFound when the chat, the agent or the run does not exist."""
+    if live is not None and live.chat_id != request.chat_id:
+        raise NotFound(f"run {live.id} does not exist in chat {request.chat_id}", runId=live.id)
+    run = live or await _prepare_run(peers, registry, request)
+    scope, model = run.main, run.main.settings.model
+    info = await get_model_info(peers, model.provider_key or "", model.model or "")
+    limits = make_limits(info, model.max_tokens or 0)
+    loading = memory_pb2.LoadContextRequest(
+        chat_id=run.chat_id,
+        run_id=run.id,
+        system=scope.system,
+        window=make_window_settings(scope.agent.memory),
+        limits=limits,
+        tools=scope.tools.schemas,
+        history_tools=Toolbox(select_history_tools(scope, scope.tools.tools)).schemas,
+        recap=recap.make_recap_settings(scope.agent, scope.settings.steps_max),
+        reminders=make_reminders(scope),
+        with_parts=True,
+    )
+    if live is not None and live.pending_query is not None:
+        loading.pending_query.CopyFrom(live.pending_query)
+    elif live is None and not request.HasField("run_id"):
+        # A message that no model is shown: the question is not asked yet.
+        loading.pending_query.CopyFrom(agent_pb2.QueryRequest(chat_id=run.chat_id, message=COMMAND))
+    with translating_peer_errors():
+        loaded = await peers.memory.LoadContext(loading, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    return _make_response(request, run, limits, loaded)
+
+
+async def _prepare_run(peers: Peers, registry: Registry, request: agent_pb2.GetContextRequest) -> Run:
+    """Prepare a run that is never begun, as far as its first request needs it."""
+    key = request.agent_key
+    if request.HasField("run_id"):
+        stored = await stored_runs.get_run(peers, request.run_id)
+        if stored.chat_id != request.chat_id:
+            raise NotFound(f"run {request.run_id} does not exist in chat {request.chat_id}", runId=request.run_id)
+        key = key or stored.agent_key
+    else:
+        chat = memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
+        key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
+    agent = registry.choose(key)
+    query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
+    run = Run(request.run_id or ids.new_uuid(), agent, query, RunServices(peers, registry.by_key))
+    state = await session_state.load(run.main, peers)
+    run.main.attention.todos = state.read("todos", list[Todo], [])
+    run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
+    setup = RunSetup()
+    if agent.working.may_use_tools:
+        setup = await _select_tools(run, peers, state.read("persistent_tools", list[str], []))
+    run.main.offer_tools(setup.tools)
+    run.main.begin(await make_prompt_context(run, peers, setup))
+    return run
+
+
+async def _select_tools(run: Run, peers: Peers, persistent: list[str]) -> RunSetup:
+    there_are = await find_catalogue(peers)
+    tools, _ = find_usable_tools(run.main, there_are, persistent)
+    offered = await skills.list_skills(run, peers) if there_are.has_any else []
+    return RunSetup(tools, skills.render_section(offered, {}) if tools else "")
+
+
+def _make_response(
+    request: agent_pb2.GetContextRequest,
+    run: Run,
+    limits: memory_pb2.ModelLimits,
+    loaded: memory_pb2.LoadContextResponse,
+) -> agent_pb2.GetContextResponse:
+    response = agent_pb2.GetContextResponse(
+        chat_id=run.chat_id,
+        run_id=run.id if request.HasField("run_id") else None,
+        agent_key=run.agent.key,
+        provider_key=limits.provider_key,
+        model=limits.model,
+        tokens=loaded.tokens,
+        context_window_tokens=limits.context_window_tokens,
+        output_tokens=limits.output_tokens,
+        parts=loaded.parts,
+        compaction_due=loaded.compaction_due,
+    )
+    last = loaded.last_call
+    if loaded.HasField("last_call") and last.input_tokens:
+        response.last_input_tokens = last.input_tokens
+        if last.HasField("cached_tokens"):
+            response.last_cached_ratio = min(1.0, last.cached_tokens / last.input_tokens)
+    return response

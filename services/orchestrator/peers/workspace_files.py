@@ -1,0 +1,54 @@
+"""The files of a chat's workspace: their list, and whole ones within a bound."""
+
+from __future__ import annotations
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, NotFound
+from headrace.streams import reading
+from headrace.v1 import tools_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.rpc.call_ids import forward_metadata
+
+log = structlog.get_logger()
+
+
+async def read_file(peers: Peers, chat_id: str, path: str, bytes_max: int) -> bytes | None:
+    """Return None when the file cannot be read or is larger than `bytes_max`."""
+    data = await read_start(peers, chat_id, path, bytes_max + 1)
+    return None if data is None or len(data) > bytes_max else data
+
+
+async def read_start(peers: Peers, chat_id: str, path: str, bytes_max: int) -> bytes | None:
+    """Return the first `bytes_max` bytes; None when the file cannot be read."""
+    request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=bytes_max)
+    data = bytearray()
+    try:
+        with translating_peer_errors():
+            async with reading(
+                peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            ) as pieces:
+                async for piece in pieces:
+                    data += piece.data
+    except (HeadraceError, grpc.aio.AioRpcError) as error:
+        log.warning("file not read", chat_id=chat_id, reason=_get_reason(error))
+        return None
+    return bytes(data)
+
+
+async def list_workspace(peers: Peers, chat_id: str) -> tools_pb2.ListFilesResponse | None:
+    """List the files, none where there is no workspace yet; None if the tools service does not say."""
+    request = tools_pb2.ListFilesRequest(chat_id=chat_id)
+    try:
+        with translating_peer_errors():
+            return await peers.tools.ListFiles(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    except NotFound:
+        return tools_pb2.ListFilesResponse()
+    except (HeadraceError, grpc.aio.AioRpcError) as error:
+        log.warning("workspace not listed", chat_id=chat_id, reason=_get_reason(error))
+        return None
+
+
+def _get_reason(error: HeadraceError | grpc.aio.AioRpcError) -> str:
+    return error.reason if isinstance(error, HeadraceError) else error.code().name

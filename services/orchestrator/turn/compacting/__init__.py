@@ -1,0 +1,1 @@
+"""Compaction of a context: when, with which files, and what it costs the run."""

@@ -1,0 +1,80 @@
+"""One StreamChat call, bounded by the run's time as a whole and by `modelTimeoutMs` of silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import grpc
+
+from headrace.errors import ProviderUnavailable, StreamStalled
+from services.orchestrator.peers.reconnect import was_broken_connection
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.control.budget import Spending
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.push_stream import push_messages
+
+CHECKS = 4
+"""Silent checks in a row that mean a stall, in the limit's time; one may mean that this process stood still. A timer
+that looks now and then costs nothing per delta."""
+
+
+async def stream_model(peers: Peers, spending: Spending, request: bytes, answer: Answer) -> None:
+    """Ask the model and let `answer` take what it streams.
+
+    Raises:
+        StreamStalled: Nothing came for too long.
+        BudgetExceeded: The run's time is over.
+        HeadraceError: The gateway's error.
+    """
+    call = peers.stream_chat(request, timeout=spending.time_left_s, metadata=forward_metadata())
+    limit_s = spending.model_timeout_s
+    silence = asyncio.timeout(None)
+    try:
+        async with silence:
+            with _watching(silence, lambda: answer.progress, limit_s):
+                await push_messages(call, answer.take)
+    except TimeoutError as error:
+        if not silence.expired():
+            raise
+        raise StreamStalled(f"the model was silent for {limit_s:g} s (modelTimeoutMs)") from error
+    except ProviderUnavailable as error:
+        # The answer is complete, only its end is missing.
+        if answer.finish_reason and was_broken_connection(error):
+            return
+        # A call may also be given up as unreachable when its deadline comes before its connection.
+        if spending.time_left_s <= 0:
+            raise spending.make_exceeded("timeoutMs") from error
+        raise
+    except grpc.aio.AioRpcError as error:
+        # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
+        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+        raise spending.make_exceeded("timeoutMs") from error
+    if not answer.finish_reason:
+        raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
+
+
+@contextmanager
+def _watching(silence: asyncio.Timeout, read_progress: Callable[[], object], limit_s: float) -> Generator[None]:
+    """Let `silence` expire when there is no progress for so long."""
+    loop = asyncio.get_running_loop()
+    seen, silent_checks = read_progress(), 0
+
+    def check() -> None:
+        nonlocal seen, silent_checks, timer
+        progress = read_progress()
+        silent_checks = silent_checks + 1 if progress == seen else 0
+        seen = progress
+        if silent_checks == CHECKS:
+            silence.reschedule(loop.time())
+            return
+        timer = loop.call_later(limit_s / CHECKS, check)
+
+    timer = loop.call_later(limit_s / CHECKS, check)
+    try:
+        yield
+    finally:
+        timer.cancel()

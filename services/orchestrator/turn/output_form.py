@@ -1,0 +1,87 @@
+"""The form that an answer must have: a JSON Schema of the query, or else of the agent."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from jsonschema_rs import Draft202012Validator
+
+from headrace.errors import InvalidRequest, OutputMismatch
+from headrace.v1 import agent_pb2, common_pb2
+from services.orchestrator.agents.definition.modes import STAGES
+from services.orchestrator.run.scope import Scope
+from services.runtime.json_schema import (
+    compile_validator,
+    describe_violations,
+    find_schema_problem,
+    refuse_constant,
+)
+
+REPAIR_PROMPT = (
+    "Your answer does not have the form that was asked for: {problem}. Answer again with one JSON value that fits the"
+    " schema, and nothing else."
+)
+
+_FENCED = re.compile(r"```[\w-]*\s*\n(.*?)\n?```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    json: str
+    """The answer's JSON as the model wrote it, without a fence around it."""
+
+    problem: str
+    """Why it does not fit, for the model; empty when it does."""
+
+    def require_json(self) -> str:
+        """Return the JSON.
+
+        Raises:
+            OutputMismatch: It does not fit.
+        """
+        if self.problem:
+            raise OutputMismatch(f"the model's answer does not fit the schema: {self.problem}")
+        return self.json
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    format: common_pb2.OutputFormat
+    validator: Draft202012Validator
+
+    def read_output(self, text: str) -> Output:
+        text = text.strip()
+        if fenced := _FENCED.fullmatch(text):
+            text = fenced[1].strip()
+        try:
+            value = json.loads(text, parse_constant=refuse_constant)
+        except (ValueError, RecursionError):
+            return Output(text, "$: not valid JSON")
+        return Output(text, describe_violations(value, self.validator))
+
+
+def find_form(scope: Scope) -> OutputForm | None:
+    """Return the form of what the scope's stage answers; None where any text will do.
+
+    The query's holds for the run's own answer, an agent's for the answers of that agent.
+    """
+    run = scope.run
+    if scope.ids.task_id is not None or not STAGES[scope.settings.stage].gives_answer:
+        return None
+    if scope is run.main and run.query.HasField("output_format"):
+        return _make_form(run.query.output_format)
+    is_copy = scope is not run.main and scope.agent.key == run.agent.key
+    wanted = None if is_copy else scope.agent.output_config.output_format
+    return None if wanted is None else _make_form(wanted)
+
+
+def check_output_format(query: agent_pb2.QueryRequest) -> None:
+    """Raise InvalidRequest when the query's schema is none."""
+    if query.HasField("output_format") and (problem := find_schema_problem(query.output_format.schema)):
+        raise InvalidRequest.of("outputFormat.schema", f"must be a JSON Schema: {problem}")
+
+
+def _make_form(wanted: common_pb2.OutputFormat) -> OutputForm:
+    return OutputForm(wanted, compile_validator(wanted.schema))

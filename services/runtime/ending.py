@@ -1,0 +1,49 @@
+"""Ends the process at once, without a drain, when it can no longer do its work; whoever runs it starts it anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+
+LOST_TASK = 70
+"""Exit code of a process in which a guarded task ended by an error."""
+
+WRONG_CONFIGURATION = 78
+"""Exit code of a process that a person has to help; sysexits.h names it EX_CONFIG."""
+
+LAST_WORDS_S = 5.0
+"""Time to log the end, which may hang on whatever is wrong."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class CannotServe(OSError):
+    """A need of the service is wrong, and will be at the next start too: a password, a version, another's folder."""
+
+
+def guard_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """End the process if `task` ends by an error: one that it owns for life, without which it would serve on in vain.
+
+    Returns the task, which its owner stops as any other.
+    """
+    task.add_done_callback(_check_task)
+    return task
+
+
+def end_process(code: int, event: str, **fields: Any) -> NoReturn:
+    """Log `event` and exit."""
+    threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
+    log.critical(event, **fields)
+    os._exit(code)
+
+
+def _check_task(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        name = getattr(task.get_coro(), "__qualname__", task.get_name())
+        end_process(LOST_TASK, "task ended by an error", task=name, exc_info=error)

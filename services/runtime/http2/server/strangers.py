@@ -1,0 +1,140 @@
+"""Bounds for connections before a call of theirs was admitted, counted for all of one address together.
+
+Whoever shows no credential may use a small share of the processor, of memory and of connections. A connection is a
+stranger's until its first call is admitted; from then on other limits hold. Peers on Unix sockets are no strangers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+from services.runtime.http2.limits import CONNECTION_S, StrangerLimits
+
+if TYPE_CHECKING:
+    import asyncio
+
+NETWORK_BITS = 64
+"""Leading bits of an IPv6 address that count as one address: its owner has all others."""
+
+
+class Stranger(Protocol):
+    """A connection that no call was admitted on."""
+
+    transport: asyncio.Transport
+
+
+class AddressShare:
+    """The strangers of one address."""
+
+    def __init__(self, limits: StrangerLimits) -> None:
+        self._limits = limits
+        self._connections: OrderedDict[Stranger, int] = OrderedDict()
+        """The bytes that each holds; the one that was silent longest first."""
+        self._held_bytes = 0
+        self._left_s = limits.burst_s
+        self._at_s = time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def add_connection(self, connection: Stranger) -> None:
+        """Take a connection in; if there are too many, the one that was silent longest is closed."""
+        if len(self) >= self._limits.connections_max:
+            self.evict_one()
+        self._connections[connection] = 0
+        self.spend_time(CONNECTION_S)
+
+    def remove_connection(self, connection: Stranger) -> None:
+        self._held_bytes -= self._connections.pop(connection, 0)
+
+    def evict_one(self) -> None:
+        """Close the connection that was silent longest; there must be one."""
+        connection, held_bytes = self._connections.popitem(last=False)
+        self._held_bytes -= held_bytes
+        connection.transport.abort()
+
+    def hold_bytes(self, connection: Stranger, held_bytes: int) -> bool:
+        """Note what a connection that has sent something holds now; False if the address may not have so much."""
+        self._held_bytes += held_bytes - self._connections.pop(connection, 0)
+        self._connections[connection] = held_bytes
+        return self._held_bytes <= self._limits.bytes_max
+
+    def spend_time(self, seconds: float) -> None:
+        """Count seconds of the processor; with fewer than none, what was spent is paid back."""
+        self._refill()
+        self._left_s -= seconds
+
+    def find_wait(self) -> float:
+        """Return how long no input of the address is handled, in seconds; 0 if it may be."""
+        self._refill()
+        return max(-self._left_s / self._limits.processor_share, 0.0)
+
+    @property
+    def is_unused(self) -> bool:
+        self._refill()
+        return not self._connections and self._left_s >= self._limits.burst_s
+
+    def _refill(self) -> None:
+        now_s = time.monotonic()
+        earned_s = (now_s - self._at_s) * self._limits.processor_share
+        self._left_s = min(self._limits.burst_s, self._left_s + earned_s)
+        self._at_s = now_s
+
+
+class Strangers:
+    """The shares of all addresses of a server."""
+
+    def __init__(self, limits: StrangerLimits) -> None:
+        self._limits = limits
+        self._shares: OrderedDict[str, AddressShare] = OrderedDict()
+
+    def add_connection(self, connection: Stranger) -> AddressShare | None:
+        """Return the share that `connection` belongs to; None if it is no stranger's."""
+        share = self._find_share(connection.transport.get_extra_info("peername"))
+        if share is not None:
+            share.add_connection(connection)
+        return share
+
+    def take_handshake(self, peer: object) -> bool:
+        """Count a TLS handshake that is about to begin; False if the share of the peer's address is used up."""
+        share = self._find_share(peer)
+        if share is None:
+            return True
+        if share.find_wait():
+            return False
+        share.spend_time(self._limits.handshake_s)
+        return True
+
+    def evict_one(self) -> bool:
+        """Close the connection of a stranger, of the address that has most; False if there is none."""
+        share = max(self._shares.values(), key=len, default=None)
+        if not share:
+            return False
+        share.evict_one()
+        return True
+
+    def _find_share(self, peer: object) -> AddressShare | None:
+        """Return the share of a socket's address; None on a Unix socket."""
+        if not isinstance(peer, tuple):
+            return None
+        self._forget_unused()
+        return self._shares.setdefault(_find_network(str(peer[0])), AddressShare(self._limits))
+
+    def _forget_unused(self) -> None:
+        # Two are looked at for each that comes, so that they do not become more and more.
+        for _ in range(min(2, len(self._shares))):
+            address, share = self._shares.popitem(last=False)
+            if not share.is_unused:
+                self._shares[address] = share
+
+
+def _find_network(address: str) -> str:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))

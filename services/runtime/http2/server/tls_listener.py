@@ -1,0 +1,83 @@
+"""Accepts connections for TLS, within the share that a stranger's address has of the processor.
+
+asyncio's servers begin the handshake of whatever they accept, and what it costs is spent before anybody is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTING_MAX
+from services.runtime.http2.server.connection import ServerConnection, ServerState
+
+log = structlog.get_logger()
+
+
+class TlsListener:
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        make_connection: Callable[[], ServerConnection],
+        server: ServerState,
+    ) -> None:
+        """Listen until `close`, which closes the socket too."""
+        self._listening = listening
+        self._context = context
+        self._make_connection = make_connection
+        self._server = server
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        listening.listen(ACCEPTING_MAX)
+        self._start_accepting()
+
+    def close(self) -> None:
+        """Accept nothing more, and end the handshakes."""
+        if self._listening.fileno() < 0:
+            return
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for task in self._handshakes:
+            task.cancel()
+
+    def _start_accepting(self) -> None:
+        self._loop.add_reader(self._listening, self._accept_waiting)
+
+    def _accept_waiting(self) -> None:
+        """Accept what waits, or as much of it as the system takes for a server that has no turn."""
+        for _ in range(ACCEPTING_MAX):
+            try:
+                connection, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor is left, or no memory; what waits would call again at once.
+                log.warning("connections not accepted", error=str(error))
+                self._loop.remove_reader(self._listening)
+                self._again = self._loop.call_later(ACCEPT_AGAIN_S, self._start_accepting)
+                return
+            if len(self._handshakes) < self._server.limits.connections_max and self._server.take_handshake(address):
+                connection.setblocking(False)
+                task = self._loop.create_task(self._begin_connection(connection))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+            else:
+                connection.close()
+
+    async def _begin_connection(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # what the peer does wrong, or its time is over: the loop has closed it
+            await self._loop.connect_accepted_socket(
+                self._make_connection,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._server.limits.preface_s,
+            )

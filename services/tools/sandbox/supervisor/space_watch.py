@@ -1,0 +1,171 @@
+"""Watches how much room a command takes while it runs, in a twentieth of a processor at most.
+
+No limit of the kernel holds for a folder without privileges: RLIMIT_FSIZE bounds one file, and quotas need a file
+system that has them for projects.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import time
+from collections.abc import Generator, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from services.tools.sandbox.supervisor.disk_usage import BLOCK_BYTES, Usage, measure_steps
+
+SLICE_S = 0.002
+"""Processor time of a look, for which the command's own questions wait (seccomp_notify.py)."""
+
+PAUSE_RATIO, PAUSE_RATIO_SUSPECT = 19, 1
+"""Pause after a look, in multiples of the processor time that it took; the second one while the file system has lost so
+much room that it may have been this command's doing."""
+
+PAUSE_S_MIN, PAUSE_S_MAX = 0.02, 0.5
+
+FASTEST_BYTES_S, FASTEST_FILES_S = 2 * 1024**3, 200_000
+"""Speed at which a command may fill a disk: where there is much room, the next look can wait."""
+
+
+class Place(NamedTuple):
+    """A folder that a command may fill up to a limit."""
+
+    name: str
+    path: str
+    bytes_max: int
+    files_max: int
+    may_hide: bool = False
+    """Whether folders that cannot be looked into are left alone."""
+
+    def find_excess(self, used: Usage) -> str:
+        """Returns what is over the limit, in words; empty when nothing is."""
+        if not (used.is_whole or self.may_hide):
+            return f"the {self.name} has folders that cannot be measured, because they are nested too deeply"
+        if used.size_bytes <= self.bytes_max and used.files <= self.files_max:
+            return ""
+        return (
+            f"the {self.name} is over its limit: {used.size_bytes} of {self.bytes_max} bytes and {used.files} of "
+            f"{self.files_max} files are used"
+        )
+
+    def allow_present(self) -> Place:
+        """Returns a place in which what is there now may stay, so that a command can delete some of it."""
+        *_, used = self.measure()
+        return self._replace(
+            bytes_max=max(self.bytes_max, used.size_bytes),
+            files_max=max(self.files_max, used.files),
+            may_hide=not used.is_whole,
+        )
+
+    def read_free(self) -> tuple[int, int]:
+        """Returns the free bytes and file nodes of its file system, whoever takes them."""
+        free = os.statvfs(self.path)
+        return free.f_bfree * free.f_frsize, free.f_ffree
+
+    def measure(self) -> Generator[Usage]:
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield from measure_steps(fd)
+        finally:
+            os.close(fd)
+
+
+class _WatchedPlace:
+    """A place, what was last measured in it, and what the file system had left when that began."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._free = place.read_free()
+        self._used = Usage(0, 0, is_whole=True)
+
+    def is_suspect(self) -> bool:
+        try:
+            free_bytes, free_files = self.place.read_free()
+        except OSError:  # a disk that fails, or a workspace that was put aside
+            return False
+        return (
+            self._free[0] - free_bytes > self.place.bytes_max - self._used.size_bytes
+            or self._free[1] - free_files > self.place.files_max - self._used.files
+        )
+
+    def measure(self, unlinked: _UnlinkedFiles) -> Generator[str]:
+        """Yields after each step what is over the limit."""
+        free = self.place.read_free()
+        used, unlinked_bytes = self._used, unlinked.size_bytes.pop(os.stat(self.place.path).st_dev, 0)
+        for measured in self.place.measure():
+            used = measured._replace(size_bytes=measured.size_bytes + unlinked_bytes)
+            yield self.place.find_excess(used)
+        self._free, self._used = free, used
+
+    def estimate_pause_s(self) -> float:
+        return min(
+            (self.place.bytes_max - self._used.size_bytes) / FASTEST_BYTES_S,
+            (self.place.files_max - self._used.files) / FASTEST_FILES_S,
+        )
+
+
+class SpaceWatch:
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._places = [_WatchedPlace(place) for place in places]
+        self._steps = self._measure_again_and_again()
+        self.due_s = 0.0 if self._places else math.inf
+        """Time of the next look, by the monotonic clock."""
+
+    def look(self) -> str:
+        """Measures on for a moment; returns what is over its limit, empty when nothing is."""
+        started_s = time.process_time()
+        problem, pause_s = "", 0.0
+        while not problem and not pause_s and time.process_time() - started_s < SLICE_S:
+            problem, pause_s = next(self._steps)
+        is_suspect = any(watched.is_suspect() for watched in self._places)
+        ratio = PAUSE_RATIO_SUSPECT if is_suspect else PAUSE_RATIO
+        self.due_s = time.monotonic() + max(ratio * (time.process_time() - started_s), pause_s)
+        return problem
+
+    def _measure_again_and_again(self) -> Generator[tuple[str, float]]:
+        """Yields after each step what is over its limit; after the last one of a round the pause before the next."""
+        while True:
+            unlinked = _UnlinkedFiles()
+            for pid in _find_descendants(os.getpid()):
+                unlinked.add_open_files(pid)
+                yield "", 0.0
+            for watched in self._places:
+                with suppress(OSError):  # a disk that fails, or runs out of something: the next round looks again
+                    for problem in watched.measure(unlinked):
+                        yield problem, 0.0
+            pause_s = min(watched.estimate_pause_s() for watched in self._places)
+            yield "", min(max(PAUSE_S_MIN, pause_s), PAUSE_S_MAX)
+
+
+class _UnlinkedFiles:
+    """Open files without a name, which take room that no walk sees."""
+
+    def __init__(self) -> None:
+        self.size_bytes: dict[int, int] = {}
+        """Bytes by device."""
+        self._counted: set[tuple[int, int]] = set()
+
+    def add_open_files(self, pid: int) -> None:
+        with suppress(OSError):  # it has ended
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    key = (status.st_dev, status.st_ino)
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and key not in self._counted:
+                        self._counted.add(key)
+                        more_bytes = status.st_blocks * BLOCK_BYTES
+                        self.size_bytes[status.st_dev] = self.size_bytes.get(status.st_dev, 0) + more_bytes
+
+
+def _find_descendants(ancestor: int) -> Generator[int]:
+    waiting = [ancestor]
+    while waiting:
+        parent = waiting.pop()
+        with suppress(OSError):  # it has ended, and its children are ours now: the next round finds them
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
+                    waiting += map(int, file.read().split())
+        if parent != ancestor:
+            yield parent

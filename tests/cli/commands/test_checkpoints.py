@@ -1,0 +1,71 @@
+"""Going back and the session state, from the command line and in a conversation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import CHAT, Script, answering, suite
+
+
+async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        code, out, _ = await run("chats", "checkpoints", CHAT, url=facade.url)
+        _, with_steps, _ = await run("chats", "checkpoints", "--steps", CHAT, url=facade.url)
+    assert code == 0
+    rows = [line.split(", before ") for line in out.decode().splitlines()]
+    assert [(row[0].split()[0], row[1]) for row in rows] == [("0", "水车 怎么做"), ("2", "and now?")]
+    assert "line 2, before   weather, bash" in with_steps.decode()
+
+
+async def test_a_chat_goes_back_or_says_why_not(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        code, out, _ = await run("chats", "revert", CHAT, "2", url=facade.url)
+        refused, _, complaint = await run("chats", "revert", CHAT, "9", url=facade.url)
+        wrong, _, _ = await run("chats", "revert", CHAT, "x", url=facade.url)
+        (revert,) = facade.memory.reverted
+    assert (code, revert.chat_id, revert.checkpoint_id, revert.run_id) == (0, CHAT, 2, "")
+    assert b"its log keeps everything" in out
+    assert (refused, wrong) == (1, 2)
+    assert b"has no checkpoint 9" in complaint
+
+
+async def test_the_state_is_shown_and_replaced(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        _, before, _ = await run("chats", "state", CHAT, url=facade.url)
+        code, after, _ = await run("chats", "state", CHAT, "--set", '{"todos": ["水"]}', url=facade.url)
+        _, shown, _ = await run("chats", "state", CHAT, url=facade.url)
+        wrong, _, complaint = await run("chats", "state", CHAT, "--set", "{", url=facade.url)
+        kept = facade.memory.state
+    assert (before, code, wrong) == (b"{}\n", 0, 2)
+    assert b"is no JSON" in complaint
+    assert [json.loads(text) for text in (after, shown, kept)] == [{"todos": ["水"]}] * 3
+
+
+async def test_a_conversation_goes_back(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("a"))) as facade:
+        given = b"/checkpoints\nhi\n/checkpoints\n/revert\n/revert 2\n/revert 9\n"
+        code, out, complaint = await run("chat", url=facade.url, given=given)
+        reverted = [revert.checkpoint_id for revert in facade.memory.reverted]
+    assert (code, reverted) == (0, [2])
+    shown = out.decode()
+    assert "nothing has been asked in this chat yet" in shown
+    assert "before and now?" in shown
+    assert "/revert needs the id of a checkpoint" in shown
+    assert "as it was at checkpoint 2" in shown
+    assert b"has no checkpoint 9" in complaint
+
+
+async def test_messages_are_pinned_and_the_summary_is_edited(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        assert (await run("chats", "pin", CHAT, "1", url=facade.url))[0] == 0
+        _, listed, _ = await run("chats", "pins", CHAT, url=facade.url)
+        assert (await run("chats", "pin", "--remove", CHAT, "1", url=facade.url))[0] == 0
+        _, before, _ = await run("chats", "summary", CHAT, url=facade.url)
+        _, after, _ = await run("chats", "summary", "--set", "-", CHAT, url=facade.url, given=b"of boats")
+        pinned, edits = facade.memory.pinned, facade.memory.edits
+    assert listed.decode() == "    1  My boat is Ada.\n"
+    assert [(request.n, request.remove) for request in pinned] == [(1, False), (1, True)]
+    assert (before, after) == (b"of the weather\n", b"of boats\n")
+    assert [(request.n, request.text) for request in edits] == [(41, "of boats")]

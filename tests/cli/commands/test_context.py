@@ -1,0 +1,27 @@
+"""headrace context, and /context in a conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import CHAT, RUN, Script, answering, suite
+
+
+async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> None:
+    script = Script(query=answering("a"))
+    async with suite(tmp_path, script) as facade:
+        code, out, _ = await run("context", "--agent", "writer", "--run", RUN, CHAT, url=facade.url)
+        _, talk, _ = await run("chat", "--chat", CHAT, url=facade.url, given=b"/context\n")
+    shown = out.decode()
+    assert code == 0
+    assert "writer, sim-1: 9,300 tokens of 32,000 (29%)" in shown
+    assert "  tools         2,600  ██ 7\n" in shown
+    assert "too long for its place" in shown
+    assert "summarised: 24 messages, 8,800 tokens, lines 1-29: a summary stands for it" in shown
+    assert "left out: 1 results, 40,000 tokens, lines 31-31: does not fit the model's window" in shown
+    assert "75% of the last call came from the provider's cache" in shown
+    assert "a compaction comes before the next turn" in shown
+    asked = [(request.chat_id, request.agent_key, request.run_id) for request in script.requests]
+    assert asked == [(CHAT, "writer", RUN), (CHAT, "", "")]
+    assert "helper, sim-1: 9,300 tokens" in talk.decode()

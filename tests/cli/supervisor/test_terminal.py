@@ -1,0 +1,73 @@
+"""What `headrace up` says, by a process whose standard files are closed, full, or read by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+SAYING = """
+import pathlib, sys
+other = open(sys.argv[1], "w")
+from headrace.cli.supervisor.terminal import show_text, show_bytes
+show_text("a line")
+show_text("another", on_stdout=True)
+show_bytes(b"output of a service\\n")
+pathlib.Path(sys.argv[1] + ".said").touch()
+"""
+
+
+async def say(tmp_path: Path, redirections: str) -> tuple[str, str, str]:
+    """What came to standard output and standard error, and what another file holds that the process opened first."""
+    other = tmp_path / "other"
+    command = ("sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-c", SAYING, str(other))
+    async with asyncio.timeout(100):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        stdout, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
+    assert (tmp_path / "other.said").exists()
+    return stdout.decode(), stderr.decode(), other.read_text()
+
+
+async def test_texts_come_to_their_files(tmp_path: Path) -> None:
+    assert await say(tmp_path, "") == ("another\n", "a line\noutput of a service\n", "")
+
+
+@pytest.mark.parametrize(
+    ("redirections", "stdout", "stderr"),
+    [
+        ("2>&-", "another\n", ""),
+        ("1>&-", "", "a line\noutput of a service\n"),
+        ("0<&- 1>&- 2>&-", "", ""),
+        ("1>/dev/full 2>/dev/full", "", ""),
+    ],
+)
+async def test_a_text_for_a_closed_or_full_file_is_lost_and_gets_into_no_other(
+    tmp_path: Path, redirections: str, stdout: str, stderr: str
+) -> None:
+    assert await say(tmp_path, redirections) == (stdout, stderr, "")
+
+
+async def test_a_file_that_nobody_reads_delays_and_ends_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SAYING, str(tmp_path / "other"), stderr=writer, stdout=asyncio.subprocess.DEVNULL
+        )
+        async with asyncio.timeout(100):
+            assert await process.wait() == 0
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert (tmp_path / "other.said").exists()

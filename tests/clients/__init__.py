@@ -1,0 +1,1 @@
+"""Outside clients before a running suite, whose provider is scripted."""

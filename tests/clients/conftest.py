@@ -1,0 +1,41 @@
+"""One suite for all clients: two agents that differ in whether their provider takes JSON schemas."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.simulator.scripts.script import parse_script
+from services.simulator.server import Simulator, simulator
+from tests.clients.script import SCRIPT
+from tests.e2e.suite import Running, up
+
+CONFIG = Path(__file__).with_name("config")
+
+
+@dataclass(frozen=True)
+class Served:
+    suite: Running
+    provider: Simulator
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
+    data_dir = tmp_path_factory.mktemp("clients")
+    async with simulator() as provider:
+        options = ("--config-dir", str(CONFIG), "--data-dir", str(data_dir))
+        # Some clients take their answer by a call whose run then waits in vain; the end does not wait for it.
+        async with up(*options, SIMULATOR_URL=provider.base_url, HEADRACE_DRAIN_S="0.2") as suite:
+            yield Served(suite, provider)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served(shared_suite: Served) -> Served:
+    """The shared suite, its provider with the script of all clients."""
+    shared_suite.provider.rules = parse_script(SCRIPT)
+    shared_suite.provider.requests.clear()
+    return shared_suite

@@ -1,0 +1,79 @@
+"""Runs a client's exercises and prints as one line of JSON what they gave; tests/clients/script.py knows what that is.
+
+Programs get the address of the OpenAI face. They import nothing of ours but this file: each runs in an environment that
+has its client alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+from pydantic import BaseModel
+
+URL = sys.argv[1] if len(sys.argv) > 1 else ""
+MODELS = ("schemas", "words")
+
+COUNT = "Count."
+WHERE = "Where am I?"
+WHICH = "Which city?"
+
+
+class Place(BaseModel):
+    """A city and how many people live there."""
+
+    city: str
+    people: int
+
+
+class Pieces(list[str]):
+    """Text as it came."""
+
+    def tell(self) -> list[Any]:
+        return ["".join(self), len([piece for piece in self if piece]) > 1]
+
+
+class Locator:
+    """The caller's function; keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+
+    def locate(self, exact: bool) -> str:
+        """Tell where the user is.
+
+        Args:
+            exact: Whether the street is wanted too.
+        """
+        self.calls.append({"exact": exact})
+        return '{"city": "Lyon"}'
+
+
+def report(package: str, **exercises: Callable[[str], Any]) -> None:
+    """Do each exercise with each model; underscores in their names stand for spaces."""
+    results = asyncio.run(_do_all(exercises))
+    print()  # what the client printed may not end its line
+    print(json.dumps({"version": metadata.version(package), "results": results}))
+
+
+async def _do_all(exercises: dict[str, Callable[[str], Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        name.replace("_", " "): {model: await _do(exercise, model) for model in MODELS}
+        for name, exercise in exercises.items()
+    }
+
+
+async def _do(exercise: Callable[[str], Any], model: str) -> Any:
+    try:
+        given = exercise(model)
+        given = await given if inspect.isawaitable(given) else given
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return given.model_dump() if isinstance(given, BaseModel) else given

@@ -1,0 +1,147 @@
+"""gRPC clients in other languages: stubs made of the protos without options, and clients that know only reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from headrace.event_json import parse_event
+from headrace.v1 import agent_pb2, memory_pb2
+from tests.clients.catalogue import ENVIRONMENTS, PAGE, ROOT
+from tests.clients.conftest import Served
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TIMEOUT_S = 1200.0
+"""grpcurl is compiled where it never was."""
+
+IMAGE = ROOT / "build" / "image.binpb"
+GRPCURL = ROOT / "tests" / "e2e" / "grpcurl"
+GHZ = ROOT / "tests" / "clients" / "ghz"
+EXAMPLES = ROOT / "examples" / "clients"
+POM = EXAMPLES / "java" / "pom.xml"
+
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")
+
+
+def find_version(path: Path, before: str) -> str:
+    """The version that stands behind a text in a file that pins it."""
+    match = re.search(rf"{re.escape(before)}v?([\d.]+)", path.read_text())
+    assert match is not None, f"{path}: no version behind {before!r}"
+    return match[1]
+
+
+def check_row(client: str, version: str) -> None:
+    """Assert that the page names the client with its version."""
+    assert any(line.startswith(f"| {client} | {version} | ") for line in PAGE.read_text().splitlines()), (
+        client,
+        version,
+    )
+
+
+def get_environment(name: str) -> Path:
+    folder = ENVIRONMENTS / name
+    if not (folder / "done").exists():
+        pytest.skip(f"build/clients/{name} is not there: `make clients` makes it")
+    return folder
+
+
+async def run_program(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(TIMEOUT_S):
+        output, complaint = await process.communicate()
+    assert process.returncode == 0, (output + complaint).decode()
+    return output.decode()
+
+
+async def check_example(served: Served, command: Sequence[str | Path]) -> None:
+    """Assert that an example of examples/clients folds a run, and cancels one."""
+    address = served.suite.grpc
+    assert await run_program([*command, address, "tools", "What time?"]) == "answer: It is late.\nend: complete, stop\n"
+    stopped = await run_program([*command, address, "words", "Wait.", "cancel"])
+    assert re.fullmatch(r"answer: first (words )?\nend: cancelled\n", stopped)
+
+
+async def test_the_example_in_go(served: Served) -> None:
+    await check_example(served, [get_environment("go") / "client"])
+    check_row("grpc-go", find_version(EXAMPLES / "go" / "go.mod", "google.golang.org/grpc "))
+
+
+async def test_the_fold_of_the_example_in_go_is_ours(tmp_path: Path) -> None:
+    get_environment("go")
+    cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
+    for case in cases:
+        case |= {key: case["state"][key] for key in ("runId", "lastSeq", "answer")}
+        case["isOver"] = case["state"]["end"] is not None
+        case["events"] = [json_format.MessageToDict(parse_event(json.dumps(event))) for event in case["events"]]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    options = [f"FOLD_CASES={tmp_path / 'cases.json'}", "CGO_ENABLED=0"]
+    await run_program(["env", *options, "go", "test", "-trimpath", "."], EXAMPLES / "go")
+
+
+async def test_the_example_in_typescript(served: Served) -> None:
+    await check_example(served, ["node", get_environment("typescript") / "build" / "main.js"])
+    check_row("connect-node (TypeScript)", find_version(EXAMPLES / "typescript" / "package.json", 'connect-node": "'))
+
+
+async def test_the_example_in_java(served: Served) -> None:
+    folder = get_environment("java")
+    classes = f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"
+    await check_example(served, ["java", "-cp", classes, "example.Main"])
+    check_row("grpc-java", find_version(POM, "<grpc.version>"))
+
+
+async def test_grpc_js_reads_20000_deltas_and_cancels(served: Served) -> None:
+    program = get_environment("node") / "programs" / "grpc_js.mjs"
+    keep_links = ["--preserve-symlinks", "--preserve-symlinks-main"]
+    report = json.loads(await run_program(["node", *keep_links, program, served.suite.grpc, IMAGE]))
+    assert report["results"] == [200_000, "run_complete", "run_cancel"]
+    check_row("grpc-js", report["version"])
+
+
+@needs_go
+async def test_grpcurl_describes_every_method(served: Served) -> None:
+    services = {
+        served.suite.grpc: agent_pb2.DESCRIPTOR.services_by_name["AgentService"],
+        served.suite.memory: memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
+    }
+    grpcurl = (await run_program(["go", "tool", "-n", "grpcurl"], GRPCURL)).strip()
+    for address, service in services.items():
+        for method in service.methods:
+            told = await run_program([grpcurl, "-plaintext", address, "describe", method.full_name])
+            asked, answered = method.input_type.full_name, method.output_type.full_name
+            assert re.search(rf"rpc {method.name} \( \.{asked} \) returns \( (stream )?\.{answered} \)", told)
+    check_row("grpcurl", find_version(GRPCURL / "go.mod", "fullstorydev/grpcurl "))
+
+
+async def test_ghz_makes_load_by_reflection(served: Served) -> None:
+    ghz = get_environment("ghz") / "ghz"
+    for method, request in (
+        ("AgentService.ListAgents", {}),
+        ("AgentService/Query", {"agentKey": "words", "message": "Count."}),
+    ):
+        load = ["--insecure", "-n", "20", "-c", "4", "-O", "json", "-d", json.dumps(request)]
+        report = json.loads(await run_program([ghz, *load, "--call", f"headrace.v1.{method}", served.suite.grpc]))
+        assert report["statusCodeDistribution"] == {"OK": 20}
+    check_row("ghz", find_version(GHZ / "go.mod", "bojand/ghz "))
+
+
+async def test_buf_curl_streams_a_run_by_reflection(served: Served) -> None:
+    buf = Path(sys.executable).with_name("buf")
+    request = json.dumps({"agentKey": "words", "message": "Count."})
+    address = f"http://{served.suite.grpc}/headrace.v1.AgentService/Query"
+    told = await run_program([buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data", request, address])
+    pieces: list[Any] = re.findall(r'"delta": ?"([^"]*)"', told)
+    assert pieces == ["one ", "two ", "three"]
+    check_row("buf curl", (await run_program([buf, "--version"])).strip())

@@ -1,0 +1,45 @@
+"""Every client of the OpenAI face does its exercises, with a provider that takes JSON schemas and one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.clients.catalogue import CLIENTS, PAGE, TYPED, Client
+from tests.clients.conftest import Served
+from tests.clients.script import EXERCISES, MODELS
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PROGRAM_TIMEOUT_S = 300.0
+
+
+@pytest.mark.parametrize("client", [pytest.param(client, id=client.program.partition(".")[0]) for client in CLIENTS])
+async def test_a_client_does_its_exercises_as_the_page_says(served: Served, client: Client) -> None:
+    command = client.build_command(f"{served.suite.url}/v1")
+    if command is None:
+        pytest.skip(f"build/clients/{client.environment} is not there: `make clients` makes it")
+    report = await run_program(command)
+    assert report["results"] == {name: dict.fromkeys(MODELS, EXERCISES[name]) for name in client.exercises}
+    assert client.build_row(report["version"]) in PAGE.read_text().splitlines()
+    if TYPED[0] in client.exercises:
+        check_forms([request.body for request in served.provider.requests])
+
+
+async def run_program(command: list[str]) -> Any:
+    """The JSON of a program's last line."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(PROGRAM_TIMEOUT_S):
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(output.splitlines()[-1])
+
+
+def check_forms(requests: list[Any]) -> None:
+    """Assert that the form of an answer went to the provider that takes it, and to the other in words."""
+    forms = {request["model"] for request in requests if "response_format" in request}
+    words = {request["model"] for request in requests if "fits this JSON Schema" in json.dumps(request["messages"])}
+    assert (forms, words) == ({"schemas"}, {"words"})

@@ -1,0 +1,154 @@
+"""Requests that no honest client sends, byte by byte, to both facades: one refusal each, and nothing is obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.facade import service
+from services.facade.config import Config
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.callers import FACADE
+from services.runtime.process.config import ProcessSettings, ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import serving_grpc
+from tests.conformance.fronts import PEERS, Front, Timing, embedded, gateway
+from tests.facade.scripted import Script, ScriptedMemory, answering, served, suite
+from tests.raw_http import sending
+from tests.runtime.auth.issuing import key_settings
+
+BODY = b'{"message":"a","stream":false}'
+WHOLE = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+"""The body as chunks."""
+
+KEPT = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEAD = KEPT + b"Connection: close\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n"
+SIZED = HEAD + b"Content-Length: %d\r\n" % len(BODY)
+NEXT = b"GET /api/agents HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+"""What follows where a proxy may have seen a body; nobody has sent it as a request."""
+
+BAD = frozenset({400})
+BAD_OR_NOT_KNOWN = frozenset({400, 501})
+TOO_LARGE = frozenset({400, 431})
+
+CASES = {
+    "chunk size that is none": (CHUNKED + b"\r\nzz\r\n" + BODY, BAD),
+    "chunk size of 72 bits": (CHUNKED + b"\r\nFFFFFFFFFFFFFFFFFF\r\n" + BODY, BAD),
+    "negative chunk size": (CHUNKED + b"\r\n-1\r\n" + BODY, BAD),
+    "chunk size with 0x": (CHUNKED + b"\r\n0x" + WHOLE, BAD),
+    "chunk without an end": (CHUNKED + b"\r\n" + WHOLE.replace(b"\r\n0", b"xx0"), BAD),
+    "chunks of a form": (
+        b"POST /api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=B\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        BAD,
+    ),
+    "length, then chunks": (
+        KEPT + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(WHOLE) + WHOLE + NEXT,
+        # deploy/gateway answers what the chunks say and hangs up, which RFC 9112 allows in section 6.1.
+        frozenset({400, 200}),
+    ),
+    "chunks, then length": (
+        KEPT + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + WHOLE + NEXT,
+        frozenset({400, 200}),
+    ),
+    "two lengths": (KEPT + b"Content-Length: 30\r\nContent-Length: 31\r\n\r\n" + BODY + NEXT, BAD),
+    "list of lengths": (KEPT + b"Content-Length: 30, 31\r\n\r\n" + BODY + NEXT, BAD),
+    "negative length": (HEAD + b"Content-Length: -1\r\n\r\n" + BODY, BAD),
+    "length with a sign": (HEAD + b"Content-Length: +30\r\n\r\n" + BODY, BAD),
+    "length in hex": (HEAD + b"Content-Length: 0x1e\r\n\r\n" + BODY, BAD),
+    "length of 77 bits": (HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n" + BODY, BAD),
+    "coding identity": (HEAD + b"Transfer-Encoding: identity\r\n\r\n" + BODY, BAD_OR_NOT_KNOWN),
+    "coding unknown": (HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + WHOLE, BAD_OR_NOT_KNOWN),
+    "coding after chunks": (HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + WHOLE, BAD_OR_NOT_KNOWN),
+    "coding before chunks": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + WHOLE, BAD_OR_NOT_KNOWN),
+    "chunks twice": (CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n" + WHOLE, BAD_OR_NOT_KNOWN),
+    "coding after a tab": (HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + WHOLE, BAD),
+    "space before a colon": (HEAD + b"Transfer-Encoding : chunked\r\n\r\n" + WHOLE, BAD),
+    "NUL in a value": (SIZED + b"X-A: a\0b\r\n\r\n" + BODY, BAD),
+    "CR in a value": (SIZED + b"X-A: a\rb\r\n\r\n" + BODY, BAD),
+    "name that is none": (SIZED + b"X(A): a\r\n\r\n" + BODY, BAD),
+    "long header": (SIZED + b"X-A: " + b"a" * 100_000 + b"\r\n\r\n" + BODY, TOO_LARGE),
+    "many headers": (SIZED + b"".join(b"X-%d: a\r\n" % n for n in range(5000)) + b"\r\n" + BODY, TOO_LARGE),
+    "long address": (b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * 100_000), TOO_LARGE),
+    "two hosts": (SIZED + b"Host: 127.0.0.1\r\n\r\n" + BODY, BAD),
+    "no host": (SIZED.replace(b"Host: localhost\r\n", b"") + b"\r\n" + BODY, frozenset({400, 403})),
+    "host with a user": (SIZED.replace(b"localhost", b"x@localhost") + b"\r\n" + BODY, frozenset({400, 403})),
+    "expectation unknown": (SIZED + b"Expect: 200-ok\r\n\r\n" + BODY, frozenset({417})),
+    "version unknown": (SIZED.replace(b"1.1", b"9.9") + b"\r\n" + BODY, frozenset({400, 505})),
+    "half a JSON": (HEAD + b'Content-Length: 5\r\n\r\n{"a":', BAD),
+    "text": (SIZED.replace(b"application/json", b"text/plain") + b"\r\n" + BODY, BAD),
+    "two types": (SIZED + b"Content-Type: application/json\r\n\r\n" + BODY, BAD),
+}
+"""What is sent, and the statuses that may be the answer."""
+
+
+async def exchange(url: str, sent: bytes) -> bytes:
+    """All that is answered until the server hangs up."""
+    answer = b""
+    with suppress(ConnectionError):  # it hung up before it had read all, which resets the connection
+        async with sending(url, sent) as reader:
+            while piece := await reader.read(1 << 16):
+                answer += piece
+    return answer
+
+
+async def answer_to_head(url: str, head: bytes) -> bytes:
+    """The first line of what is answered while the body does not come."""
+    async with sending(url, head) as reader:
+        return await reader.readline()
+
+
+async def test_each_is_refused_once_and_nothing_in_it_becomes_a_request(tmp_path: Path, front: Front) -> None:
+    with capture_logs() as logs:
+        async with suite(tmp_path, Script(query=answering("x")), front=front) as facade:
+            for name, (sent, statuses) in CASES.items():
+                answer = await exchange(facade.url, sent)
+                given = [int(status) for status in re.findall(rb"HTTP/1\.\d (\d{3})", answer)]
+                assert len(given) == 1, (name, answer)
+                assert given[0] in statuses, name
+                is_served = given == [200]
+                assert len(facade.script.requests) == is_served, name
+                facade.script.requests.clear()
+            answer = await exchange(facade.url, SIZED + b"\r\n" + BODY)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+    assert [line for line in logs if line["log_level"] in ("error", "critical")] == []
+
+
+@asynccontextmanager
+async def guarded(folder: Path, front: Front, script: Script) -> AsyncGenerator[str]:
+    """The URL of a facade that wants API keys."""
+    auth = key_settings(folder, good="tenant/user")
+    address = f"unix:{folder}/peer.sock"
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(300))
+        settings = ServerSettings(listen=address, drain_s=0, auth=auth)
+        await stack.enter_async_context(serving_grpc(settings, served(script, ScriptedMemory())))
+        if front is embedded:
+            shown = build_caller_metadata(auth, FACADE)
+            channel = await stack.enter_async_context(open_channel(address, shown))
+            config = Config(port=0, process=ProcessSettings(drain_s=0, auth=auth))
+            yield f"http://{await stack.enter_async_context(service.serve(config, dict.fromkeys(PEERS, channel)))}"
+        else:
+            env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": auth.internal_token}
+            yield await stack.enter_async_context(gateway(dict.fromkeys(PEERS, address), Timing(), env))
+
+
+@pytest.mark.parametrize("credential", [b"", b"X-API-Key: wrong\r\n", b"Authorization: Bearer wrong\r\n"])
+async def test_a_credential_is_looked_at_before_the_body(tmp_path: Path, front: Front, credential: bytes) -> None:
+    script = Script(query=answering("x"))
+    async with guarded(tmp_path, front, script) as url:
+        for kind in (b"application/json", b"multipart/form-data; boundary=B", b"text/plain"):
+            head = HEAD.replace(b"application/json", kind) + credential
+            line = await answer_to_head(url, head + b"Content-Length: 1000000\r\n\r\n")
+            assert line.startswith(b"HTTP/1.1 401 ")
+        assert script.requests == []
+        for _ in range(2):
+            answer = await exchange(url, SIZED + b"X-API-Key: good\r\n\r\n" + BODY)
+            assert answer.startswith(b"HTTP/1.1 200 ")

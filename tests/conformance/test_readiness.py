@@ -1,0 +1,20 @@
+"""Which readiness each facade tells while what is behind it is away."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from tests.conformance.fronts import DEFAULTS, PEERS, Front
+
+
+async def test_a_facade_stays_in_its_service_while_its_peers_are_away(front: Front) -> None:
+    async with (
+        front(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        async with http.get("/readyz") as response:
+            assert (response.status, (await response.json())["data"]) == (200, {"facade": True})
+        async with http.get("/readyz?all") as response:
+            assert (response.status, (await response.json())["data"]) == (503, dict.fromkeys(PEERS, False))
+        async with http.get("/api/agents") as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")

@@ -1,0 +1,195 @@
+"""Pages of other origins, and under names that others have pointed at us, in a real browser at a suite as it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from playwright.async_api import Browser, Page, Request, Response, Route, async_playwright, expect
+
+from tests.conformance.fronts import DEFAULTS, gateway
+from tests.e2e.suite import Suite
+from tests.e2e.test_conformance import addresses_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NAME = "attacker.example"
+"""A name that somebody else owns, whose address is that of this machine."""
+
+SECRET = "evil"
+"""What no provider may be asked."""
+
+ATTEMPTS = """
+async (target) => {
+  const read = [];
+  const body = JSON.stringify({ message: "evil", agentKey: "plain" });
+  const attempt = async (name, read_it) => {
+    try { if (await read_it()) read.push(name); } catch { /* as it should be */ }
+  };
+  const paths = ["/", "/console/main.js", "/healthz", "/readyz?all", "/metrics", "/openapi.json", "/api/agents",
+    "/api/chats", "/api/tools", "/v1/models"];
+  for (const mode of ["cors", "no-cors"])
+    for (const path of paths)
+      await attempt(`${mode} ${path}`, async () => (await fetch(target + path, { mode })).ok);
+  const types = ["application/json", "text/plain", "text/plain; application/json", "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=json", ""];
+  const posts = types.flatMap((type) => [["/api/query", type], ["/api/upload", type]]);
+  for (const path of ["/api/compact", "/v1/chat/completions", "/v1/responses"]) posts.push([path, "text/plain"]);
+  for (const mode of ["cors", "no-cors"])
+    for (const [path, type] of posts) {
+      const init = { mode, method: "POST", body: new Blob([body], { type }) };
+      await attempt(`${mode} POST ${path} ${type}`, async () => (await fetch(target + path, init)).ok);
+    }
+  for (const method of ["DELETE", "PUT", "PATCH"])
+    await attempt(method, async () => (await fetch(`${target}/api/chat?chatId=x`, { method })).ok);
+  const form = new FormData();
+  form.set("file", new Blob(["evil"]), "evil.txt");
+  const upload = { mode: "no-cors", method: "POST", body: form };
+  await attempt("upload", async () => (await fetch(`${target}/api/upload`, upload)).ok);
+  navigator.sendBeacon(`${target}/api/query`, new Blob([body]));
+  navigator.sendBeacon(`${target}/api/query`, new Blob([body], { type: "text/plain" }));
+  const heard = (element, url, property = "src") => new Promise((resolve) => {
+    element.onload = element.onopen = element.onmessage = () => resolve(true);
+    element.onerror = () => resolve(false);
+    if (property) element[property] = url;
+    if (element instanceof Node) document.body.append(element);
+  });
+  await attempt("EventSource", () => heard(new EventSource(`${target}/api/attach?runId=x`), "", null));
+  await attempt("image", () => heard(new Image(), `${target}/console/icon.svg`));
+  await attempt("script", () => heard(document.createElement("script"), `${target}/console/main.js`));
+  const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet" });
+  await attempt("style", () => heard(sheet, `${target}/console/styles/people.css`, "href"));
+  for (const enctype of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+    for (const path of ["/api/query", "/api/upload"]) {
+      const frame = Object.assign(document.createElement("iframe"), { name: `f${document.forms.length}` });
+      const form = Object.assign(document.createElement("form"),
+        { method: "post", action: target + path, target: frame.name, enctype });
+      const input = Object.assign(document.createElement("input"),
+        { name: '{"message":"evil","agentKey":"plain","requestId":"', value: '"}' });
+      form.append(input);
+      document.body.append(frame, form);
+      await new Promise((resolve) => { frame.onload = resolve; form.submit(); });
+    }
+  return read;
+}
+"""
+"""What a page tries at `target`; gives what it could read."""
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def browser() -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        program = shutil.which("chromium") or playwright.chromium.executable_path
+        if shutil.which(program) is None:
+            pytest.skip("NOTICE: Chromium is not installed: foreign pages are NOT tested")
+        rules = f"--host-resolver-rules=MAP {NAME} 127.0.0.1"
+        browser = await playwright.chromium.launch(
+            executable_path=program, args=[rules, "--disable-features=LocalNetworkAccessChecks"]
+        )
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def serving_pages() -> AsyncGenerator[int]:
+    """A server of somebody's pages; `/null` are pages without an origin. Gives its port."""
+
+    async def serve_page(request: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": "sandbox allow-scripts allow-forms"} if request.path == "/null" else {}
+        return web.Response(text="<!doctype html><body>", content_type="text/html", headers=headers)
+
+    application = web.Application()
+    application.router.add_get("/{page}", serve_page)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@dataclass
+class Traffic:
+    """What a page sends to a port, until it has been answered, and the answers."""
+
+    port: int
+    open: set[Request] = field(default_factory=set[Request])
+    answers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def watch(self, page: Page) -> None:
+        page.on("request", lambda request: self.open.add(request))
+        page.on("requestfinished", lambda request: self.open.discard(request))
+        page.on("requestfailed", lambda request: self.open.discard(request))
+        page.on("response", self._note)
+
+    def _note(self, response: Response) -> None:
+        if urlsplit(response.url).port == self.port and "/page" not in response.url:
+            self.answers[f"{response.request.method} {response.url}"] = response.status
+
+    async def wait(self) -> None:
+        while self.open:
+            await asyncio.sleep(0.02)
+
+
+async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str], dict[str, int]]:
+    """What a page at `page_url` has read of `target`, and the statuses of all that it was answered."""
+
+    async def serve_page(route: Route) -> None:
+        await route.fulfill(body="<!doctype html><body>", content_type="text/html")
+
+    page = await browser.new_page()
+    port = urlsplit(target).port
+    assert port is not None
+    if urlsplit(page_url).port == port:
+        await page.route(page_url, serve_page)  # before its name was pointed at us
+    await page.goto(page_url)
+    traffic = Traffic(port)
+    traffic.watch(page)
+    read = await page.evaluate(ATTEMPTS, target)
+    await traffic.wait()
+    await page.close()
+    return read, traffic.answers
+
+
+@pytest.mark.parametrize("front", ["facade", "gateway"])
+async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browser: Browser, front: str) -> None:
+    _, before = await suite.get("/api/chats")
+    async with asyncio.timeout(300), serving_pages() as pages, gateway(addresses_of(suite), DEFAULTS) as gateway_url:
+        port = urlsplit(suite.url if front == "facade" else gateway_url).port
+        cases = (
+            (f"http://localhost:{pages}/page", "localhost"),
+            (f"http://127.0.0.1:{pages}/page", "127.0.0.1"),
+            (f"http://127.0.0.1:{pages}/null", "127.0.0.1"),
+            (f"http://{NAME}:{pages}/page", "127.0.0.1"),
+            (f"http://{NAME}:{pages}/page", NAME),
+            (f"http://{NAME}:{port}/page", NAME),
+        )
+        seen = await asyncio.gather(*(attack(browser, page, f"http://{host}:{port}") for page, host in cases))
+        for case, (read, answers) in zip(cases, seen, strict=True):
+            assert read == [], case
+            assert answers, case
+            assert {what: status for what, status in answers.items() if status != 403} == {}, case
+    assert (await suite.get("/api/chats"))[1] == before
+    assert SECRET not in str(suite.requests())
+
+
+async def test_the_console_is_reached_by_a_link_and_works(suite: Suite, browser: Browser) -> None:
+    async with asyncio.timeout(300), serving_pages() as pages:
+        page = await browser.new_page()
+        await page.goto(f"http://{NAME}:{pages}/page")
+        await page.evaluate("(url) => { location.href = url; }", suite.url)
+        await page.wait_for_url(f"{suite.url}/**")
+        suite.play({"steps": [{"content": "Hello yourself."}]})
+        await page.fill("#message", "hello")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#runs")).to_contain_text("Hello yourself.", timeout=60_000)
+        await page.close()

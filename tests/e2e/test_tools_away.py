@@ -1,0 +1,118 @@
+"""The tools service is killed under many runs: none fails for what it lacks for a moment, nor any that begins then.
+
+TOOLS_AWAY_S is the time for which it is killed again whenever it comes back; 0 is one kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.suite import MODEL, Suite, fresh_suite
+from tests.order import Event, check_order
+from tests.pairing import assert_paired
+
+AWAY_S = float(os.environ.get("TOOLS_AWAY_S", "0"))
+
+RUNS = 20
+LATER = 5
+"""Queries that are asked while the service is away."""
+
+BUDGET = {"timeoutMs": 600_000, "maxToolCalls": 50, "maxModelCalls": 50}
+COMMAND = ["sh", "-c", "echo on; sleep 1; echo done"]
+
+
+def configure(suite: Suite) -> None:
+    """A tool that works for a second, an agent that calls it, and one that has the first do so."""
+    tool = {"type": "function", "name": "work", "description": "Works", "effect": "read", "command": COMMAND}
+    (suite.config_dir / "tools").mkdir(exist_ok=True)
+    tools = {"tools": [tool | {"parameters": {"type": "object", "properties": {}}}]}
+    (suite.config_dir / "tools" / "work.backend").write_text(json.dumps(tools))
+    common: dict[str, Any] = {"mode": "REACT", "modelConfig": MODEL, "budget": BUDGET, "react": {}}
+    agents = {"worker": {"toolConfig": {"backends": ["work"]}}, "parent": {"subagents": ["worker"]}}
+    for key, fields in agents.items():
+        (suite.config_dir / "agents" / f"{key}.json").write_text(json.dumps(common | fields))
+    delegation = json.dumps({"agentKey": "worker", "task": "work yourself"})
+    suite.play(
+        {
+            "match": {"turn": 1, "text": "^parent"},
+            "steps": [{"toolCall": "call_subagent", "id": "call_1", "arguments": [delegation]}],
+        },
+        {"match": {"turn": 1, "text": "^work"}, "steps": [{"toolCall": "work", "id": "call_2", "arguments": ["{}"]}]},
+        {"steps": [{"content": "fine"}]},
+    )
+
+
+async def in_force(suite: Suite) -> None:
+    while True:
+        _, agents = await suite.get("/api/agents")
+        _, tools = await suite.get("/api/tools")
+        known = {agent["key"] for agent in agents["data"]} | {tool["name"] for tool in tools["data"]}
+        if known >= {"worker", "parent", "work"}:
+            return
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def away(suite: Suite) -> AsyncGenerator[None]:
+    """The service is killed when the block begins, and until AWAY_S later whenever it has come back."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + AWAY_S
+
+    async def kill_again(killed: int) -> None:
+        while loop.time() < until:
+            if (pid := suite.services().get("tools", killed)) != killed:
+                os.kill(pid, signal.SIGKILL)
+                killed = pid
+            await asyncio.sleep(0.05)
+
+    first = suite.services()["tools"]
+    os.kill(first, signal.SIGKILL)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(kill_again(first))
+        yield
+
+
+async def follow(suite: Suite, agent: str, on_work: Callable[[], object]) -> list[Event]:
+    events: list[Event] = []
+    async with suite.query("parent" if agent == "parent" else "work", agent) as stream:
+        async for event in stream:
+            events.append(event)
+            if event["type"] == "tool.output":
+                on_work()
+    return events
+
+
+def check(events: list[Event], agent: str) -> None:
+    check_order(events)
+    assert events[-1]["type"] == "run.complete", events[-1]
+    [worked] = [event["result"] for event in events if event["type"] == "tool.result" and event["toolId"] == "call_2"]
+    assert "done" in worked
+    ends = [event["ok"] for event in events if event["type"] == "subagent.end"]
+    assert ends == ([True] if agent == "parent" else [])
+
+
+async def test_runs_wait_for_a_tools_service_that_was_killed(tmp_path: Path) -> None:
+    async with asyncio.timeout(900), fresh_suite(tmp_path) as suite:
+        configure(suite)
+        await in_force(suite)
+        working = asyncio.Semaphore(0)
+        async with asyncio.TaskGroup() as group:
+            agents = ["worker", "parent"] * (RUNS // 2)
+            runs = [(agent, group.create_task(follow(suite, agent, working.release))) for agent in agents]
+            for _ in range(RUNS // 4):
+                await working.acquire()  # some are at work, others still list their tools
+            async with away(suite):
+                for agent in ("worker", "parent") * LATER:
+                    runs.append((agent, group.create_task(follow(suite, agent, working.release))))
+                    await asyncio.sleep(0.1 + AWAY_S / (4 * LATER))
+        for agent, run in runs:
+            check(run.result(), agent)
+        for request in suite.requests():
+            assert_paired(request["messages"])

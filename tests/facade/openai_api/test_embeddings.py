@@ -1,0 +1,97 @@
+"""Embeddings by the official client; the orchestrator is scripted, all sockets are real."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded
+from tests.facade.openai_api.speaking import client
+from tests.facade.scripted import Script
+
+NUMBERS = [0.1, -2.5, 1e-7]
+VECTOR = struct.pack("<3f", *NUMBERS)
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+async def test_vectors_come_in_both_encodings(tmp_path: Path, encoding: Any) -> None:
+    given: Any = {} if encoding is None else {"encoding_format": encoding}
+    async with client(tmp_path, Script(vectors=[VECTOR, VECTOR])) as (api, facade):
+        answer = await api.embeddings.create(model="embed-1", input=["a", "b"], dimensions=3, **given)
+        (asked,) = facade.script.requests
+    assert (asked.model, [one.text for one in asked.inputs], asked.dimensions) == ("embed-1", ["a", "b"], 3)
+    assert [one.index for one in answer.data] == [0, 1]
+    assert (answer.model, answer.usage.prompt_tokens, answer.usage.total_tokens) == ("embed-1", 12, 12)
+    shown: Any = answer.data[1].embedding
+    if encoding == "base64":
+        shown = list(struct.unpack("<3f", base64.b64decode(shown)))
+    assert struct.pack("<3f", *shown) == VECTOR
+    assert shown == pytest.approx(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("given", "texts", "tokens"),
+    [
+        ("one", ["one"], [[]]),
+        ([1, 2], [""], [[1, 2]]),
+        ([[1, 2], [3]], ["", ""], [[1, 2], [3]]),
+        (["a", [3]], ["a", ""], [[], [3]]),
+    ],
+)
+async def test_texts_and_tokens_are_inputs(tmp_path: Path, given: Any, texts: Any, tokens: Any) -> None:
+    async with client(tmp_path, Script(vectors=[VECTOR] * len(texts))) as (api, facade):
+        await api.embeddings.create(model="embed-1", input=given)
+        (asked,) = facade.script.requests
+    assert [one.text for one in asked.inputs] == texts
+    assert [[*one.tokens.ids] for one in asked.inputs] == tokens
+    assert not asked.HasField("dimensions")
+
+
+async def test_a_large_batch_is_whole(tmp_path: Path) -> None:
+    vectors = [struct.pack("<1000f", *([at / 7] * 1000)) for at in range(300)]
+    async with client(tmp_path, Script(vectors=vectors)) as (api, _):
+        for given in ({"encoding_format": "float"}, {}):
+            fields: Any = {"model": "embed-1", "input": ["a"] * 300} | given
+            answer: Any = await api.embeddings.create(**fields)
+            assert [struct.pack("<1000f", *one.embedding) for one in answer.data] == vectors
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": [1, "a"]}, "input"),
+        ({"input": [-1]}, "input[0]"),
+        ({"input": [[2**31]]}, "input[0][0]"),
+        ({"input": {"a": 1}}, "input"),
+        ({"dimensions": 0}, "dimensions"),
+        ({"encoding_format": "int8"}, "encoding_format"),
+    ],
+)
+async def test_a_bad_request_is_named_by_its_field(tmp_path: Path, fields: Any, param: str) -> None:
+    async with client(tmp_path, Script(vectors=[VECTOR])) as (api, _):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.embeddings.create(**({"model": "embed-1", "input": "a"} | fields))
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "param"),
+    [
+        (NotFound("no model", model="embed-2"), 404, "model_not_found", None),
+        (InvalidRequest.of("inputs[1]", "must not be empty"), 400, "invalid_request", "input[1]"),
+        (InvalidRequest("refused", provider="sim"), 502, "invalid_request", None),
+        (Overloaded("too many", retry_after_s=5), 503, "overloaded", None),
+    ],
+)
+async def test_failures_have_openais_form(
+    tmp_path: Path, error: HeadraceError, status: int, code: str, param: str | None
+) -> None:
+    async with client(tmp_path, Script(vectors=error)) as (api, _):
+        with pytest.raises(openai.APIStatusError) as caught:
+            await api.embeddings.create(model="embed-2", input=["a", ""])
+    assert (caught.value.status_code, caught.value.code, caught.value.param) == (status, code, param)

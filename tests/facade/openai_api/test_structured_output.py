@@ -1,0 +1,180 @@
+"""Typed answers and forced tools by the official client; the orchestrator is scripted, all sockets are real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from headrace.v1 import agent_pb2
+from tests.facade.openai_api.speaking import ANSWERED, FUNCTION, block, client, own_call, reset
+from tests.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
+
+ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
+TOOLS: Any = [
+    {"type": "function", "function": FUNCTION},
+    {"type": "function", "function": {"name": "barometer"}},
+]
+
+
+class Place(BaseModel):
+    city: str
+    people: int
+
+
+PARIS = '{"city": "Paris", "people": 2102650}'
+PLACE = Place(city="Paris", people=2102650)
+
+
+def complete(seq: int, output: str | None = PARIS, reason: str = "stop") -> Step:
+    end = agent_pb2.RunComplete(run_id=RUN, finish_reason=reason, usage=USAGE, output=output)
+    return delta(seq, run_complete=end)
+
+
+def talking() -> list[Step]:
+    """A run that says something, calls a tool of its own, and answers in its form."""
+    half = len(PARIS) // 2
+    return [
+        *opening(),
+        *block(4, BLOCK, "I ", "look."),
+        *own_call(8),
+        *block(12, f"{RUN}_c_2", " \n", PARIS[:half], PARIS[half:]),
+        complete(17),
+    ]
+
+
+def fenced() -> list[Step]:
+    return [*opening(), *block(4, BLOCK, "```json\n", PARIS, "\n```"), complete(9)]
+
+
+def taken_back() -> list[Step]:
+    return [*opening(), *block(4, BLOCK, '{"city"'), reset(7, 3), *block(8, f"{RUN}_c_2", PARIS), complete(11)]
+
+
+RUNS = pytest.mark.parametrize("run", [talking(), fenced()], ids=["talks before", "in a fence"])
+
+
+@RUNS
+async def test_chat_completions_parse_gives_the_object(tmp_path: Path, run: list[Step]) -> None:
+    async with client(tmp_path, Script(query=run)) as (api, facade):
+        answer = await api.chat.completions.parse(**ASK, response_format=Place)
+        (query,) = facade.script.requests
+    assert answer.choices[0].message.parsed == PLACE
+    assert json.loads(query.output_format.schema)["required"] == ["city", "people"]
+    assert (query.output_format.name, query.output_format.strict) == ("Place", True)
+
+
+@RUNS
+async def test_a_streamed_completion_gives_the_object(tmp_path: Path, run: list[Step]) -> None:
+    pieces = 0
+    async with (
+        client(tmp_path, Script(query=run)) as (api, _),
+        api.chat.completions.stream(**ASK, response_format=Place) as stream,
+    ):
+        async for event in stream:
+            pieces += event.type == "content.delta"
+        final = await stream.get_final_completion()
+    assert final.choices[0].message.parsed == PLACE
+    assert pieces == (3 if run == talking() else 1), "what begins as JSON is streamed as it comes"
+
+
+@RUNS
+async def test_a_response_parses_to_the_object(tmp_path: Path, run: list[Step]) -> None:
+    async with client(tmp_path, Script(query=run)) as (api, facade):
+        answer = await api.responses.parse(model="helper", input="Where?", text_format=Place)
+        (query,) = facade.script.requests
+    assert answer.output_parsed == PLACE
+    assert query.output_format.name == "Place"
+
+
+@RUNS
+async def test_a_streamed_response_parses_to_the_object(tmp_path: Path, run: list[Step]) -> None:
+    async with (
+        client(tmp_path, Script(query=run)) as (api, _),
+        api.responses.stream(model="helper", input="Where?", text_format=Place) as stream,
+    ):
+        async for _ in stream:
+            pass
+        final = await stream.get_final_response()
+    assert final.output_parsed == PLACE
+
+
+async def test_an_answer_that_was_taken_back_is_an_error_of_a_stream_alone(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=taken_back())) as (api, _):
+        whole = await api.chat.completions.parse(**ASK, response_format=Place)
+        with pytest.raises(openai.APIError, match="which a stream cannot take back"):
+            async with api.chat.completions.stream(**ASK, response_format=Place) as stream:
+                await stream.until_done()
+    assert whole.choices[0].message.parsed == PLACE
+
+
+async def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
+    cut = [*opening(), *block(4, BLOCK, '{"city": "Par'), complete(7, None, "length")]
+    async with client(tmp_path, Script(query=cut)) as (api, _):
+        with pytest.raises(openai.LengthFinishReasonError):
+            await api.chat.completions.parse(**ASK, response_format=Place)
+
+
+async def test_any_object_may_be_wanted(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=talking())) as (api, facade):
+        answer = await api.chat.completions.create(**ASK, response_format={"type": "json_object"})
+        (query,) = facade.script.requests
+    assert answer.choices[0].message.content == PARIS
+    assert json.loads(query.output_format.schema) == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("form", "param"),
+    [({"type": "grammar"}, "response_format.type"), ({"type": "json_schema"}, "response_format")],
+)
+async def test_a_form_that_is_none_is_refused_with_its_field(tmp_path: Path, form: Any, param: str) -> None:
+    async with client(tmp_path, Script()) as (api, _):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.chat.completions.create(**ASK, response_format=form)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted", "offered"),
+    [
+        (None, "", ["thermometer", "barometer"]),
+        ("auto", "", ["thermometer", "barometer"]),
+        ("none", "", []),
+        ("required", "required", ["thermometer", "barometer"]),
+        ({"type": "function", "function": {"name": "barometer"}}, "barometer", ["thermometer", "barometer"]),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "barometer"}}],
+                },
+            },
+            "required",
+            ["barometer"],
+        ),
+    ],
+)
+async def test_a_tool_choice_is_the_querys(tmp_path: Path, choice: Any, wanted: str, offered: list[str]) -> None:
+    fields: dict[str, Any] = {} if choice is None else {"tool_choice": choice, "parallel_tool_calls": False}
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.chat.completions.create(**ASK, tools=TOOLS, **fields)
+        (query,) = facade.script.requests
+    assert (query.tool_choice, [tool.name for tool in query.client_tools]) == (wanted, offered)
+    assert query.HasField("parallel_tool_calls") == (choice is not None)
+
+
+async def test_a_responses_tool_choice_is_the_querys(tmp_path: Path) -> None:
+    tools: Any = [{"type": "function"} | FUNCTION]
+    choice: Any = {"type": "function", "name": "thermometer"}
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.responses.create(model="helper", input="How warm?", tools=tools, tool_choice=choice)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.responses.create(model="helper", input="?", tools=tools, tool_choice=choice | {"name": "clock"})
+        query = facade.script.requests[0]
+    assert query.tool_choice == "thermometer"
+    assert caught.value.param == "tool_choice"

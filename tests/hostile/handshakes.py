@@ -1,0 +1,49 @@
+"""Begins TLS handshakes as fast as they are answered, and ends none: `python -m tests.hostile.handshakes PORT SECONDS`.
+
+Prints how many were answered and how many were not. The greeting is always the same, so that it costs nothing here.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import time
+
+CROWD = "127.0.0.2"
+"""The address of the hostile; honest callers come from 127.0.0.1."""
+
+
+def make_greeting(group: str = "") -> bytes:
+    """Return what a client says first, with a share of the key exchange of `group` alone."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    if group:
+        context.set_ecdh_curve(group)
+    out = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        return out.read()
+    raise AssertionError("nobody has answered")
+
+
+def main(port: int, seconds: float) -> None:
+    greeting, until = make_greeting(), time.monotonic() + seconds
+    counts = {True: 0, False: 0}
+    while time.monotonic() < until:
+        with socket.socket() as connection:
+            connection.settimeout(5)
+            connection.bind((CROWD, 0))
+            connection.connect(("127.0.0.1", port))
+            try:
+                connection.sendall(greeting)
+                is_answered = bool(connection.recv(1))
+            except ConnectionError:
+                is_answered = False
+        counts[is_answered] += 1
+    sys.stdout.write(f"{counts[True]} {counts[False]}\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,86 @@
+"""Connections of one address that bring no admitted request: beyond its share the oldest are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from services.facade.strangers import CONNECTIONS_MAX
+from tests.hostile.http.trial import FACADES, facade, following
+from tests.hostile.trial import RUN, SECRET, Victim
+
+MORE = 200
+CROWD = "127.0.0.2"
+"""The address of the idle ones; honest callers come from 127.0.0.1."""
+
+RSS_MB_MAX = 64
+TEST_TIMEOUT_S = 300.0
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""What everybody may ask; whoever has asked may be silent for 75 s."""
+
+FIRST_BYTES = [b"", b"GET /api/agents HTTP/1.1\r\nHost: local", REQUEST]
+"""Of those that are to be closed: nothing, half a head, and a request. The gateway closes the first two after 10 s,
+which changes nothing where they are the oldest."""
+
+
+@pytest.mark.parametrize("which", FACADES)
+async def test_connections_without_a_request_leave_room_for_others(tmp_path: Path, which: str) -> None:
+    idle: list[socket.socket] = []
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(TEST_TIMEOUT_S))
+        one = await stack.enter_async_context(facade(tmp_path, which))
+        own = await stack.enter_async_context(following(one))
+        known = await _connect(one, b"GET /api/attach?runId=%b HTTP/1.1\r\nHost: localhost\r\nX-API-Key: %b\r\n\r\n")
+        rss_mb = one.rss_mb()
+        try:
+            for number in range(CONNECTIONS_MAX + MORE):
+                idle.append(await _connect(one, FIRST_BYTES[number % 3] if number < MORE else REQUEST))
+                if number % 100 == 0:
+                    await _ask(one)
+            while (alive := sum(map(_is_alive, idle))) > CONNECTIONS_MAX:
+                await asyncio.sleep(0.01)
+            assert alive == CONNECTIONS_MAX
+            # A thread of the gateway that waits for the processor notes its connection as idle after a few later ones,
+            # so that the last to be closed is not always the one of its number.
+            assert all(map(_is_alive, idle[2 * MORE :])), "the oldest are closed"
+            assert one.rss_mb() - rss_mb < RSS_MB_MAX
+            assert _is_alive(known), "a stream of the same address goes on"
+            seq = await anext(own)
+            assert await anext(own) == seq + 1
+        finally:
+            for connection in (known, *idle):
+                connection.close()
+
+
+async def _ask(one: Victim) -> None:
+    """Connect as somebody else and read an event."""
+    async with following(one) as seqs:
+        assert await anext(seqs) == 1
+
+
+async def _connect(one: Victim, sent: bytes) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.bind((CROWD, 0))
+    await loop.sock_connect(connection, ("127.0.0.1", one.port))
+    await loop.sock_sendall(connection, sent % (RUN.encode(), SECRET.encode()) if b"%b" in sent else sent)
+    if sent.endswith(b"\r\n\r\n"):
+        assert b" 200 " in await loop.sock_recv(connection, 4096)
+    return connection
+
+
+def _is_alive(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

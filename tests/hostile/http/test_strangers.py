@@ -1,0 +1,38 @@
+"""What HTTP without a credential costs a facade, whatever it is, and what an honest stream sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.http.attacks import ATTACKS, SLOW
+from tests.hostile.http.trial import FACADES, facade, try_attack
+
+ATTACK_S = 1.5
+TEST_TIMEOUT_S = 300.0
+
+OTHER_WORK = 0.25
+"""Share of the processor for the honest stream."""
+
+CPU_S_PER_MB = 2.0
+"""What a byte costs is bounded: most are a request's of 45 bytes, which is answered. What an address costs is not."""
+
+CPU_S_PER_CONNECTION = 0.003
+CPU_S_PER_PIECE = 0.0002
+"""Where each byte comes in a packet of its own, as it does of the slow ones."""
+
+RSS_MB_MAX = 64
+
+
+@pytest.mark.parametrize("which", FACADES)
+@pytest.mark.parametrize("name", [*ATTACKS, *SLOW])
+async def test_a_stranger_costs_little_and_an_honest_stream_goes_on(tmp_path: Path, name: str, which: str) -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, which) as one:
+        cost = await try_attack(one, name, ATTACK_S)
+    cpu_s_max = 0.2 + OTHER_WORK * cost.elapsed_s + cost.connections * CPU_S_PER_CONNECTION
+    cpu_s_max += cost.bytes_sent * (CPU_S_PER_PIECE if name in SLOW else CPU_S_PER_MB / 1e6)
+    assert cost.is_whole, cost
+    assert cost.cpu_s < cpu_s_max, cost
+    assert cost.rss_mb < RSS_MB_MAX, cost

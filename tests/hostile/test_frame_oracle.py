@@ -1,0 +1,57 @@
+"""What our server takes of fuzzed frames and header blocks is what `h2` takes, and what libnghttp2 takes, but for what
+decision 0016 explains.
+
+`make fuzz` has 50,000 of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from tests.hostile.frame_cases import make_case
+from tests.hostile.frame_ends import Verdict, has_odd_request, join_blocks, try_h2, try_nghttp2, try_ours
+from tests.hostile.nghttp2 import needs_nghttp2
+
+CASES = int(os.environ.get("FRAME_CASES", "1500"))
+TAKEN_MIN, COMPARED_MIN = CASES // 10, CASES * 9 // 10
+
+
+Pair = tuple[Verdict, Verdict]
+
+
+async def compare(try_both: Callable[[list[bytes]], Awaitable[Pair]]) -> None:
+    taken = compared = 0
+    differences: list[str] = []
+    for seed in range(CASES):
+        ours, expected = await try_both(make_case(Random(seed)))
+        if not ours.is_grpc or expected.is_explained or expected.refused_at in ours.ignored:
+            continue
+        compared += 1
+        taken += expected.refused_at is None
+        if (ours.refused_at, ours.requests) != (expected.refused_at, expected.requests):
+            differences.append(
+                f"seed {seed}: ours ends at {ours.refused_at}, theirs at {expected.refused_at} {expected.why}"
+            )
+    assert not differences, "\n".join(differences[:20])
+    assert taken > TAKEN_MIN, "the cases are worth something"
+    assert compared > COMPARED_MIN
+
+
+async def test_no_frames_are_taken_that_h2_refuses_or_refused_that_it_takes() -> None:
+    async def try_both(pieces: list[bytes]) -> Pair:
+        return await try_ours(pieces), try_h2(pieces)
+
+    await compare(try_both)
+
+
+@needs_nghttp2
+async def test_no_frames_are_taken_that_nghttp2_refuses_or_refused_that_it_takes() -> None:
+    async def try_both(pieces: list[bytes]) -> Pair:
+        units = join_blocks(pieces)
+        ours, theirs = await try_ours(units, until_reset=True), try_nghttp2(units)
+        theirs.is_explained |= has_odd_request(ours)
+        return ours, theirs
+
+    await compare(try_both)

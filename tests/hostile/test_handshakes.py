@@ -1,0 +1,128 @@
+"""TLS handshakes: an address is charged for each before it begins, and no peer can make one dear."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+
+from headrace.client import Client
+from headrace.tls import Tls
+from services.runtime.http2.client.channel import Channel
+from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
+from services.runtime.process.tls import Certificates
+from tests.hostile.handshakes import CROWD, make_greeting
+from tests.hostile.trial import RUN, SECRET, victim
+from tests.runtime.authority import Authority, Files
+from tests.runtime.http2.ends import BYTES_MAX, Caller
+from tests.runtime.http2.victim import OTHER, service
+from tests.runtime.http2.victim import victim as server_of
+
+BEGUN, MORE = 10, 5
+LIMITS = Limits(strangers=StrangerLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))
+"""Nothing else that these tests do costs half a second, and nothing is earned."""
+
+ATTACK_S = 1.5
+STALL_S_MAX = 0.05
+TEST_TIMEOUT_S = 200.0
+
+
+def mutual(files: Files) -> Certificates:
+    return Certificates(files.cert, files.key, files.ca)
+
+
+def opening(port: int, files: Files) -> Channel:
+    return Channel(f"127.0.0.1:{port}", message_bytes_max=BYTES_MAX, context=mutual(files).get_client_context)
+
+
+async def connect(port: int) -> socket.socket:
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.bind((CROWD, 0))
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+    return connection
+
+
+async def is_answered(connection: socket.socket, greeting: bytes) -> bool:
+    """Whether the other end goes on with a handshake."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(connection, greeting)
+        return await loop.sock_recv(connection, 1) == b"\x16"  # its own part of the handshake, and no alert
+    except ConnectionError:
+        return False
+
+
+async def test_an_address_whose_share_is_used_up_begins_no_handshake_and_others_do(authority: Authority) -> None:
+    context = mutual(authority.issue("memory")).make_server_context()
+    async with server_of(LIMITS, knows_callers=True, context=context) as server:
+        crowd = [await connect(server.port) for _ in range(BEGUN + MORE)]
+        try:
+            answered = [await is_answered(connection, make_greeting()) for connection in crowd]
+        finally:
+            for connection in crowd:
+                connection.close()
+        assert answered == [True] * BEGUN + [False] * MORE
+        async with opening(server.port, authority.issue("facade")) as channel:
+            assert await Caller(channel).unary(b"still there") == b"still there"
+
+
+async def test_an_address_has_its_handshake_back_when_a_call_is_admitted(authority: Authority) -> None:
+    async def admit(_: bytes, context: Any) -> bytes:
+        context.note_admitted()
+        return b""
+
+    context = mutual(authority.issue("memory")).make_server_context()
+    async with server_of(LIMITS, knows_callers=True, context=context) as server:
+        server.server.add_generic_rpc_handlers([service(admit=grpc.unary_unary_rpc_method_handler(admit))])
+        for _ in range(BEGUN + MORE):
+            async with opening(server.port, authority.issue("facade")) as channel:
+                call: Any = channel.unary_unary(f"/{OTHER}/admit")
+                assert await call(b"") == b""
+
+
+async def test_no_key_exchange_is_dear(authority: Authority) -> None:
+    """ffdhe8192 costs a server 160 ms, and who asks for it the 1.3 kB that it repeats."""
+    context = mutual(authority.issue("memory")).make_server_context()
+    async with server_of(LIMITS, knows_callers=True, context=context) as server:
+        for group, is_taken in (("prime256v1", True), ("ffdhe2048", False), ("ffdhe8192", False)):
+            with await connect(server.port) as connection:
+                assert await is_answered(connection, make_greeting(group)) is is_taken, group
+
+
+async def test_handshakes_without_end_leave_an_honest_stream_alone(tmp_path: Path, authority: Authority) -> None:
+    files, own = authority.issue("orchestrator"), authority.issue("cli", workload=x509.DNSName("cli"))
+    tls = Tls(files.ca, own.cert, own.key)
+    share, loop = DEFAULTS.strangers, asyncio.get_running_loop()
+    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2", files) as one:
+        client = Client(f"127.0.0.1:{one.port}", token=SECRET, tls=tls)
+        async with client, client.attach(RUN) as deltas:
+            before = (await anext(deltas)).seq
+            one.stalls_s.clear()
+            began_s = loop.time()
+            attacking = asyncio.create_task(attack(one.port))
+            while not attacking.done():
+                seq = (await anext(deltas)).seq
+                assert seq == before + 1
+                before = seq
+            answered, refused = attacking.result()
+            allowed = (share.burst_s + share.processor_share * (loop.time() - began_s)) / share.handshake_s
+        assert answered <= allowed + 1
+        assert refused > 0
+        assert max(one.stalls_s) < STALL_S_MAX
+
+
+async def attack(port: int) -> tuple[int, int]:
+    """Return the handshakes that were answered, and those that were refused."""
+    attacker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.hostile.handshakes", str(port), str(ATTACK_S)), stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await attacker.communicate()
+    assert attacker.returncode == 0
+    answered, refused = printed.split()
+    return int(answered), int(refused)

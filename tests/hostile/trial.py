@@ -1,0 +1,156 @@
+"""One attack against a service of its own, beside an honest stream: what it cost, and what the honest reader saw."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from headrace.client import Client
+from services.runtime.process.tls import CA, CERT, KEY
+from tests.hostile.victim import TICK_S
+from tests.runtime.auth.issuing import INTERNAL, keys_file
+from tests.runtime.authority import Files
+
+SECRET = "an honest caller's key"
+RUN = "0d7e1a5e-7a3c-4b8e-9d55-6d6f1f1f2a01"
+BYTES_PER_S = 1_000_000
+
+EVENTS_BEHIND = 20
+"""Events of the honest stream that are read after an attack."""
+
+
+@dataclass(slots=True)
+class Victim:
+    process: asyncio.subprocess.Process
+    port: int
+    stalls_s: list[float] = field(default_factory=list[float])
+    """Longest processor times between two turns of a timer that is due at once, of a service that says them."""
+
+    def cpu_s(self) -> float:
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_mb(self) -> float:
+        with open(f"/proc/{self.process.pid}/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    bytes_sent: int
+    connections: int
+    elapsed_s: float
+    cpu_s: float
+    """Processor time of the attacked process, the honest stream's included."""
+
+    rss_mb: float
+    """Growth of its memory."""
+
+    gap_s_p99: float
+    """Between two events of the honest stream, beyond the time between them when nothing else happens."""
+
+    is_whole: bool
+    """Whether the honest stream lost no event and went on after the attack."""
+
+
+@asynccontextmanager
+async def victim(folder: Path, transport: str, certificates: Files | None = None) -> AsyncGenerator[Victim]:
+    env = {
+        "HEADRACE_AUTH": "api_key",
+        "HEADRACE_AUTH_API_KEYS_FILE": str(keys_file(folder, **{SECRET: "a/honest"})),
+        "HEADRACE_INTERNAL_TOKEN": INTERNAL,
+        "HEADRACE_TRANSPORT": transport,
+    }
+    if certificates is not None:
+        env |= {CERT: certificates.cert, KEY: certificates.key, CA: certificates.ca}
+    async with start_victim([sys.executable, "-m", "tests.hostile.victim"], env) as one:
+        yield one
+
+
+@asynccontextmanager
+async def start_victim(command: Sequence[str], settings: dict[str, str]) -> AsyncGenerator[Victim]:
+    """Run a program with these settings alone; what it prints are its stalls."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")} | settings
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, env=env, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        while (said := orjson.loads(await process.stderr.readline()))["event"] != "serving":
+            pass
+        one = Victim(process, int(said["addresses"][0].rpartition(":")[2]))
+        async with asyncio.TaskGroup() as group:
+            reading = [
+                group.create_task(_drop(process.stderr)),
+                group.create_task(_follow(process.stdout, one.stalls_s)),
+            ]
+            yield one
+            for task in reading:
+                task.cancel()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _drop(reader: asyncio.StreamReader) -> None:
+    while await reader.read(1 << 16):
+        pass
+
+
+async def _follow(reader: asyncio.StreamReader, stalls_s: list[float]) -> None:
+    while line := await reader.readline():
+        stalls_s.append(float(line))
+
+
+async def try_attack(one: Victim, name: str, seconds: float) -> Cost:
+    """Attack for `seconds`, beside an honest stream."""
+    async with Client(f"127.0.0.1:{one.port}", token=SECRET) as client, client.attach(RUN) as deltas:
+        return await measure_attack(one, (delta.seq async for delta in deltas), "tests.hostile.attacker", name, seconds)
+
+
+async def measure_attack(one: Victim, seqs: AsyncIterator[int], attacker: str, name: str, seconds: float) -> Cost:
+    """Let the module `attacker` attack for `seconds`, and read an honest stream's sequence numbers meanwhile."""
+    before = await anext(seqs)
+    cpu_s, rss_mb = one.cpu_s(), one.rss_mb()
+    one.stalls_s.clear()
+    gaps_s: list[float] = []
+    is_whole, loop = True, asyncio.get_running_loop()
+    began_s = at_s = loop.time()
+    attacking = asyncio.create_task(_attack(attacker, name, one.port, seconds))
+    more = EVENTS_BEHIND
+    while more:
+        seq, now_s = await anext(seqs), loop.time()
+        gaps_s.append(now_s - at_s)
+        is_whole, before, at_s = is_whole and seq == before + 1, seq, now_s
+        more -= attacking.done()
+    sent, connections = await attacking
+    return Cost(
+        bytes_sent=sent,
+        connections=connections,
+        elapsed_s=loop.time() - began_s,
+        cpu_s=one.cpu_s() - cpu_s,
+        rss_mb=one.rss_mb() - rss_mb,
+        gap_s_p99=max(sorted(gaps_s)[int(len(gaps_s) * 0.99) - 1] - TICK_S, 0.0),
+        is_whole=is_whole,
+    )
+
+
+async def _attack(attacker: str, name: str, port: int, seconds: float) -> tuple[int, int]:
+    """Attack for a while; return the bytes that were taken, and the connections that were needed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", attacker, name, str(port), str(BYTES_PER_S), str(seconds)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    sent, connections = printed.split()
+    return int(sent), int(connections)

@@ -1,0 +1,204 @@
+"""Embeddings: what a provider is asked, what becomes of its answer, and of one that fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import (
+    BadFrame,
+    HeadraceError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    QuotaExceeded,
+    RateLimited,
+)
+from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2
+from tests.llm_gateway.conftest import answering, http_answer
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking, Gateway
+
+MODELS: list[dict[str, Any]] = [
+    {"name": "sim-1"},
+    {"name": "embed-1", "capabilities": ["embeddings"], "price": {"inputPerMTok": 2.0}},
+]
+
+
+def text(*texts: str) -> list[llm_pb2.EmbeddingInput]:
+    return [llm_pb2.EmbeddingInput(text=one) for one in texts]
+
+
+async def embed(gateway: Gateway, *inputs: llm_pb2.EmbeddingInput, **fields: Any) -> llm_pb2.EmbedResponse:
+    given: dict[str, Any] = {"model": "embed-1", "inputs": inputs} | fields
+    with rpc_errors():
+        return await gateway.llm.Embed(llm_pb2.EmbedRequest(**given), timeout=60)
+
+
+def numbers(embedding: llm_pb2.Embedding) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(embedding.vector) // 4}f", embedding.vector)
+
+
+def answer(*vectors: Any, status: int = 200, **fields: Any) -> bytes:
+    data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
+    body = json.dumps({"object": "list", "data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}} | fields)
+    return http_answer(status, body.encode()).replace(b"text/event-stream", b"application/json")
+
+
+async def test_each_text_has_a_vector_and_near_texts_have_near_ones(asking: Asking) -> None:
+    async with asking(models=MODELS) as gateway:
+        reply = await embed(gateway, *text("warm day in Paris", "a warm day in Paris", "cold tea"))
+        assert gateway.sim.requests[-1].body == {
+            "model": "embed-1",
+            "input": ["warm day in Paris", "a warm day in Paris", "cold tea"],
+            "encoding_format": "base64",
+        }
+    assert (reply.provider_key, reply.model) == ("sim", "embed-1")
+    first, near, far = map(numbers, reply.embeddings)
+    assert len(first) == 256
+    assert (
+        sum(a * b for a, b in zip(first, near, strict=True)) > 0.8 > sum(a * b for a, b in zip(first, far, strict=True))
+    )
+    assert (reply.usage.input_tokens, reply.usage.model_calls) == (11, 1)
+    assert reply.usage.cost_usd == pytest.approx(22e-6)
+
+
+async def test_tokens_and_dimensions_go_to_the_provider(asking: Asking) -> None:
+    async with asking(models=[MODELS[1] | {"extraBody": {"user": "us", "encoding_format": None}}]) as gateway:
+        tokens = llm_pb2.EmbeddingInput(tokens=llm_pb2.TokenIds(ids=[1, 2, 3]))
+        reply = await embed(gateway, tokens, provider_key="sim", dimensions=8)
+        assert gateway.sim.requests[-1].body == {
+            "model": "embed-1",
+            "input": [[1, 2, 3]],
+            "dimensions": 8,
+            "user": "us",
+        }
+    assert len(numbers(reply.embeddings[0])) == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (None, b"POST /v1/embeddings HTTP/1.1"),
+        ("/openai/deployments/{model}/chat/completions", b"POST /v1/openai/deployments/embed-1/embeddings HTTP/1.1"),
+    ],
+)
+async def test_the_path_stands_beside_that_of_chat_completions(asking: Asking, path: str | None, asked: bytes) -> None:
+    packed = base64.b64encode(struct.pack("<2f", 0.5, -1)).decode()
+    async with (
+        answering(answer(packed, [0.25, 1e-3])) as provider,
+        asking(models=MODELS, baseUrl=provider.base_url, **({"path": path} if path else {})) as gateway,
+    ):
+        reply = await embed(gateway, *text("a", "b"))
+    assert provider.asked[0].startswith(asked)
+    assert [numbers(one) for one in reply.embeddings] == [(0.5, -1.0), pytest.approx((0.25, 1e-3))]
+    assert reply.usage.input_tokens == 7
+
+
+async def test_vectors_are_given_in_the_order_of_the_inputs(asking: Asking) -> None:
+    turned = [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]
+    async with (
+        answering(answer(data=turned, usage=None)) as provider,
+        asking(models=MODELS, baseUrl=provider.base_url) as gateway,
+    ):
+        reply = await embed(gateway, *text("a", "b"))
+    assert [numbers(one) for one in reply.embeddings] == [(1.0,), (2.0,)]
+    assert reply.usage.estimated
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        answer([1.0]),
+        answer([1.0], [1.0, 2.0]),
+        answer([], []),
+        answer("AAA=", "AAA="),
+        answer("not base64!", [1.0]),
+        answer([1.0], [2.0], data=[{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [2.0]}]),
+        answer([1.0], [2.0], data="none"),
+        http_answer(200, b'{"error":{"message":"no"}}'),
+        http_answer(200, b"<html>"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_an_error(asking: Asking, broken: bytes) -> None:
+    async with answering(broken) as provider, asking(models=MODELS, baseUrl=provider.base_url) as gateway:
+        with pytest.raises(BadFrame):
+            await embed(gateway, *text("a", "b"))
+
+
+async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
+    refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
+    keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}
+    async with (
+        answering(refused, failed, empty) as provider,
+        asking(models=MODELS, baseUrl=provider.base_url, **keys) as gateway,
+    ):
+        gateway.env.update(KEY_A="first-key", KEY_B="second-key")
+        await embed(gateway, *text("a"))
+    heads = [head.lower() for head in provider.asked]
+    assert [b"first-key" in head for head in heads] == [True, False, False]
+    assert [b"second-key" in head for head in heads] == [False, True, True]
+
+
+async def test_another_provider_of_the_model_is_asked_but_never_a_fallback(asking: Asking) -> None:
+    failing = {"models": MODELS, "fallback": ["spare/sim-2"]}
+    same = {"models": [{"name": "sim-2", "capabilities": ["embeddings"]}, MODELS[1]]}
+    async with (
+        answering(http_answer(503, b"{}")) as provider,
+        asking(spare=same, baseUrl=provider.base_url, **failing) as gateway,
+    ):
+        with pytest.raises(Overloaded):
+            await embed(gateway, *text("a"), provider_key="sim")
+        assert (await embed(gateway, *text("a"))).provider_key == "spare"
+        (asked,) = gateway.sim.requests
+    assert asked.body["model"] == "embed-1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "place"),
+    [
+        ({"model": "sim-1"}, NotFound, ""),
+        ({"model": "embed-2"}, NotFound, ""),
+        ({"provider_key": "other"}, NotFound, ""),
+        ({"dimensions": 0}, InvalidRequest, "dimensions"),
+        ({"inputs": text("a", "")}, InvalidRequest, "inputs[1]"),
+        ({"inputs": []}, InvalidRequest, "inputs"),
+        ({"inputs": [llm_pb2.EmbeddingInput(tokens=llm_pb2.TokenIds())]}, InvalidRequest, "inputs[0]"),
+        ({"inputs": text("a") * 2049}, InvalidRequest, "inputs"),
+        ({"dimensions": 5000}, InvalidRequest, ""),
+    ],
+)
+async def test_what_cannot_be_embedded_is_refused(
+    asking: Asking, fields: dict[str, Any], error: type[HeadraceError], place: str
+) -> None:
+    async with asking(models=MODELS) as gateway:
+        with pytest.raises(error) as caught:
+            await embed(gateway, **({"inputs": text("a")} | fields))
+    assert caught.value.metadata.get("field", "") == place
+
+
+async def test_a_provider_of_another_protocol_has_none(asking: Asking) -> None:
+    async with asking(models=MODELS, protocol="anthropic") as gateway:
+        with pytest.raises(InvalidRequest, match="has no embeddings"):
+            await embed(gateway, *text("a"))
+
+
+async def test_a_provider_that_limits_its_callers_is_told_with_its_wait(asking: Asking) -> None:
+    limited = http_answer(429, b"{}", retry_after="30")
+    async with answering(limited) as provider, asking(models=MODELS, baseUrl=provider.base_url) as gateway:
+        with pytest.raises(RateLimited) as caught:
+            await embed(gateway, *text("a"))
+    assert caught.value.retry_after_s == 30
+
+
+async def test_a_call_waits_for_the_accounts_quota(asking: Asking) -> None:
+    async with asking(models=MODELS, quota={"requestsPerMinute": 1}) as gateway:
+        await embed(gateway, *text("a"))
+        with pytest.raises(QuotaExceeded), rpc_errors():
+            await gateway.llm.Embed(llm_pb2.EmbedRequest(model="embed-1", inputs=text("b")), timeout=1)

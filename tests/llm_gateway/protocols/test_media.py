@@ -1,0 +1,94 @@
+"""Sounds and files in requests, in each provider's form, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.common.media import BYTES_MAX, PARTS_MAX
+from tests.llm_gateway.conftest import Asking, text_message
+
+IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
+SOUND = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"mp3", mime_type="audio/mpeg"))
+WAVE = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(url="data:audio/x-wav;base64,d2F2"))
+REPORT = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf"))
+ALL: dict[str, Any] = {"models": [{"name": "sim-1"}]}
+
+
+def user(*parts: llm_pb2.ContentPart) -> llm_pb2.Message:
+    return llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text="what is it?"), *parts])
+
+
+async def read_content(asking: Asking, message: llm_pb2.Message, **fields: Any) -> list[Any]:
+    async with asking(**fields) as gateway:
+        heard = await gateway.hear(message)
+        assert heard.error is None
+        return gateway.sim.requests[-1].body["messages"][0]["content"][1:]
+
+
+async def test_openai_takes_sounds_and_files(asking: Asking) -> None:
+    assert await read_content(asking, user(SOUND, WAVE, REPORT), **ALL) == [
+        {"type": "input_audio", "input_audio": {"data": "bXAz", "format": "mp3"}},
+        {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,cGRm"}},
+    ]
+
+
+async def test_anthropic_takes_documents(asking: Asking) -> None:
+    assert await read_content(asking, user(REPORT), protocol="anthropic", **ALL) == [
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "cGRm"},
+            "title": "a.pdf",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "fields", "rule"),
+    [
+        (SOUND, {"protocol": "anthropic", **ALL}, "must be no audio: the protocol of model 'sim-1' has none"),
+        (SOUND, {}, "model 'sim-1' takes no audio: its capabilities lack 'audio'"),
+        (REPORT, {}, "model 'sim-1' takes no file: its capabilities lack 'files'"),
+        (IMAGE, {"models": [{"name": "sim-1", "capabilities": ["tools"]}]}, "takes no image: its capabilities lack"),
+        (llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"o", mime_type="audio/ogg")), ALL, "must be audio/wav"),
+        (llm_pb2.ContentPart(file=llm_pb2.FilePart(url="https://example.org/a.pdf")), ALL, "must have data"),
+    ],
+    ids=["no sounds at anthropic", "no sound", "no file", "no image", "another sound", "an address"],
+)
+async def test_what_a_model_does_not_take_is_refused_by_place_and_rule(
+    asking: Asking, part: llm_pb2.ContentPart, fields: dict[str, Any], rule: str
+) -> None:
+    async with asking(**fields) as gateway:
+        heard = await gateway.hear(text_message("system", "be brief"), user(part))
+        assert not gateway.sim.requests
+    assert isinstance(heard.error, InvalidRequest)
+    assert heard.error.metadata["field"] == "messages[1].content[1]"
+    assert rule in heard.error.metadata["rule"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "refused"),
+    [
+        ([IMAGE] * (PARTS_MAX + 1), PARTS_MAX + 1),
+        ([llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=bytes(BYTES_MAX // 2), mime_type="image/png"))] * 2, 2),
+    ],
+    ids=["too many", "too large"],
+)
+async def test_a_request_has_a_bound(asking: Asking, parts: list[llm_pb2.ContentPart], refused: int) -> None:
+    async with asking() as gateway:
+        heard = await gateway.hear(user(*parts))
+        assert not gateway.sim.requests
+    assert isinstance(heard.error, InvalidRequest)
+    assert heard.error.metadata["field"] == f"messages[0].content[{refused}]"
+
+
+async def test_a_fallback_that_does_not_see_is_left_out(asking: Asking) -> None:
+    models: list[dict[str, Any]] = [{"name": "sim-1"}, {"name": "blind", "capabilities": ["tools"]}, {"name": "idle"}]
+    fallback = ["sim/blind", "sim/idle"]
+    async with asking([{"steps": [{"status": 503}]}], models=models, fallback=fallback) as gateway:
+        await gateway.hear(user(IMAGE))
+        assert [request.body["model"] for request in gateway.sim.requests] == ["sim-1", "idle"]

@@ -1,0 +1,299 @@
+"""Summaries that are true: all of the chat is read, in chunks where it must be, and only a summary is taken for one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.v1 import llm_pb2, memory_pb2
+from services.runtime.tokens.count import count_request
+from tests.memory.compaction.summarising import SUMMARY, Ended, Summariser, compact, summarising, texts
+from tests.memory.compaction.test_compaction import LIMITS, WORDS, lines_of, talk
+from tests.memory.context.test_context import check_paired, text_of
+from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
+from tests.summaries import write_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LARGE = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=131_072, output_tokens=2_000)
+SMALL = memory_pb2.ModelLimits(provider_key="q", model="gpt-4o-mini", context_window_tokens=4_096, output_tokens=1_000)
+REFUSAL = "I'm sorry, I can't help with that."
+CUT = Ended(SUMMARY[: SUMMARY.index("2. Key")], "length")
+LOOP = (
+    "<summary>\n" + "\n".join(f"{n}. Section: " + "The user wants a boat. " * 40 for n in range(1, 10)) + "</summary>"
+)
+
+
+def tokens_of(request: llm_pb2.ChatRequest) -> int:
+    return count_request(request.messages, request.tools, "o200k_base")
+
+
+def needles_in(said: Iterable[str]) -> set[str]:
+    return set(re.findall(r"needle-\d+", "\n".join(said)))
+
+
+def quote_needles(request: llm_pb2.ChatRequest) -> str:
+    """Summarise as a model does that keeps every needle that it is shown."""
+    return write_summary(" ".join(sorted(needles_in(texts(request.messages)))) or "nothing")
+
+
+async def talk_long(memory: Memory, runs: int, words: int) -> tuple[str, str]:
+    """A chat of so many runs, each with a needle in its question, a large result, and an answer."""
+    chat_id = new_id()
+    for index in range(runs):
+        _, run_id = await memory.begin(f"question {index} about needle-{index}", chat_id)
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(call(f"t{index}"), result(f"t{index}", f"result {index} " + f"{index}word " * words)),
+            step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
+            run_line(),
+        )
+    return await memory.begin("the last question", chat_id)
+
+
+async def test_a_chat_far_larger_than_the_summarisers_window_is_read_in_chunks(folder: Path) -> None:
+    summariser = Summariser(quote_needles)
+    async with summarising(folder, summariser, chat_k=1000) as memory:
+        chat_id, run_id = await memory.begin("find them all")
+        for index in range(40):
+            await memory.append(
+                chat_id,
+                run_id,
+                step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", f"{index}word " * 800)),
+                step_line(content(f"found needle-{index}", msg_id=new_id())),
+            )
+        done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)
+        after = await memory.context(chat_id, run_id)
+    assert done.kinds[-1] == "complete", done.last
+    assert done.start.pre_tokens > 60_000
+    assert 2 < len(summariser.requests) <= 32
+    for request in summariser.requests:
+        assert tokens_of(request) + request.max_tokens <= SMALL.context_window_tokens
+        check_paired(request.messages)
+    assert needles_in(texts(after)) == {f"needle-{index}" for index in range(40)}
+    receipt = done.last.receipt
+    assert receipt.model_calls == len(summariser.requests)
+    assert 0 < receipt.seen_tokens < receipt.covered_tokens
+    assert (receipt.first_line, receipt.last_line) == (1, lines_of(folder, chat_id)[-1]["_retainedFrom"]["n"] - 1)
+    # Where results were shortened, both the receipt and the model are told the lines.
+    assert receipt.unseen
+    first = receipt.unseen[0]
+    assert f"{first.first_line}" in text_of(after[0]).partition("did not see")[2]
+    chunks = [text_of(request.messages[-1]) for request in summariser.requests]
+    assert re.search(r"lines \d+ to \d+", chunks[0])
+
+
+async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    receipt = done.last.receipt
+    assert len(summariser.requests) == receipt.model_calls == 1
+    assert receipt.seen_tokens == receipt.covered_tokens > 0
+    assert not receipt.unseen
+    assert receipt.pinned == ["Intent: question 0"]
+    assert not receipt.HasField("cached_ratio")
+    metadata = lines_of(folder, chat_id)[-2]["compactMetadata"]
+    assert metadata["receipt"] == {
+        "firstLine": 1,
+        "lastLine": receipt.last_line,
+        "coveredTokens": receipt.covered_tokens,
+        "seenTokens": receipt.seen_tokens,
+        "modelCalls": 1,
+        "pinned": ["Intent: question 0"],
+    }
+
+
+async def test_the_conversation_goes_before_files(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    window = memory_pb2.ModelLimits(
+        provider_key="q", model="gpt-4o-mini", context_window_tokens=5_000, output_tokens=500
+    )
+    files = [memory_pb2.ContextFile(path=f"f{index}.txt", text="word " * 700) for index in range(5)]
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory, 19)
+        before = await memory.context(chat_id, run_id, message_history_max=100)
+        done = await compact(
+            memory, chat_id, run_id, limits=LIMITS, summary_model=window, files=files, message_history_max=100
+        )
+    assert done.kinds[-1] == "complete"
+    (request,) = summariser.requests
+    assert list(request.messages[: len(before)]) == before, "all that was said"
+    assert 0 < text_of(request.messages[-1]).count("[File: ") < 5, "and what has room beside it"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (REFUSAL, "INCOMPLETE_SUMMARY"),
+        (CUT, "CUT_SUMMARY"),
+        (Ended(SUMMARY, "length"), "CUT_SUMMARY"),
+        (LOOP, "REPEATED_SUMMARY"),
+        (Ended(SUMMARY, "content_filter"), "CONTENT_FILTERED"),
+    ],
+)
+async def test_what_is_no_summary_is_not_taken_for_one(folder: Path, answer: str | Ended, reason: str) -> None:
+    summariser = Summariser(answer)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+    assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
+    assert REFUSAL not in "".join(texts(after))
+    assert "without a summary: lines 1-" in text_of(after[0])
+    assert done.last.receipt.seen_tokens == 0
+    assert [(span.first_line, span.last_line) for span in done.last.receipt.unseen] == [
+        (1, done.last.receipt.last_line)
+    ]
+    check_paired(after)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (REFUSAL, "lacked the sections 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        (SUMMARY.replace("7. Pending tasks: none\n", ""), "lacked the sections 7"),
+        (CUT, "was cut off"),
+        (LOOP, "repeated itself"),
+        ("", "was empty"),
+    ],
+)
+async def test_a_summary_is_asked_for_once_more_with_what_was_wrong(
+    folder: Path, answer: str | Ended, complaint: str
+) -> None:
+    summariser = Summariser(answer, SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+    assert done.kinds == ["start", "usage", "usage", "complete"]
+    first, second = summariser.requests
+    assert list(first.messages[:-1]) == list(second.messages[:-1]), "the prefix cache has it"
+    assert text_of(second.messages[-1]).startswith(text_of(first.messages[-1]))
+    assert complaint in text_of(second.messages[-1])
+    assert "They spoke of the weather." in text_of(after[0])
+    assert done.last.receipt.model_calls == 2
+
+
+async def test_with_one_call_left_nothing_is_asked_for_twice(folder: Path) -> None:
+    summariser = Summariser(REFUSAL, SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, summary_calls_max=1)
+    assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "INCOMPLETE_SUMMARY")
+
+
+async def test_a_model_that_refuses_every_chunk_is_asked_no_further(folder: Path) -> None:
+    summariser = Summariser(REFUSAL)
+    async with summarising(folder, summariser, chat_k=1000) as memory:
+        chat_id, run_id = await talk_long(memory, 60, 300)
+        done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)
+    assert (done.kinds[-1], done.last.reason) == ("fallback", "INCOMPLETE_SUMMARY")
+    assert len(summariser.requests) <= 8
+
+
+async def test_a_chunk_that_fails_is_told_and_the_others_stand(folder: Path) -> None:
+    def refuse_some(request: llm_pb2.ChatRequest) -> str:
+        return REFUSAL if "needle-0" in text_of(request.messages[-1]) else quote_needles(request)
+
+    async with summarising(folder, Summariser(refuse_some), chat_k=1000) as memory:
+        chat_id, run_id = await talk_long(memory, 60, 30)
+        done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)
+        after = await memory.context(chat_id, run_id)
+    assert done.kinds[-1] == "complete", done.last
+    assert done.last.receipt.unseen[0].first_line == 1
+    assert "needle-20" in needles_in(texts(after))
+    assert done.last.receipt.seen_tokens < done.last.receipt.covered_tokens
+
+
+async def test_chunks_take_no_more_calls_than_are_allowed(folder: Path) -> None:
+    summariser = Summariser(quote_needles)
+    async with summarising(folder, summariser, chat_k=1000) as memory:
+        chat_id, run_id = await talk_long(memory, 100, 100)
+        done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL, summary_calls_max=5)
+    assert done.kinds[-1] == "complete", done.last
+    assert len(summariser.requests) <= 5
+    assert done.kinds.count("usage") == len(summariser.requests)
+    assert done.last.receipt.unseen
+
+
+async def test_a_summary_model_that_stays_silent_costs_an_estimate(folder: Path) -> None:
+    async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "TIMEOUT")
+    assert done.usage[0].estimated
+    assert done.usage[0].input_tokens > 0.9 * done.last.pre_tokens
+
+
+async def test_the_agents_instructions_stand_in_every_request(folder: Path) -> None:
+    summariser = Summariser(quote_needles)
+    wish = {"summary_instructions": "Keep all part numbers.", "hint": "and the colours"}
+    async with summarising(folder, summariser, chat_k=1000) as memory:
+        chat_id, run_id = await talk_long(memory, 30, 30)
+        await compact(memory, chat_id, run_id, limits=LARGE, **wish)
+        whole = len(summariser.requests)
+        chat_id, run_id = await talk_long(memory, 30, 30)
+        await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL, **wish)
+    assert whole == 1 < len(summariser.requests) - whole
+    for request in summariser.requests:
+        assert "Keep all part numbers." in text_of(request.messages[-1])
+        assert "and the colours" in text_of(request.messages[-1])
+
+
+async def test_a_query_meanwhile_is_neither_delayed_nor_lost(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    summariser.gate.clear()
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        compacting = asyncio.create_task(compact(memory, chat_id, run_id, limits=LIMITS))
+        await summariser.asked.wait()
+        _, meanwhile = await memory.begin("meanwhile", chat_id)
+        between = await memory.context(chat_id, meanwhile)
+        summariser.gate.set()
+        done = await compacting
+        after = await memory.context(chat_id, meanwhile)
+    assert text_of(between[-1]) == "meanwhile"
+    assert done.kinds[-1] == "complete"
+    assert "They spoke of the weather." in text_of(after[0])
+    assert text_of(after[-1]) == "meanwhile"
+
+
+async def test_of_two_compactions_at_a_time_one_is_in_force(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    summariser.gate.clear()
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        both = [asyncio.create_task(compact(memory, chat_id, run_id, limits=LIMITS)) for _ in range(2)]
+        await summariser.asked.wait()
+        while summariser.open < 2:
+            await asyncio.sleep(0.01)
+        summariser.gate.set()
+        done = await asyncio.gather(*both)
+    assert sorted(one.kinds[-1] for one in done) == ["complete", "fail"]
+    assert {one.last.reason for one in done if one.kinds[-1] == "fail"} == {"ALREADY_COMPACTED"}
+
+
+async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    summariser.gate.clear()
+    async with summarising(folder, summariser, chat_k=1000) as memory:
+        chat_id, run_id = await talk_long(memory, 30, 30)
+        before = await memory.context(chat_id, run_id)
+        compacting = asyncio.create_task(compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL))
+        await summariser.asked.wait()
+        compacting.cancel()
+        await asyncio.wait([compacting])
+        async with asyncio.timeout(60):
+            while summariser.open:
+                await asyncio.sleep(0.01)
+        assert await memory.context(chat_id, run_id) == before
+        summariser.gate.set()
+        assert (await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)).kinds[-1] == "complete"

@@ -1,0 +1,232 @@
+"""One window, by tokens: nothing leaves what a model sees without a shortened form or a notice in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.v1 import common_pb2, llm_pb2, memory_pb2
+from services.runtime.tokens import count
+from tests.memory.conftest import memory_over
+from tests.memory.context.test_context import check_paired, left_out, text_of
+from tests.memory.context.test_token_limits import WORDS, limits, load
+from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line, user
+
+SYSTEM = "You are of help."
+READ = re.compile(r"read_history (\d+)(?:-(\d+))? ha")
+
+
+async def talk(memory: Memory, runs: int, chat_id: str = "", said: str = "answer") -> tuple[str, str]:
+    """Hold so many runs, and begin one more."""
+    chat_id, run_id = await memory.begin("question 0", chat_id)
+    for number in range(1, runs + 1):
+        await memory.append(chat_id, run_id, step_line(content(f"{said} {number}")), run_line())
+        _, run_id = await memory.begin(f"question {number}", chat_id)
+    return chat_id, run_id
+
+
+def tokens_of(loaded: memory_pb2.LoadContextResponse) -> int:
+    return count.count_request(loaded.messages, (), "o200k_base")
+
+
+async def test_a_chat_that_fits_is_shown_whole_however_many_runs_it_has(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory, 60)
+    loaded = await load(memory, chat_id, run_id, limits=limits(window=131_072))
+    assert [text_of(message) for message in loaded.messages][:3] == ["question 0", "answer 1", "question 1"]
+    assert len(loaded.messages) == 121
+    assert (loaded.has_left, loaded.is_over, loaded.compaction_due, loaded.notice) == (False, False, False, "")
+    assert not loaded.is_past_cap, "a summary would be as long as what it stands for"
+
+
+async def test_what_is_past_a_cap_is_compacted_after_the_run_and_shown_until_then(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory, 19, said=WORDS * 5)
+    window = memory_pb2.WindowSettings(runs_max=20)
+    assert not (await load(memory, chat_id, run_id, window=window)).is_past_cap, "the next run sees 20 of them"
+    await memory.append(chat_id, run_id, step_line(content("answer")), run_line())
+    _, run_id = await memory.begin("now", chat_id)
+    loaded = await load(memory, chat_id, run_id, window=window)
+    assert (loaded.is_past_cap, loaded.compaction_due, len(loaded.messages)) == (True, False, 41)
+    by_messages = memory_pb2.WindowSettings(runs_max=1000, messages_max=40)
+    assert (await load(memory, chat_id, run_id, window=by_messages)).is_past_cap
+
+
+async def test_a_chat_is_not_compacted_for_a_cap_before_ten_runs(memory: Memory) -> None:
+    window = memory_pb2.WindowSettings(runs_max=2)
+    chat_id, run_id = await talk(memory, 8, said=WORDS * 50)
+    assert not (await load(memory, chat_id, run_id, window=window)).is_past_cap
+    await memory.append(chat_id, run_id, step_line(content("answer")), run_line())
+    _, run_id = await memory.begin("now", chat_id)
+    assert (await load(memory, chat_id, run_id, window=window)).is_past_cap
+
+
+async def test_what_is_dropped_leaves_a_notice(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory, 30)
+    window = memory_pb2.WindowSettings(runs_max=20, older="drop")
+    loaded = await load(memory, chat_id, run_id, window=window)
+    assert [text_of(message) for message in loaded.messages][:2] == [left_out(1, 29), "question 10"]
+    assert (loaded.has_left, loaded.is_past_cap) == (True, False)
+
+
+async def test_a_result_that_is_too_large_stands_shortened_and_no_request_repeats_the_one_before(
+    memory: Memory,
+) -> None:
+    chat_id, run_id = await memory.begin("Read the file.")
+    small = limits(window=8_192, output=1_024)
+    before = await load(memory, chat_id, run_id, limits=small)
+    text = "".join(f"line {number:>6}\n" for number in range(2_500))
+    await memory.append(chat_id, run_id, step_line(call("c1"), result("c1", f"BEGIN\n{text}END")))
+    after = await load(memory, chat_id, run_id, limits=small)
+    shown = text_of(after.messages[-1])
+    assert len(after.messages) == len(before.messages) + 2
+    assert (shown[:5], shown[-3:]) == ("BEGIN", "END")
+    assert 'read_result "c1" has them' in shown
+    assert f"of {len(text) + 9:,} characters are left out here" in shown
+    assert tokens_of(after) == after.tokens <= 7_168
+    assert (after.has_left, after.is_over, after.notice != "") == (True, True, True)
+
+
+async def test_eight_results_at_once_are_shortened_alike(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("Read them all.")
+    calls = [call(f"c{number}") for number in range(8)]
+    results = [result(f"c{number}", WORDS * 600) for number in range(8)]
+    await memory.append(chat_id, run_id, step_line(*calls, *results))
+    loaded = await load(memory, chat_id, run_id, limits=limits(window=32_768, output=4_096))
+    check_paired(loaded.messages)
+    assert {len(text_of(message)) // 100 for message in loaded.messages if message.role == "tool"} == {160}
+    assert tokens_of(loaded) <= 28_672
+
+
+async def test_long_arguments_stay_an_object(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("Write the file.")
+    arguments = json.dumps({"path": "a.txt", "content": WORDS * 1000, "mode": 7})
+    await memory.append(chat_id, run_id, step_line(call("c1", arguments), result("c1", "ok")))
+    loaded = await load(memory, chat_id, run_id, limits=limits(window=4_096, output=1_024))
+    (shown,) = loaded.messages[1].tool_calls
+    given = json.loads(shown.arguments)
+    assert (given["path"], given["mode"]) == ("a.txt", 7)
+    assert "read_history 2 has them" in given["content"]
+
+
+async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("Look.")
+    for number in range(8):
+        step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
+        await memory.append(chat_id, run_id, step)
+    small = limits(window=10_000, output=1_000)
+    whole = await load(memory, chat_id, run_id, limits=small)
+    kept = await load(memory, chat_id, run_id, limits=small, window=memory_pb2.WindowSettings(results_kept=2))
+    assert (whole.compaction_due, kept.compaction_due, kept.is_over) == (True, False, False)
+    sizes = [len(text_of(message)) > 2000 for message in kept.messages if message.role == "tool"]
+    assert sizes == [False] * 6 + [True] * 2
+
+
+async def test_an_agent_sets_when_compaction_is_due(memory: Memory) -> None:
+    chat_id, run_id = await talk(memory, 10, said=WORDS * 10)
+    small = limits(window=3_000, output=1_000)
+    assert not (await load(memory, chat_id, run_id, limits=small)).compaction_due
+    early = memory_pb2.WindowSettings(due_ratio=0.5)
+    assert (await load(memory, chat_id, run_id, limits=small, window=early)).compaction_due
+
+
+def repeat(word: str, times: int) -> str:
+    return word * times
+
+
+def say(text: str) -> list[memory_pb2.LogMessage]:
+    return [content(text, msg_id=new_id())]
+
+
+def steer(text: str) -> list[memory_pb2.LogMessage]:
+    return [user(text)]
+
+
+def call_all(texts: list[str], size: int) -> list[memory_pb2.LogMessage]:
+    """Make calls with long arguments, and their results."""
+    arguments = json.dumps({"text": "x" * size})
+    calls = [call(f"c{index}", arguments, msg_id="m_same") for index in range(len(texts))]
+    return [*calls, *(result(f"c{index}", text) for index, text in enumerate(texts))]
+
+
+words = st.sampled_from(["word ", "水は高きより", "q7Zx", "<tag/>\n", "🌊"])
+texts = st.builds(repeat, words, st.sampled_from([1, 20, 400, 2_000]))
+images = st.integers(0, 3)
+steps = st.one_of(
+    st.builds(say, texts),
+    st.builds(steer, texts),
+    st.builds(call_all, st.lists(texts, min_size=1, max_size=8), st.sampled_from([0, 20_000])),
+)
+chats = st.lists(st.tuples(texts, images, st.lists(steps, max_size=3)), min_size=1, max_size=4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    chats,
+    st.sampled_from([4_096, 8_192, 32_768, 200_000]),
+    st.sampled_from([1, 10**6]),
+    st.sampled_from(["summary", "drop"]),
+)
+async def test_any_chat_makes_requests_that_fit_and_leave_nothing_without_a_trace(
+    runs: list[Any], window: int, lie: int, older: str
+) -> None:
+    """A provider that lies about usage changes nothing of it."""
+    small = limits(window=window, output=1_000, model="house-model")
+    settings = memory_pb2.WindowSettings(runs_max=3, older=older)
+    with tempfile.TemporaryDirectory() as name:
+        async with memory_over(Path(name)) as memory:
+            chat_id, before = new_id(), b""
+            for message, shown, said in runs:
+                _, run_id = await memory.begin(message, chat_id)
+                picture = user("look")
+                for _ in range(shown):
+                    picture.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
+                lied = content("so", usage=common_pb2.Usage(input_tokens=lie), msg_id=new_id())
+                for messages in [[picture], *said, [lied]]:
+                    loaded = await load(
+                        memory, chat_id, run_id, system=SYSTEM, limits=small, window=settings, reminders=["now"]
+                    )
+                    check_request(loaded, window - 1_000)
+                    assert loaded.SerializeToString() != before
+                    before = loaded.SerializeToString()
+                    await memory.append(chat_id, run_id, step_line(*messages))
+                await memory.append(chat_id, run_id, run_line())
+            _, run_id = await memory.begin("the end", chat_id)
+            last = await load(memory, chat_id, run_id, system=SYSTEM, limits=small, window=settings)
+            whole = await load(memory, chat_id, run_id, limits=limits(window=100_000_000))
+    check_request(last, window - 1_000)
+    check_traces(list(whole.messages), list(last.messages))
+
+
+def check_request(loaded: memory_pb2.LoadContextResponse, tokens_max: int) -> None:
+    check_paired(loaded.messages)
+    assert tokens_of(loaded) <= tokens_max
+    assert loaded.messages[1].role == "user"
+
+
+def check_traces(whole: list[llm_pb2.Message], shown: list[llm_pb2.Message]) -> None:
+    """Assert that each message stands there, whole or shortened, or that a notice covers that many."""
+    texts = [text_of(message) for message in shown]
+    heads = {text[:100] for text in texts}
+    missing = [message for message in whole if text_of(message)[:100] not in heads]
+    ranges = [match for text in texts if (match := READ.search(text))]
+    assert not missing or any(match[2] for match in ranges), "what is missing is named by a notice"
+    for message in shown:
+        if message.role != "system" and message not in whole:
+            told = text_of(message) + "".join(call.arguments for call in message.tool_calls)
+            assert "left out here" in told or "[image" in told or "system_reminder" in told
+
+
+@pytest.mark.parametrize("window", [4_096, 8_192])
+async def test_a_chat_of_many_runs_keeps_within_a_small_window(memory: Memory, window: int) -> None:
+    chat_id, run_id = await talk(memory, 120, said=WORDS * 10)
+    loaded = await load(memory, chat_id, run_id, limits=limits(window=window, output=1_000))
+    assert tokens_of(loaded) <= window - 1_000
+    first, *rest = [text_of(message) for message in loaded.messages]
+    assert READ.search(first)
+    assert rest[-1] == "question 120"

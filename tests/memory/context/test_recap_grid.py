@@ -1,0 +1,21 @@
+"""Recap never costs more than it saves, whatever a run's length and its results' size."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.memory.recap import CHARS, STEPS, spend
+from headrace.v1 import memory_pb2
+from tests.memory.writing import Memory
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("chars", CHARS)
+async def test_recap_never_costs_and_saves_where_there_is_much(memory: Memory, steps: int, chars: int) -> None:
+    without = await spend(memory.stub, steps, chars, None)
+    for settings in (memory_pb2.RecapSettings(), memory_pb2.RecapSettings(steps_max=steps)):
+        with_it = await spend(memory.stub, steps, chars, settings)
+        assert with_it.tokens <= without.tokens
+        assert with_it.cost <= without.cost
+        if steps >= 12 and chars >= 2_000:
+            assert with_it.tokens <= 0.8 * without.tokens

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from headrace.errors import FactsFull
+from services.memory.facts.changes import FACTS_MAX, add_fact
+from services.memory.storage.user_facts import Fact, make_fact
+from services.runtime.auth.identity import Identity
+
+ADA = Identity("acme", "ada")
+add = partial(add_fact, replaces=(), allows_tenant=True)
+
+
+def make_many(count: int) -> list[Fact]:
+    return [replace(make_fact(ADA, f"fact {n}", ""), n=n) for n in range(1, count + 1)]
+
+
+def test_a_user_has_a_bound_of_valid_facts() -> None:
+    known = make_many(FACTS_MAX)
+    with pytest.raises(FactsFull):
+        add(known, make_fact(ADA, "one more", ""))
+    assert add(known, replace(make_fact(ADA, "of the tenant", ""), scope="tenant")).changed
+    assert add(known[:-1], make_fact(ADA, "the last", "")).changed
+
+
+def test_the_oldest_ended_fact_makes_room() -> None:
+    known = make_many(FACTS_MAX)
+    known[5] = replace(known[5], ended_at=20)
+    known[7] = replace(known[7], ended_at=10)
+    change = add(known, make_fact(ADA, "one more", ""))
+    assert [(fact.n, fact.text) for fact in change.changed] == [(8, ""), (0, "one more")]

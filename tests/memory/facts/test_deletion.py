@@ -1,0 +1,128 @@
+"""A deleted fact is in no file, index, table or dump, no backup that is made after it, and no line of the logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from headrace.errors import Overloaded
+from tests.memory.conftest import Serve, memory_in, needs_postgres
+from tests.memory.writing import Memory
+
+SECRET = "mellifluous quokka 7261"
+PARTS = [SECRET.encode(), b"mellifluous", b"quokka"]
+
+
+async def remember_and_delete(memory: Memory) -> None:
+    """Have the secret in a fact, an older text of one, and an ended one; delete them all."""
+    first = await memory.remember(f"the word is {SECRET}", "r1", topic=SECRET)
+    edited = await memory.remember(f"edited {SECRET}")
+    ended = await memory.remember(f"ended {SECRET}")
+    await memory.remember("stays", replaces=[ended])
+    assert await memory.recall(SECRET)
+    assert await memory.search(SECRET)
+    await memory.update_fact(edited, text="harmless")
+    for fact_id in (first, ended):
+        await memory.delete_fact(fact_id)
+
+
+def find_parts(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and any(part in path.read_bytes() for part in PARTS)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_no_file_holds_a_deleted_fact(
+    serve: Serve, folder: Path, tmp_path: Path, restart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with serve() as memory:
+        await memory.begin_and_end()
+        await remember_and_delete(memory)
+        if not restart:
+            assert find_parts(folder) == []
+            shutil.copytree(folder, tmp_path / "backup")
+            assert await memory.recall(SECRET) == await memory.search(SECRET) == []
+    if restart:
+        async with serve() as memory:
+            assert sorted(fact.text for fact in await memory.list_facts()) == ["harmless", "stays"]
+    assert find_parts(tmp_path) == []
+    assert "quokka" not in caplog.text
+
+
+async def test_the_end_that_a_crash_had_cut_goes_with_it(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        await memory.remember("stays")
+        await memory.remember(f"cut {SECRET} here")
+    (path,) = (folder / "facts").glob("*.json")
+    path.write_bytes(path.read_bytes()[:-5])
+    async with serve() as memory:
+        fact_id = await memory.remember(f"again {SECRET}")
+        assert len(find_parts(folder)) == 2
+        await memory.delete_fact(fact_id)
+        assert find_parts(folder) == []
+
+
+async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve, folder: Path) -> None:
+    import sqlite3
+
+    async with serve() as memory:
+        await memory.begin_and_end("hello")
+        fact_id = await memory.remember(SECRET)
+    database = sqlite3.connect(folder / "index.sqlite")
+    database.execute("INSERT INTO texts(rowid, text) VALUES (99, ?)", (SECRET,))
+    database.execute("PRAGMA user_version=2")
+    database.commit()
+    database.close()
+    async with serve() as memory:
+        await memory.delete_fact(fact_id)
+        assert len(await memory.search("hello")) == 1
+        assert find_parts(folder) == []
+
+
+async def test_a_deletion_that_the_disk_refused_changes_nothing_and_may_be_repeated(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        fact_id = await memory.remember(SECRET)
+        facts = folder / "facts"
+        (log,) = facts.glob("*.json")
+        whole = log.read_bytes()
+        # A folder in the place of the log: the new file cannot be renamed to it.
+        log.rename(facts / "aside")
+        log.mkdir()
+        with pytest.raises(Overloaded):
+            await memory.delete_fact(fact_id)
+        log.rmdir()
+        (facts / "aside").rename(log)
+        assert log.read_bytes() == whole
+        assert await memory.recall(SECRET) == [SECRET]
+        await memory.remember("later")
+        await memory.delete_fact(fact_id)
+        assert find_parts(folder) == []
+        assert [json.loads(line)["text"] for line in log.read_text().splitlines()] == ["", "later"]
+
+
+@needs_postgres
+async def test_no_table_and_no_dump_holds_a_deleted_fact(database_url: str) -> None:
+    async with memory_in(database_url) as memory:
+        await remember_and_delete(memory)
+        connection = await asyncpg.connect(database_url)
+        try:
+            tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            rows = [
+                row[0]
+                for table in tables
+                for row in await connection.fetch(f'SELECT row_to_json(row)::text FROM "{table[0]}" AS row')
+            ]
+        finally:
+            await connection.close()
+    assert any("harmless" in row for row in rows)
+    assert not any("quokka" in row for row in rows)
+    if dump := shutil.which("pg_dump"):
+        process = await asyncio.create_subprocess_exec(dump, database_url, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert b"quokka" not in out

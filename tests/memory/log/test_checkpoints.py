@@ -1,0 +1,94 @@
+"""Checkpoints as people see them: their list, and going back by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import ChatBusy, InvalidRequest, NotFound
+from headrace.v1 import memory_pb2
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+
+async def say(memory: Memory, chat_id: str, question: str, *messages: memory_pb2.LogMessage) -> str:
+    run_id = new_id()
+    await memory.append(chat_id, run_id, query_line(question), *map(step_line, messages), run_line())
+    return run_id
+
+
+async def list_texts(memory: Memory, chat_id: str, **fields: str | int) -> list[tuple[int, str, str]]:
+    listed = (await memory.checkpoints(chat_id, **fields)).checkpoints
+    return [(item.checkpoint_id, item.kind, item.text) for item in listed]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_checkpoints_are_listed_with_what_they_are_before(serve: Serve, restart: bool) -> None:
+    chat_id = new_id()
+    async with serve() as memory:
+        first = await say(memory, chat_id, "one", content("1"))
+        second = new_id()
+        step = step_line(call("c1", name="weather"), result("c1", "20°"), context_id="subagent-1")
+        await memory.append(chat_id, second, query_line("two " * 100), step, run_line())
+    async with serve() as memory:
+        listed = (await memory.checkpoints(chat_id)).checkpoints
+        assert [(item.checkpoint_id, item.n, item.run_id, item.kind) for item in listed] == [
+            (3, 5, second, "step"), (2, 4, second, "query"), (1, 2, first, "step"), (0, 1, first, "query"),
+        ]  # fmt: skip
+        assert [item.text for item in listed] == ["", ("two " * 100)[:200], "1", "one"]
+        assert (list(listed[0].tools), listed[0].stage, listed[0].context_id) == (["weather"], "react", "subagent-1")
+        assert all(item.created_at > 1_700_000_000_000 for item in listed)
+        if restart:
+            return
+        await memory.revert(chat_id, 2)
+        assert await list_texts(memory, chat_id) == [(1, "step", "1"), (0, "query", "one")]
+        await say(memory, chat_id, "three")
+        assert await list_texts(memory, chat_id, kind="query") == [(2, "query", "three"), (0, "query", "one")]
+        assert await list_texts(memory, chat_id, run_id=first, kind="query") == [(0, "query", "one")]
+        assert await list_texts(memory, chat_id, run_id=second) == []
+
+
+async def test_the_list_comes_in_pages(memory: Memory) -> None:
+    chat_id = new_id()
+    for number in range(5):
+        await say(memory, chat_id, f"q{number}", content(f"a{number}"))
+    page = await memory.checkpoints(chat_id, page_size=4)
+    assert [item.text for item in page.checkpoints] == ["a4", "q4", "a3", "q3"]
+    queries = await memory.checkpoints(chat_id, page_size=2, kind="query", page_token=page.next_page_token)
+    assert [item.text for item in queries.checkpoints] == ["q2", "q1"]
+    rest = await memory.checkpoints(chat_id, page_size=2, kind="query", page_token=queries.next_page_token)
+    assert ([item.text for item in rest.checkpoints], rest.next_page_token) == (["q0"], "")
+    for wrong in ({"page_size": 201}, {"page_size": -1}, {"page_token": "x"}, {"page_token": "-1"}):
+        with pytest.raises(InvalidRequest):
+            await memory.checkpoints(chat_id, **wrong)
+    with pytest.raises(NotFound):
+        await memory.checkpoints(new_id())
+
+
+async def test_nobody_goes_back_while_a_run_of_the_chat_goes_on(memory: Memory) -> None:
+    chat_id = new_id()
+    await say(memory, chat_id, "one", content("1"))
+    _, run_id = await memory.begin("two", chat_id)
+    with pytest.raises(ChatBusy, match="has not ended") as refused:
+        await memory.revert(chat_id, 0)
+    assert refused.value.metadata == {"chatId": chat_id, "runId": run_id}
+    await memory.append(chat_id, run_id, run_line())
+    await memory.revert(chat_id, 0)
+    assert await list_texts(memory, chat_id) == []
+
+
+async def test_going_back_twice_is_going_back_once_or_not_found(memory: Memory) -> None:
+    chat_id, request_id = new_id(), new_id()
+    await say(memory, chat_id, "one", content("1"))
+    await say(memory, chat_id, "two", content("2"))
+    n = await memory.revert(chat_id, 2, n=4, request_id=request_id)
+    assert await memory.revert(chat_id, 2, n=4, request_id=request_id) == n
+    with pytest.raises(NotFound, match="no checkpoint 2"):
+        await memory.revert(chat_id, 2, n=4)
+    await say(memory, chat_id, "three", content("3"))
+    # The id is in use again, for another place: who saw the older list learns it.
+    with pytest.raises(NotFound, match="before line 8 by now, not before 4"):
+        await memory.revert(chat_id, 2, n=4)
+    assert await memory.revert(chat_id, 2, n=4, request_id=request_id) == n
+    assert [text for _, _, text in await list_texts(memory, chat_id)] == ["3", "three", "1", "one"]

@@ -1,0 +1,104 @@
+"""What fills a window, and what has left it: by kind, with why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from tests.memory.compaction.summarising import SUMMARY, Summariser, compact, summarising
+from tests.memory.compaction.test_compaction import talk
+from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+TOOLS = [llm_pb2.ToolSchema(name="weather", description="The weather of a city", parameters='{"type":"object"}')]
+
+
+async def load(
+    memory: Memory, chat_id: str, run_id: str, window_tokens: int = 100_000, **fields: Any
+) -> memory_pb2.LoadContextResponse:
+    limits = memory_pb2.ModelLimits(
+        provider_key="p", model="gpt-4o", context_window_tokens=window_tokens, output_tokens=500
+    )
+    request = memory_pb2.LoadContextRequest(
+        chat_id=chat_id, run_id=run_id, system="You help.", tools=TOOLS, limits=limits, with_parts=True, **fields,
+    )  # fmt: skip
+    return await memory.stub.LoadContext(request)
+
+
+def by_key(response: memory_pb2.LoadContextResponse) -> dict[tuple[str, str], agent_pb2.ContextPart]:
+    return {(part.kind, part.state): part for part in response.parts}
+
+
+async def test_every_token_of_a_request_is_of_a_part(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("What is the weather?")
+    steps = step_line(call("c1", '{"city":"Paris"}'), result("c1", "20°"))
+    await memory.append(chat_id, run_id, steps)
+    response = await load(memory, chat_id, run_id, reminders=["Left: 3 calls."])
+    parts = by_key(response)
+    assert [(part.kind, part.count, part.first_n, part.last_n) for part in response.parts] == [
+        ("system", 1, 0, 0), ("tools", 1, 0, 0), ("messages", 2, 1, 2), ("results", 1, 2, 2), ("reminder", 1, 0, 0),
+    ]  # fmt: skip
+    assert sum(part.tokens for part in response.parts) == response.tokens
+    assert all(part.tokens > 0 and not part.why for part in parts.values())
+    assert not response.HasField("last_call")
+
+
+async def test_the_last_call_tells_what_came_from_the_cache(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    usage = common_pb2.Usage(input_tokens=100, output_tokens=5, cached_tokens=80, model_calls=1)
+    await memory.append(chat_id, run_id, step_line(content("hi", usage=usage)), run_line())
+    _, later = await memory.begin("more", chat_id)
+    response = await load(memory, chat_id, later)
+    assert (response.last_call.input_tokens, response.last_call.cached_tokens) == (100, 80)
+
+
+async def test_what_does_not_fit_is_told(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("go")
+    for number in range(6):
+        await memory.append(chat_id, run_id, step_line(call(f"c{number}"), result(f"c{number}", "word " * 400)))
+    response = await load(memory, chat_id, run_id, 2_000)
+    shown = sum(part.tokens for part in response.parts if part.state in ("shown", "shortened"))
+    assert shown == response.tokens < 2_000
+    left = [part for part in response.parts if part.state != "shown"]
+    assert left
+    assert all(part.why and part.first_n for part in left)
+
+
+async def test_what_is_past_the_caps_is_told(memory: Memory) -> None:
+    chat_id = new_id()
+    for number in range(6):
+        await memory.append(chat_id, new_id(), query_line(f"q{number}"), step_line(content(f"a{number}")), run_line())
+    _, run_id = await memory.begin("now", chat_id)
+    window = memory_pb2.WindowSettings(runs_max=2, older="drop")
+    parts = by_key(await load(memory, chat_id, run_id, window=window))
+    left = parts["messages", "left_out"]
+    assert left.count >= 2
+    assert left.first_n == 1
+    assert "caps" in left.why
+
+
+async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        limits = memory_pb2.ModelLimits(
+            provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000
+        )
+        before = await load(memory, chat_id, run_id)
+        await compact(memory, chat_id, run_id, limits=limits)
+        after = await load(memory, chat_id, run_id)
+    parts = by_key(after)
+    (summary,) = [part for part in after.parts if part.kind == "summary"]
+    assert summary.first_n == summary.last_n > parts["messages", "shown"].last_n
+    gone = [part for part in after.parts if part.state == "summarised"]
+    assert {part.kind for part in gone} == {"messages", "results"}
+    assert {part.why for part in gone} == {"a summary stands for it"}
+    assert gone[0].first_n == 1
+    assert after.parts[-1].state == "summarised", "what has left stands last"
+    assert sum(part.count for part in after.parts if part.kind in ("messages", "results")) == sum(
+        part.count for part in before.parts if part.kind in ("messages", "results")
+    ), "nothing is without a part"
+    assert sum(part.tokens for part in after.parts if part.state != "summarised") == after.tokens

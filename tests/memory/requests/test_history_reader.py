@@ -1,0 +1,175 @@
+"""What a context's messages said, read again by line, by words, and by call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.requests.history_reader import cut_middle
+from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
+
+AGENT = "subagent-0a0b0c0d"
+
+
+async def read(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.ReadHistoryResponse:
+    with rpc_errors():
+        request = memory_pb2.ReadHistoryRequest(chat_id=chat_id, run_id=run_id, **fields)
+        return await memory.stub.ReadHistory(request)
+
+
+async def read_part(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.ReadResultResponse:
+    with rpc_errors():
+        request = memory_pb2.ReadResultRequest(chat_id=chat_id, run_id=run_id, **fields)
+        return await memory.stub.ReadResult(request)
+
+
+def to_rows(found: memory_pb2.ReadHistoryResponse) -> list[tuple[int, str, str]]:
+    return [(message.n, message.role, message.text) for message in found.messages]
+
+
+async def fill_chat(memory: Memory, runs: int) -> tuple[str, str]:
+    """Write runs that say their number, and begin one more; each has three lines."""
+    chat_id = new_id()
+    for index in range(runs):
+        _, run_id = await memory.begin(f"question {index}", chat_id)
+        answer = step_line(call(f"c{index}"), result(f"c{index}", f"rain {index}"), content(f"answer {index}"))
+        await memory.append(chat_id, run_id, answer, run_line())
+    return await memory.begin("and now?", chat_id)
+
+
+async def test_lines_of_any_age_are_read_in_their_order(memory: Memory) -> None:
+    chat_id, run_id = await fill_chat(memory, 30)
+    found = await read(memory, chat_id, run_id, first_n=1, last_n=5)
+    assert to_rows(found) == [
+        (1, "user", "question 0"),
+        (2, "assistant", ""),
+        (2, "tool", "rain 0"),
+        (2, "assistant", "answer 0"),
+        (4, "user", "question 1"),
+        (5, "assistant", ""),
+        (5, "tool", "rain 1"),
+        (5, "assistant", "answer 1"),
+    ]
+    asked = found.messages[1]
+    assert [each.id for each in asked.tool_calls] == ["c0"]
+    assert found.messages[2].tool_call_id == "c0"
+    assert (found.next_n, found.left_out) == (0, 0)
+
+
+async def test_words_find_messages_wherever_they_stand_with_the_most_words_first(memory: Memory) -> None:
+    chat_id, run_id = await fill_chat(memory, 30)
+    assert to_rows(await read(memory, chat_id, run_id, query="RAIN 17"))[0] == (53, "tool", "rain 17")
+    assert not (await read(memory, chat_id, run_id, query="hurricane")).messages
+
+
+async def test_a_search_finds_arguments_but_neither_itself_nor_earlier_searches(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    wrote = call("c1", '{"text":"the safe is blue"}', name="file_write")
+    sought = call("c2", '{"query":"safe"}', name="read_history", msg_id="m_00000002")
+    found = result("c2", "[2] assistant: the safe is blue", name="read_history")
+    await memory.append(chat_id, run_id, step_line(wrote, result("c1"), sought, found))
+    told = (await read(memory, chat_id, run_id, query="safe")).messages
+    assert [each.tool_calls[0].id for each in told] == ["c1"]
+
+
+async def test_of_a_long_message_the_words_sought_are_given_with_what_stands_around_them(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("İ " + "a " * 5000 + "the safe opens with 7713 " + "b " * 5000)
+    await memory.append(chat_id, run_id, step_line(content("a safe, noted")))
+    told = (await read(memory, chat_id, run_id, query="opens safe", chars_max=1000)).messages[0]
+    assert "the safe opens with 7713" in told.text
+    assert len(told.text) < 400
+    assert told.chars == 20_027
+
+
+async def test_a_limit_says_what_it_left_out_and_where_to_go_on(memory: Memory) -> None:
+    chat_id, run_id = await fill_chat(memory, 30)
+    rows: list[tuple[int, str, str]] = []
+    first_n = 1
+    while first_n:
+        found = await read(memory, chat_id, run_id, first_n=first_n, chars_max=100)
+        assert found.messages[0].n >= first_n
+        rows += [row for row in to_rows(found) if row not in rows]
+        assert bool(found.left_out) == bool(found.next_n)
+        first_n = found.next_n
+    assert rows == to_rows(await read(memory, chat_id, run_id, chars_max=100_000))
+
+
+async def test_a_long_message_is_given_whole_when_it_is_asked_for_alone(memory: Memory) -> None:
+    long = "".join(f"{index:06}" for index in range(2000))
+    chat_id, run_id = await memory.begin(long)
+    await memory.append(chat_id, run_id, step_line(content("noted")))
+    cut = (await read(memory, chat_id, run_id)).messages[0]
+    assert cut.chars == 12_000
+    assert cut.text.startswith("000000")
+    assert cut.text.endswith("001999")
+    assert "characters left out" in cut.text
+    assert len(cut.text) < 2600
+    assert (await read(memory, chat_id, run_id, first_n=1, last_n=1, chars_max=12_000)).messages[0].text == long
+
+
+async def test_a_result_is_read_in_parts_and_the_last_one_of_an_id_counts(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    long = "".join(f"{index:06}" for index in range(5000))
+    await memory.append(chat_id, run_id, step_line(call("c1"), result("c1", "old")))
+    again = call("c1", msg_id="m_00000002")
+    await memory.append(chat_id, run_id, step_line(again, result("c1", long)))
+    parts = [await read_part(memory, chat_id, run_id, tool_call_id="c1", offset=at) for at in range(0, 40_000, 10_000)]
+    assert "".join(part.text for part in parts) == long
+    assert {(part.chars, part.n, part.name) for part in parts} == {(30_000, 3, "weather")}
+
+
+async def test_a_result_of_no_call_and_numbers_out_of_bounds_are_refused(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, step_line(call("c1")))
+    with pytest.raises(NotFound, match="'c1'"):
+        await read_part(memory, chat_id, run_id, tool_call_id="c1")
+    for fields in ({"first_n": -1}, {"last_n": -1}, {"chars_max": -1}, {"chars_max": 100_001}):
+        with pytest.raises(InvalidRequest):
+            await read(memory, chat_id, run_id, **fields)
+    with pytest.raises(InvalidRequest):
+        await read_part(memory, chat_id, run_id, tool_call_id="c1", offset=-1)
+    with pytest.raises(NotFound, match="run"):
+        await read(memory, chat_id, new_id())
+
+
+async def test_a_run_sees_no_later_one_and_a_sub_agent_its_own_messages_alone(memory: Memory) -> None:
+    chat_id, run_id = await fill_chat(memory, 1)
+    await memory.append(chat_id, run_id, step_line(user("sub-task"), context_id=AGENT))
+    await memory.append(chat_id, later := new_id(), query_line("later"))
+    assert [text for *_, text in to_rows(await read(memory, chat_id, run_id))][-1] == "and now?"
+    assert [text for *_, text in to_rows(await read(memory, chat_id, later))][-1] == "later"
+    assert to_rows(await read(memory, chat_id, run_id, context_id=AGENT)) == [(5, "user", "sub-task")]
+
+
+async def test_what_was_reverted_is_not_found(memory: Memory) -> None:
+    chat_id, run_id = await fill_chat(memory, 2)
+    await memory.append(chat_id, run_id, run_line())
+    await memory.revert(chat_id, 2)
+    chat_id, run_id = await memory.begin("go on", chat_id)
+    texts = [text for *_, text in to_rows(await read(memory, chat_id, run_id))]
+    assert "question 0" in texts
+    assert "question 1" not in texts
+
+
+async def test_a_picture_stands_as_its_description(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    seen = result("c1", "here it is")
+    seen.message.content.add(image=llm_pb2.ImagePart(url="data:image/png;base64,aGk="))
+    await memory.append(chat_id, run_id, step_line(call("c1"), seen))
+    assert (await read_part(memory, chat_id, run_id, tool_call_id="c1")).text == "here it is[image]"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=300), st.integers(1, 100))
+def test_a_cut_text_keeps_its_beginning_and_its_end(text: str, chars_max: int) -> None:
+    cut = cut_middle(text, chars_max)
+    head, note, tail = cut.partition("\n[… ") if len(text) > chars_max else (text, "", "")
+    assert text.startswith(head)
+    assert not note or text.endswith(tail.partition(" …]\n")[2])
+    assert len(text) <= chars_max or len(head) + len(tail.partition(" …]\n")[2]) == chars_max

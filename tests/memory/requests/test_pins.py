@@ -1,0 +1,112 @@
+"""Pinned messages and edited summaries: what models see of them, in every request after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ChatBusy, NotFound, OutOfRange, StaleLease
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2
+from tests.memory.compaction.summarising import SUMMARY, Summariser, compact, summarising
+from tests.memory.compaction.test_compaction import LIMITS, talk
+from tests.memory.context.test_context import text_of
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+
+PINNED = "Pinned by the user, word for word:"
+
+
+async def pin(memory: Memory, chat_id: str, n: int, **fields: str | bool) -> int:
+    with rpc_errors():
+        request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=n, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
+        return (await memory.stub.PinMessage(request)).n
+
+
+async def pins(memory: Memory, chat_id: str) -> list[tuple[int, str]]:
+    with rpc_errors():
+        return [
+            (item.n, item.text)
+            for item in (await memory.stub.ListPins(memory_pb2.ListPinsRequest(chat_id=chat_id))).pins
+        ]
+
+
+async def summary(memory: Memory, chat_id: str) -> memory_pb2.GetSummaryResponse:
+    with rpc_errors():
+        return await memory.stub.GetSummary(memory_pb2.GetSummaryRequest(chat_id=chat_id))
+
+
+async def edit(memory: Memory, chat_id: str, n: int, text: str) -> int:
+    with rpc_errors():
+        return (await memory.stub.EditSummary(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=n, text=text))).n
+
+
+@pytest.mark.engines
+async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
+    chat_id, request_id = new_id(), new_id()
+    await memory.append(chat_id, new_id(), query_line("My boat is Ada."), step_line(content("Fine.")), run_line())
+    assert (await summary(memory, chat_id)).n == 0
+    n = await pin(memory, chat_id, 1, request_id=request_id)
+    assert await pin(memory, chat_id, 1, request_id=request_id) == n == 4
+    assert await pin(memory, chat_id, 1) == 0, "it is pinned already"
+    await pin(memory, chat_id, 2)
+    assert await pins(memory, chat_id) == [(1, "My boat is Ada."), (2, "Fine.")]
+    fork = await memory.fork(chat_id)
+    assert await pins(memory, fork) == await pins(memory, chat_id), "a fork carries them"
+    assert await pin(memory, chat_id, 1, remove=True) == 6
+    assert await pins(memory, chat_id) == [(2, "Fine.")]
+    for wrong in (0, 3, 99):
+        with pytest.raises(NotFound):
+            await pin(memory, chat_id, wrong)
+    with pytest.raises(NotFound):
+        await pins(memory, new_id())
+    with pytest.raises(StaleLease):
+        await edit(memory, chat_id, 1, "x")
+
+
+@pytest.mark.engines
+async def test_pinned_text_has_a_bound(memory: Memory) -> None:
+    chat_id = new_id()
+    for _ in range(2):
+        await memory.append(chat_id, new_id(), query_line("x" * 5000), run_line())
+    await pin(memory, chat_id, 1)
+    with pytest.raises(OutOfRange, match="10,000 characters"):
+        await pin(memory, chat_id, 3)
+
+
+async def test_a_pinned_message_survives_every_compaction_word_for_word(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        await pin(memory, chat_id, 5)
+        assert PINNED not in text_of((await memory.context(chat_id, run_id))[0]), "it stands in its own place"
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        first = await memory.context(chat_id, run_id, system="You are")
+        await memory.append(chat_id, run_id, *(step_line(content("word " * 600)) for _ in range(10)))
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        second = await memory.context(chat_id, run_id, system="You are")
+        await pin(memory, chat_id, 5, remove=True)
+        gone = await memory.context(chat_id, run_id, system="You are")
+    for messages in (first, second):
+        assert text_of(messages[1]).endswith(f"{PINNED}\n\nquestion 1")
+    assert PINNED not in text_of(gone[1])
+    assert gone[2:] == second[2:]
+
+
+async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        before = await summary(memory, chat_id)
+        n = await edit(memory, chat_id, before.n, "They spoke of boats.")
+        assert ((await summary(memory, chat_id)).text, (await summary(memory, chat_id)).edited_n) == (
+            "They spoke of boats.", n,
+        )  # fmt: skip
+        with pytest.raises(StaleLease):
+            await edit(memory, chat_id, before.n - 1, "x")
+        shown = await memory.context(chat_id, run_id, system="You are", limits=LIMITS)
+        assert text_of(shown[1]) == "They spoke of boats."
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        assert await memory.context(chat_id, run_id, system="You are", limits=LIMITS) == shown
+        with pytest.raises(ChatBusy):
+            await memory.revert(chat_id, 0)
+    assert "They spoke of the weather." in (folder / f"{chat_id}.json").read_text()

@@ -1,0 +1,266 @@
+"""Logs of Chat Memory V3 in the folder of chats: read where they lie, continued, verified, and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import LogDamaged
+from services.memory.importing.older_log import convert_older_log
+from services.memory.log import recovery
+from tests.memory.admin_cli.test_admin_cli import load_next_context, tool
+from tests.memory.conftest import Serve, logs_in, memory_over
+from tests.memory.writing import Memory, content, events, query_line, run_line, step_line
+
+CHAT, RUN = "8cdb2094-9dbf-47d1-a17f-bc989a236a5c", "8ad0081d-191b-4990-9432-664ea0c38c3e"
+
+SYSTEM = {"model": "qwen3-max", "messages": [{"role": "system", "content": "Be brief."}], "stream": True}
+
+PLAN = {"planId": "p1", "chatId": CHAT, "plan": [{"taskId": "t1", "description": "look", "status": "init"}]}
+
+
+def text(words: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": words}]
+
+
+def line(kind: str, run_id: str, at: int, **members: Any) -> dict[str, Any]:
+    return {"_type": kind, "chatId": CHAT, "runId": run_id, "updatedAt": 1_771_000_000_000 + at, **members}
+
+
+OLDER = [
+    line("query", RUN, 0, query={
+        "requestId": RUN, "chatId": CHAT, "agentKey": "writer", "role": "user", "message": "去巴黎的天气？",
+        "references": [{"id": "f1", "type": "file", "name": "a.txt", "mimeType": "text/plain", "sizeBytes": 3}],
+        "params": {"depth": 2}, "scene": {"url": "https://x.org/", "title": "X"}, "stream": True,
+    }),
+    line("step", RUN, 1, _stage="react", _seq=1, system=SYSTEM, planSnapshot=PLAN, messages=[
+        {"role": "user", "content": text("去巴黎的天气？"), "ts": 1_771_000_000_001},
+        {"role": "assistant", "reasoning_content": text("hm"), "_reasoningId": "reasoning_ab_1", "ts": 1},
+        {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "_toolId": "tool_ab_1",
+            "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}], "ts": 2,
+         "_timing": {"startedAt": 1, "endedAt": 2}, "_usage": {"prompt_tokens": 12, "completion_tokens": 3}},
+        {"role": "tool", "name": "weather", "tool_call_id": "c1", "content": text("sunny"), "_toolId": "tool_ab_1"},
+        {"role": "assistant", "tool_calls": [{"id": "c2", "type": "function", "_actionId": "action_ab_1",
+            "function": {"name": "theme", "arguments": '{"dark":true}'}}], "ts": 3},
+        {"role": "tool", "name": "theme", "tool_call_id": "c2", "content": text("OK"), "_actionId": "action_ab_1"},
+    ]),
+    line("step", RUN, 2, _stage="summary", _seq=2, taskId="t1", messages=[
+        {"role": "assistant", "content": text("Sunny."), "_contentId": "content_ab_1", "ts": 4},
+    ]),
+    line("query", "mtoewf3u", 3, query={"requestId": "mtoewf3u", "agentKey": "writer", "message": "And tomorrow?",
+                                        "references": None, "params": None, "scene": None}),
+    line("step", "mtoewf3u", 4, _stage="oneshot", _seq=1, messages=[
+        {"role": "user", "content": text("And tomorrow?"), "ts": 5},
+        {"role": "assistant", "content": text("Rain."), "_contentId": "content_cd_1", "ts": 6},
+    ]),
+]  # fmt: skip
+
+CONTEXT = [
+    "user: 去巴黎的天气？",
+    'assistant: weather{"city":"Paris"}',
+    "tool: sunny",
+    'assistant: theme{"dark":true}',
+    "tool: OK",
+    "assistant: Sunny.",
+    "user: And tomorrow?",
+    "assistant: Rain.",
+]
+
+
+def encode(lines: list[Any]) -> bytes:
+    return b"".join(orjson.dumps(each) + b"\n" for each in lines)
+
+
+def put(folder: Path, data: bytes, chat_id: str = CHAT) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(data)
+    return path
+
+
+def numbers(path: Path) -> list[int]:
+    return [orjson.loads(each)["_n"] for each in path.read_bytes().splitlines()]
+
+
+async def texts_of(memory: Memory) -> list[str]:
+    return [
+        event.content_snapshot.text
+        for event in (await memory.chat(chat_id=CHAT)).events
+        if event.HasField("content_snapshot")
+    ]
+
+
+@pytest.mark.parametrize("end", [b"", b'{"_type":"step","chatId":"8cdb2', b"\n\n"])
+async def test_an_older_log_is_read_and_continued(serve: Serve, folder: Path, end: bytes) -> None:
+    data = encode(OLDER) + end
+    path = put(folder, data)
+    async with serve() as memory:
+        (chat,) = (await memory.chats()).chats
+        history = await memory.chat(chat_id=CHAT)
+        assert await load_next_context(memory, CHAT) == CONTEXT
+        (run,) = await memory.list_unfinished()  # the one that asked for the context
+        reply = await memory.append(CHAT, run.run_id, step_line(content("Dry.", events=events(5))), run_line())
+        assert reply.last_n == len(numbers(path))
+    assert (chat.chat_id, chat.chat_name, chat.first_agent_key) == (CHAT, "去巴黎的天气？", "writer")
+    assert (chat.created_at, history.references[0].name) == (1_771_000_000_000, "a.txt")
+    assert [event.WhichOneof("payload") for event in history.events] == [
+        "request_query", "chat_start", "run_start", "reasoning_snapshot", "tool_snapshot", "tool_result",
+        "action_snapshot", "action_result", "content_snapshot", "run_complete",
+        "request_query", "run_start", "content_snapshot", "run_complete",
+    ]  # fmt: skip
+    assert path.with_suffix(".json.v3").read_bytes() == data
+    assert numbers(path) == list(range(1, len(numbers(path)) + 1))
+    async with serve() as memory:
+        assert await texts_of(memory) == ["Sunny.", "Rain.", "Dry."]
+        assert not path.with_suffix(".json.damaged").exists()
+        await memory.delete(CHAT)
+    assert [name for name in logs_in(folder) if CHAT in name] == []
+    assert not path.with_suffix(".json.v3").exists()
+
+
+async def test_a_start_that_was_killed_in_the_middle_of_it_begins_again(serve: Serve, folder: Path) -> None:
+    path = put(folder, encode(OLDER))
+    path.with_suffix(".json.v3").write_bytes(encode(OLDER))
+    async with serve() as memory:
+        assert await texts_of(memory) == ["Sunny.", "Rain."]
+
+
+async def test_a_log_that_appears_while_memory_runs_is_read_when_it_is_asked_for(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        put(folder, encode(OLDER))
+        assert await texts_of(memory) == ["Sunny.", "Rain."]
+
+
+async def test_verify_knows_older_logs_and_changes_nothing(serve: Serve, folder: Path) -> None:
+    path = put(folder, encode(OLDER))
+    printed = await tool(folder, "verify")
+    assert f"{CHAT}: a log of Chat Memory V3, which memory converts when it first reads it\n" in printed
+    assert "1 chats, 5 lines, 5 of them without a checksum: none damaged" in printed
+    assert path.read_bytes() == encode(OLDER)
+    async with serve() as memory:
+        await memory.append(CHAT, str(uuid.uuid4()), query_line("next"))
+    assert "1 chats, 8 lines: none damaged" in await tool(folder, "verify")
+
+
+async def test_a_line_that_is_no_json_is_named_and_left_out(serve: Serve, folder: Path) -> None:
+    path = put(folder, encode(OLDER[:3]) + b'{"_type":"step","chat\n' + encode(OLDER[3:]))
+    assert "line 4: is no JSON object, and will be left out" in await tool(folder, "verify", exit_code=1)
+    async with serve() as memory:
+        assert await texts_of(memory) == ["Sunny.", "Rain."]
+    assert b'{"_type":"step","chat\n' in path.with_suffix(".json.v3").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage\n",
+        b"[1]\n",
+        encode([{"some": "json"}]),
+        b"garbage\n" + encode(OLDER),
+        encode([{**OLDER[0], "chatId": RUN}]),
+        encode([{**OLDER[0], "_n": 1}, *OLDER[1:]]),
+    ],
+)
+async def test_what_is_no_older_log_of_this_chat_is_left_as_it_is(serve: Serve, folder: Path, data: bytes) -> None:
+    path = put(folder, data)
+    async with serve() as memory:
+        if data:
+            with pytest.raises(LogDamaged):
+                await memory.append(CHAT, str(uuid.uuid4()), query_line("next"))
+    assert path.read_bytes() == data
+    assert not path.with_suffix(".json.v3").exists()
+
+
+async def test_runs_of_two_chats_may_have_the_same_short_name(serve: Serve, folder: Path) -> None:
+    other = str(uuid.uuid4())
+    put(folder, encode(OLDER))
+    put(folder, encode([{**each, "chatId": other} for each in OLDER[3:]]), other)
+    async with serve() as memory:
+        for chat_id in (CHAT, other):
+            told = (await memory.chat(chat_id=chat_id)).events
+            assert sum(event.HasField("run_complete") for event in told) == (2 if chat_id == CHAT else 1)
+            last = [event.run_start.run_id for event in told if event.HasField("run_start")][-1]
+            assert (await memory.chat(chat_id=chat_id, run_id=last)).events
+
+
+WORDS = st.text(max_size=5) | st.sampled_from(["\ud83d", "\ude00x", "\0", "user", "step", CHAT, RUN])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def some_of(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects that may lack each member, and may have another kind of value for it."""
+    return st.fixed_dictionaries({}, optional={name: either | VALUES for name, either in members.items()})
+
+
+MESSAGES = some_of(
+    role=st.sampled_from(["user", "assistant", "tool", "system"]),
+    content=WORDS.map(text) | WORDS,
+    reasoning_content=WORDS.map(text),
+    tool_calls=st.lists(some_of(id=WORDS, function=some_of(name=WORDS, arguments=WORDS), _toolId=WORDS), max_size=2),
+    tool_call_id=WORDS, name=WORDS, ts=st.integers(), _msgId=WORDS, _toolId=WORDS, _actionId=WORDS, _contentId=WORDS,
+    _reasoningId=WORDS, _timing=some_of(startedAt=VALUES, endedAt=VALUES), _usage=some_of(inputTokens=VALUES),
+    _providerState=VALUES,
+)  # fmt: skip
+QUERIES = some_of(
+    message=WORDS, requestId=WORDS, agentKey=WORDS, role=WORDS, references=st.lists(some_of(id=WORDS, meta=VALUES)),
+    params=VALUES, scene=some_of(url=WORDS), stream=st.booleans(),
+)  # fmt: skip
+LINES = some_of(
+    runId=st.sampled_from([RUN, "r1", "r2"]), updatedAt=st.integers(), uuid=WORDS, query=QUERIES, _stage=WORDS,
+    _seq=st.integers(), taskId=WORDS, contextId=WORDS, system=VALUES, messages=st.lists(MESSAGES, max_size=3),
+    plan=some_of(planId=WORDS, tasks=st.lists(some_of(taskId=WORDS, status=WORDS), max_size=2)), planSnapshot=VALUES,
+    event=some_of(type=st.sampled_from(["run.notice", "approval.ask", "odd"]), seq=st.integers(), code=VALUES),
+    state=WORDS, usage=some_of(inputTokens=VALUES), error=some_of(code=WORDS), version=VALUES, _lines=VALUES,
+)  # fmt: skip
+KINDS = st.sampled_from(["query", "step", "step", "run", "event", "state", "revert", "insight", "odd"])
+
+
+def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
+    return {**members, "_type": kind, "chatId": CHAT}
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    st.lists(
+        st.builds(make_line, KINDS, LINES),
+        min_size=1,
+        max_size=6,
+    )
+)
+async def test_whatever_an_older_log_holds_its_chat_is_served_and_continued(lines: list[dict[str, Any]]) -> None:
+    data = "".join(json.dumps(each) + "\n" for each in lines).encode()
+    with tempfile.TemporaryDirectory() as name:
+        path = put(Path(name), data)
+        async with asyncio.timeout(100), memory_over(Path(name)) as memory:
+            told = (await memory.chat(chat_id=CHAT, include_raw_messages=True)).events
+            assert not told or told[0].HasField("request_query")
+            _, run_id = await memory.begin("next", CHAT)
+            assert (await memory.context(CHAT, run_id))[-1].content[0].text == "next"
+            await memory.append(CHAT, run_id, step_line(content("Yes.")), run_line())
+            assert await memory.search("next")
+        assert numbers(path) == list(range(1, len(numbers(path)) + 1))
+        assert not recovery.read_log(path.read_bytes(), CHAT).is_damaged
+
+
+def test_a_conversion_is_the_same_whenever_it_is_made() -> None:
+    first, second = convert_older_log(CHAT, encode(OLDER)), convert_older_log(CHAT, encode(OLDER))
+    assert first is not None
+    assert second is not None
+    runs = [[each.run_id for each in recovery.read_log(found.log, CHAT).lines] for found in (first, second)]
+    assert runs[0] == runs[1]

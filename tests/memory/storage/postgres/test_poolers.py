@@ -1,0 +1,89 @@
+"""A real PgBouncer between the service and the database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from benchmarks.postgresql import Server, new_folder, unprivileged
+from services.runtime.ending import CannotServe
+from tests.memory.conftest import memory_in
+from tests.memory.writing import step_line, user
+
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed on this machine")
+
+IGNORED = "ignore_startup_parameters = statement_timeout, idle_in_transaction_session_timeout, synchronous_commit"
+
+
+@asynccontextmanager
+async def pooling(server: Server, *settings: str) -> AsyncGenerator[str]:
+    """Where the database of `server` is through a pooler."""
+    with new_folder() as folder:
+        ini = folder / "pgbouncer.ini"
+        given = [
+            *(
+                "[databases]",
+                f"postgres = host={server.folder} user=headrace",
+                "[pgbouncer]",
+                "auth_type = any",
+                "listen_port = 5432",
+            ),
+            *(f"unix_socket_dir = {folder}", "listen_addr =", *settings),
+        ]
+        ini.write_text("\n".join(given) + "\n")
+        ini.chmod(0o644)
+        assert PROGRAM is not None
+        process = await asyncio.create_subprocess_exec(
+            *unprivileged(), PROGRAM, str(ini), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        try:
+            while not (folder / ".s.PGSQL.5432").exists():
+                assert process.returncode is None, await process.communicate()
+                await asyncio.sleep(0.02)
+            yield f"postgresql://headrace@/postgres?host={folder}"
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["pool_mode = transaction"],
+        ["pool_mode = transaction", IGNORED],
+        ["pool_mode = transaction", IGNORED, "default_pool_size = 1"],
+        ["pool_mode = transaction", IGNORED, "server_round_robin = 1", "min_pool_size = 5"],
+        ["pool_mode = session"],
+    ],
+    ids=" ".join,
+)
+async def test_a_pooler_without_sessions_is_refused_at_once(
+    postgres: Server, database_url: str, settings: list[str]
+) -> None:
+    async with asyncio.timeout(100), pooling(postgres, *settings) as url:
+        with pytest.raises(CannotServe, match="HEADRACE_DATABASE_URL leads to a pooler"):
+            async with memory_in(url):
+                pass
+
+
+async def test_a_pooler_with_sessions_is_as_good_as_none(postgres: Server, database_url: str) -> None:
+    async with (
+        asyncio.timeout(100),
+        pooling(postgres, "pool_mode = session", IGNORED) as url,
+        memory_in(url) as memory,
+        memory_in(url) as other,
+    ):
+        chat_id, run_id = await memory.begin("hello")
+        for text in "abc":
+            await memory.append(chat_id, run_id, step_line(user(text)))
+            await other.append(chat_id, run_id, step_line(user(text)))
+        assert len(await other.context(chat_id, run_id)) == 7

@@ -1,0 +1,132 @@
+"""Facts about the user: kept by one chat, recalled in the next, forgotten for good."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.v1 import memory_pb2
+from services.orchestrator.turn.fact_extractor import read_facts
+from tests.orchestrator.conftest import House, Open, call, content, finish
+from tests.orchestrator.people import ask
+from tests.orchestrator.setup.test_run_setup import reminder, shown
+
+ANSWER = content("Done.") + finish()
+NAMES = {"remember", "recall", "forget"}
+
+
+def use(name: str, **arguments: Any) -> Any:
+    return call(name, json.dumps(arguments)) + finish("tool_calls")
+
+
+def result_of(it: House) -> dict[str, Any]:
+    """The last tool result that the model was told."""
+    told = [message for message in it.llm.requests[-1].messages if message.role == "tool"]
+    return json.loads(told[-1].content[0].text)
+
+
+async def list_facts(it: House) -> list[memory_pb2.Fact]:
+    return list((await it.memory.ListFacts(memory_pb2.ListFactsRequest(), None)).facts)
+
+
+async def store(it: House, text: str, **fields: Any) -> str:
+    return (await it.memory.Remember(memory_pb2.RememberRequest(text=text, **fields), None)).fact_id
+
+
+@pytest.mark.parametrize("facts", ["off", "tools", "recall"])
+async def test_tools_and_recall_are_the_agents_choice(house: Open, facts: str) -> None:
+    async with house(ANSWER, memory={"facts": facts}) as it:
+        await store(it, "likes tea")
+        await ask(it, message="tea?")
+        assert shown(it) & NAMES == (set() if facts == "off" else NAMES)
+        assert ("likes tea" in reminder(it)) == (facts == "recall")
+
+
+async def test_a_fact_is_kept_with_its_line_and_found_in_another_chat(house: Open) -> None:
+    turns = [use("remember", fact="lives in Oslo", topic="home town"), ANSWER, use("recall", query="Oslo?"), ANSWER]
+    async with house(*turns, memory={"facts": "tools"}) as it:
+        events = await ask(it, message="I live in Oslo")
+        (fact,) = await list_facts(it)
+        assert result_of(it) == {"ok": True, "factId": fact.fact_id}
+        start = next(event for event in events if event["type"] == "run.start")
+        assert (fact.source.chat_id, fact.source.run_id) == (start["chatId"], start["runId"])
+        assert fact.source.n == 2  # the line of the call
+        it.chat_id = "5f0c0000-0000-4000-8000-000000000078"
+        await ask(it, message="where do I live?")
+        found = result_of(it)["facts"][0]
+        assert (found["factId"], found["fact"], found["topic"]) == (fact.fact_id, "lives in Oslo", "home town")
+
+
+async def test_a_fact_that_only_one_agent_needs_is_no_other_agents(house: Open) -> None:
+    turns = [use("remember", fact="prefers short answers", onlyHere=True), ANSWER]
+    async with house(*turns, memory={"facts": "tools"}) as it:
+        await ask(it)
+        (fact,) = await list_facts(it)
+        assert (fact.scope, fact.agent_key) == ("agent", "react")
+
+
+async def test_what_is_forgotten_is_recalled_no_more(house: Open) -> None:
+    async with house(memory={"facts": "recall"}) as it:
+        fact_id = await store(it, "likes tea")
+        it.llm.turns += [use("forget", factId=fact_id), ANSWER, use("forget", factId="0" * 36), ANSWER]
+        await ask(it, message="forget that I like tea")
+        assert result_of(it) == {"ok": True}
+        assert await list_facts(it) == []
+        await ask(it, message="tea")
+        assert result_of(it)["error"] == "INVALID_REQUEST"
+        assert "likes tea" not in reminder(it)
+
+
+async def test_only_so_many_tokens_of_facts_are_shown_the_best_first(house: Open) -> None:
+    async with house(ANSWER, memory={"facts": "recall", "factsTokens": 50}) as it:
+        for index in range(20):
+            await store(it, f"tea number {index} is something that the user likes very much")
+        await store(it, "the user's dog is called Rex")
+        await ask(it, message="what is my dog called, and do I like tea?")
+        notes = [line for line in reminder(it).splitlines() if line.startswith("- ")]
+        assert notes[0] == "- the user's dog is called Rex"
+        assert 2 <= len(notes) <= 3
+        assert not any(message.role == "system" and "Rex" in str(message) for message in it.llm.requests[-1].messages)
+
+
+TOLD = "Hello, I moved to Oslo  last week. What is the weather?"
+FOUND = [
+    {"fact": "lives in Oslo", "topic": "home town", "quote": "I moved to oslo last week"},
+    {"fact": "is a doctor", "topic": "job", "quote": "I am a doctor"},
+    {"fact": "likes rain", "quote": ""},
+]
+
+
+async def test_facts_are_extracted_after_a_run_with_the_line_that_proves_them(house: Open) -> None:
+    async with house(ANSWER, memory={"extract": "after_run"}) as it:
+        it.llm.aside["facts"] = content("```json\n", json.dumps(FOUND), "\n```") + finish()
+        events = await ask(it, message=TOLD)
+        async with asyncio.timeout(100):
+            while not (facts := await list_facts(it)):
+                await asyncio.sleep(0.01)
+        (fact,) = facts
+        assert (fact.text, fact.topic, fact.source.n) == ("lives in Oslo", "home town", 1)
+        assert fact.source.run_id == next(event["runId"] for event in events if event["type"] == "run.start")
+        assert shown(it) & NAMES == set()
+
+
+@pytest.mark.parametrize(
+    "answer", ["I'm sorry, I can't help with that.", "[]", '[{"fact": 7}]', "[" * 5000, '{"fact": "x"}', "", "] ["]
+)
+def test_a_refusal_or_nonsense_is_no_fact(answer: str) -> None:
+    assert read_facts(answer, TOLD) == []
+
+
+def test_a_fact_is_proved_by_words_of_the_message() -> None:
+    assert [found.fact for found in read_facts(json.dumps(FOUND), TOLD)] == ["lives in Oslo"]
+    assert read_facts(json.dumps([FOUND[0] | {"fact": " "}, FOUND[0] | {"fact": "x" * 501}]), TOLD) == []
+
+
+async def test_nothing_is_extracted_unless_the_agent_asks_for_it(house: Open) -> None:
+    async with house(ANSWER, memory={"facts": "recall"}) as it:
+        it.llm.aside["facts"] = content(json.dumps(FOUND)) + finish()
+        await ask(it, message=TOLD)
+        assert not it.llm.aside_requests

@@ -1,0 +1,89 @@
+"""A run that nobody goes on with has an end in which nothing is left open, wherever its process died."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.event_json import parse_event
+from headrace.fold import Fold
+from services.orchestrator.calls.outcomes import is_refusal
+from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from tests.orchestrator.cluster.test_crashes import as_sent, assert_whole, changes_of, it_run, killed, read
+from tests.orchestrator.conftest import House, Open, as_json, content, finish
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.plans import agent as plan_agent
+from tests.orchestrator.plans import busy_model
+from tests.orchestrator.recorded_runs import RUNS, World
+from tests.order import TERMINAL, Event, fold
+from tests.pairing import assert_paired
+
+CASES = {case: RUNS[case] for case in ("what is done once", "several at a time", "a plan, two at a time", "sub-agents")}
+CASES["a recursive plan"] = ("react", busy_model(), plan_agent("RECURSIVE") | {"budget": {"maxModelCalls": 60}})
+
+APPENDS_MAX = 12
+"""At which a run is killed."""
+
+
+async def ended(it: House, seen: list[Event]) -> list[Event]:
+    """The whole of a run whose process died and whose agent is gone; each of its readers has it in the end."""
+    async with again(it) as client:
+        whole = [*seen, *await read(client, it_run(seen), seen[-1]["seq"])]
+        for index in range(0, len(whole), max(1, len(whole) // 8)):
+            after = await read(client, it_run(seen), whole[index - 1]["seq"] if index else 0)
+            assert fold([*whole[:index], *after]) == fold(whole), index
+        it.llm.reply = lambda _: [*content("Fine."), *finish()]
+        async with client.ask("and then?", agent_key="oneshot", chat_id=whole[0]["chatId"]) as deltas:
+            assert [as_json(delta) async for delta in deltas][-1]["type"] == "run.complete"
+    return whole
+
+
+def check_closed(whole: list[Event]) -> None:
+    state = Fold()
+    for event in whole:
+        state.apply(parse_event(json.dumps(event).encode()))
+    assert all(subagent.ok is not None for subagent in state.subagents.values())
+    assert all(task.status != "started" for task in state.tasks.values())
+    assert all(block.is_complete for block in state.blocks.values())
+    assert all(block.result is not None for block in state.blocks.values() if block.is_call)
+
+
+def count_logged(lines: list[dict[str, Any]]) -> dict[str, int]:
+    messages = [message for line in lines if line["_type"] == "step" for message in line["messages"]]
+    answers = {message["_msgId"] for message in messages if message["role"] == "assistant"}
+    results = [message["content"][0]["text"] for message in messages if message["role"] == "tool"]
+    calls = sum(not is_refusal(text) and text != INTERRUPTED_RESULT for text in results)
+    tokens = {"inputTokens": 10 * len(answers), "outputTokens": 5 * len(answers)}
+    return {"modelCalls": len(answers), "toolCalls": calls} | tokens
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_nothing_is_left_open_by_a_run_that_was_interrupted(house: Open, tmp_path: Path, case: str) -> None:
+    agent, play, changes = CASES[case]
+    async with house(**changes_of(changes)) as it:
+        await it.stop()
+        World(it, play)
+        crashes, reply, file = Crashes(it), it.llm.reply, it.agents / f"{agent}.json"
+        definition = file.read_text()
+        appends = crashes.appends[it_run(await killed(it, crashes, agent, None))]
+        for append in range(1, appends, -(-appends // APPENDS_MAX)):
+            crashes.kill_at(append)
+            it.llm.reply = reply
+            seen = await killed(it, crashes, agent, None)
+            crashes.kill_at(-1)
+            file.unlink()
+            whole = await ended(it, seen)
+            file.write_text(definition)
+            assert [event["type"] for event in whole if event["type"] in TERMINAL] == ["run.error"]
+            assert whole[-1]["error"]["code"] == "INTERRUPTED"
+            check_closed(whole)
+            log = (tmp_path / "data" / "chats" / f"{whole[0]['chatId']}.json").read_text()
+            lines = [json.loads(line) for line in log.splitlines()]
+            assert_whole(lines, it_run(whole))
+            usage = whole[-1]["usage"]
+            expected = count_logged([line for line in lines if line.get("runId") == it_run(whole)])
+            assert {key: usage[key] for key in expected} == expected
+            assert_paired(as_sent(it.llm.requests[-1]))

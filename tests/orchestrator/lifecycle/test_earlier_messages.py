@@ -1,0 +1,72 @@
+"""Queries that bring another program's conversation along: what their models see, and what no model could have had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from tests.orchestrator.conftest import call, content, finish
+
+if TYPE_CHECKING:
+    from tests.orchestrator.conftest import Open
+
+CALL = {"id": "x-1", "name": "locate", "arguments": '{"who":"me"}'}
+ASKED: Any = [
+    {"role": "system", "content": "Speak French."},
+    {"role": "user", "content": "Where am I?"},
+    {"role": "assistant", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"},
+]
+
+
+async def test_the_model_sees_each_message_in_its_role_and_so_do_later_runs(house: Open) -> None:
+    async with house(content("Warm.") + finish("stop"), content("Yes.") + finish("stop")) as it:
+        await it.ask("How warm?", history=ASKED)
+        await it.ask("Sure?", chat_id=it.chat_id)
+        first, second = it.llm.requests
+    assert [message.role for message in first.messages] == ["system", "user", "assistant", "tool", "user"]
+    assert first.messages[0].content[0].text == "Speak French."
+    assert first.messages[2].tool_calls[0].id == first.messages[3].tool_call_id == "x-1"
+    assert [message.role for message in second.messages] == [message.role for message in first.messages] + [
+        "assistant",
+        "user",
+    ]
+    assert second.messages[0] == first.messages[0]
+
+
+async def test_a_run_goes_on_behind_its_progress_and_its_own_calls_have_other_ids(house: Open) -> None:
+    again = call("look", call_id="x-1")
+    async with house(again + finish("tool_calls"), content("Lyon.") + finish("stop")) as it:
+        await it.ask("Where am I?", progress=ASKED[2:])
+        first, second = it.llm.requests
+    assert [message.role for message in first.messages] == ["user", "assistant", "tool"]
+    ids = [one.id for message in second.messages for one in message.tool_calls]
+    assert (len(ids), ids[0]) == (2, "x-1")
+    assert ids[1] != "x-1"
+
+
+RESULT = {"role": "tool", "tool_call_id": "x-1", "content": "Lyon"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"history": [RESULT]}, "history[0].toolCallId"),
+        ({"history": [*ASKED, RESULT]}, "history[4].toolCallId"),
+        ({"history": ASKED, "progress": [RESULT]}, "progress[0].toolCallId"),
+        ({"history": [{"role": "tool", "content": "a"}]}, "history[0].toolCallId"),
+        ({"history": [{"role": "user", "content": "a", "tool_call_id": "b"}]}, "history[0].toolCallId"),
+        ({"history": [{"role": "user", "tool_calls": [CALL]}]}, "history[0].toolCalls"),
+        ({"history": [{"role": "assistant", "tool_calls": [CALL, CALL]}]}, "history[0].toolCalls"),
+        ({"history": [{"role": "wizard"}]}, "history[0].role"),
+        ({"history": [{"role": "assistant", "tool_calls": [CALL | {"id": "é" * 129}]}]}, "history[0].toolCalls[0].id"),
+        ({"progress": [{"role": "user", "content": "a"}]}, "progress[0].role"),
+    ],
+)
+async def test_what_no_model_could_have_had_is_refused_by_its_field(house: Open, fields: Any, place: str) -> None:
+    async with house() as it:
+        with pytest.raises(InvalidRequest) as caught:
+            await it.ask("hi", **fields)
+    assert caught.value.metadata["field"] == place

@@ -1,0 +1,128 @@
+"""No reader is told an end that is not stored: it would be taken back by who goes on with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import HeadraceError, LogDamaged, Overloaded, ProviderUnavailable
+from headrace.v1 import memory_pb2
+from tests.orchestrator.cluster.test_crashes import changes_of, it_run
+from tests.orchestrator.conftest import House, Open, as_json, pass_on
+from tests.orchestrator.owners import again
+from tests.orchestrator.recorded_runs import RUNS, World
+from tests.orchestrator.replicas import replica
+from tests.order import TERMINAL, Event, fold
+
+CHAT = "5f0c0000-0000-4000-8000-000000000011"
+
+FAULTS: dict[str, Callable[[], Exception]] = {
+    "a log that could not be truncated": lambda: LogDamaged("the disk failed in the middle of an append"),
+    "a memory that is away": lambda: ProviderUnavailable("not now"),
+    "a full disk": lambda: Overloaded("the disk is full"),
+    "a bug of memory": lambda: ValueError("a bug"),
+}
+
+
+def asks_for_tool(request: memory_pb2.AppendRequest) -> bool:
+    return any(message.message.tool_calls for line in request.lines for message in line.step.messages)
+
+
+def has_result(request: memory_pb2.AppendRequest) -> bool:
+    return any(message.message.role == "tool" for line in request.lines for message in line.step.messages)
+
+
+def ends_run(request: memory_pb2.AppendRequest) -> bool:
+    return request.lines[-1].HasField("run")
+
+
+MOMENTS = {"before the effect": asks_for_tool, "at its result": has_result, "at the end": ends_run}
+
+
+class Fault:
+    """From one append of a run on, memory takes none of it, until it is mended."""
+
+    def __init__(self, it: House, error: Callable[[], Exception], begins: Callable[..., bool]) -> None:
+        self._it = it
+        self._error = error
+        self._begins = begins
+        self._is_there = False
+        it.memory.before = self._refuse
+
+    async def _refuse(self, request: memory_pb2.AppendRequest) -> None:
+        self._is_there |= self._begins(request)
+        if self._is_there:
+            raise self._error()
+
+    def mend(self) -> None:
+        assert self._is_there
+        self._it.memory.before = pass_on
+
+
+async def follow(client: Client, run_id: str, seen: list[Event]) -> None:
+    """Add what comes after `seen`, until the stream ends."""
+    async with client.attach(run_id, seen[-1]["seq"] if seen else 0) as deltas:
+        seen += [as_json(delta) async for delta in deltas]
+
+
+async def follow_to_end(client: Client, run_id: str, seen: list[Event]) -> None:
+    while not TERMINAL & {event["type"] for event in seen}:
+        try:
+            await follow(client, run_id, seen)
+        except HeadraceError:
+            await asyncio.sleep(0.05)
+
+
+# Memory is asked again for seconds where it may be back, so that each of these cases takes long.
+SLOW = [
+    (fault, moment, how)
+    for fault in ("a memory that is away", "a full disk")
+    for moment, how in (("before the effect", "restarted"), ("at the end", "mended"))
+]
+QUICK = itertools.product(("a log that could not be truncated", "a bug of memory"), MOMENTS, ("restarted", "mended"))
+
+
+@pytest.mark.parametrize(("fault", "moment", "how"), [*QUICK, *SLOW])
+async def test_an_end_that_readers_have_stays_the_end(house: Open, fault: str, moment: str, how: str) -> None:
+    agent, play, changes = RUNS["what is done once"]
+    async with house(**changes_of(changes)) as it, AsyncExitStack() as stack:
+        await it.stop()
+        owner = await stack.enter_async_context(replica(it, "owner"))
+        world, broken = World(it, play), Fault(it, FAULTS[fault], MOMENTS[moment])
+        readers: list[list[Event]] = [[], []]
+        attached: list[asyncio.Task[None]] = []
+        async with owner.client.ask("hello", agent_key=agent, chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                readers[0].append(as_json(delta))
+                if delta.HasField("run_start"):
+                    attached.append(asyncio.create_task(follow(owner.client, delta.run_start.run_id, readers[1])))
+        await asyncio.gather(*attached)
+        run_id = it_run(readers[0])
+        for seen in readers:
+            assert not TERMINAL & {event["type"] for event in seen}, "this end is not stored"
+        client = owner.client
+        if how == "restarted":
+            await owner.stop()
+            client = await stack.enter_async_context(again(it))
+        broken.mend()
+        async with asyncio.TaskGroup() as group:
+            for seen in readers:
+                group.create_task(follow_to_end(client, run_id, seen))
+        calls, stored = len(it.tools.requests), (await it.client.chat(CHAT)).events
+        assert fold(readers[0]) == fold(readers[1]) == fold([as_json(event) for event in stored])
+        async with again(it, "the next") as following:
+            late: list[Event] = []
+            await follow(following, run_id, late)
+            assert fold(late) == fold(readers[0])
+            assert not (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+        assert len(it.tools.requests) == calls
+        assert (await it.client.chat(CHAT)).events == stored
+        ended = next(event for event in readers[0] if event["type"] in TERMINAL)
+        if ended["type"] == "run.complete":
+            assert set(world.runs.values()) == {1}
+        assert set(world.runs.values()) <= {1}

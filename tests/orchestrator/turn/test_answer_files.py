@@ -1,0 +1,106 @@
+"""Pictures and sounds that a model answers with: files of the chat, artifacts, and links in the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import QuotaExceeded
+from headrace.v1 import common_pb2, llm_pb2
+from tests.orchestrator.conftest import call, content, finish
+from tests.orchestrator.lifecycle.test_endings import recorded
+from tests.order import fold
+
+if TYPE_CHECKING:
+    from tests.orchestrator.conftest import Open, Step
+    from tests.order import Event
+
+FORM = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
+
+
+def picture(data: bytes = b"png", mime_type: str = "image/png") -> list[Step]:
+    return [llm_pb2.LlmDelta(media=llm_pb2.LlmMedia(data=data, mime_type=mime_type))]
+
+
+def left_out(problem: str) -> list[Step]:
+    return [llm_pb2.LlmDelta(media=llm_pb2.LlmMedia(problem=problem))]
+
+
+def link(chat_id: str, name: str) -> str:
+    return f"![{name}](/api/resource?chatId={chat_id}&path=outputs%2F{name})"
+
+
+def shown(events: list[Event]) -> str:
+    blocks = fold(events)["blocks"].values()
+    return "".join(block["text"] for block in blocks if block["kind"] == "content")
+
+
+def published(events: list[Event]) -> list[str]:
+    return [event["name"] for event in events if event["type"] == "artifact.publish"]
+
+
+def notices(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
+
+
+@pytest.mark.parametrize("agent", ["react", "oneshot"])
+async def test_a_picture_is_an_artifact_and_a_link_behind_the_text(house: Open, agent: str) -> None:
+    async with house([*content("Here ", "it is."), *picture(), *finish()]) as it:
+        events = await it.ask(agent=agent)
+        after = await recorded(it, events[-1]["runId"])
+        files = it.tools.files
+        text = f"Here it is.\n\n{link(it.chat_id, 'image.png')}"
+    assert (shown(events), shown(after)) == (text, text)
+    assert files == {"outputs/image.png": b"png"}
+    (made,) = [event for event in events if event["type"] == "artifact.publish"]
+    assert (made["name"], made["mimeType"], made["sizeBytes"]) == ("image.png", "image/png", 3)
+    assert made["url"] in text
+    assert fold(events) == fold(after)
+    assert published(after) == ["image.png"]
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_an_answer_may_be_pictures_alone_and_the_model_knows_of_them_later(house: Open) -> None:
+    async with house([*picture(), *picture(b"gif", "image/gif"), *finish()], content("Yes.") + finish()) as it:
+        events = await it.ask()
+        await it.ask("another one")
+        (earlier,) = [message for message in it.llm.requests[-1].messages if message.role == "assistant"]
+    assert published(events) == ["image.png", "image.gif"]
+    assert shown(events) == f"{link(it.chat_id, 'image.png')}\n\n{link(it.chat_id, 'image.gif')}"
+    assert "".join(part.text for part in earlier.content) == shown(events)
+
+
+async def test_a_sound_is_a_link_behind_its_transcript(house: Open) -> None:
+    async with house([*content("Good day."), *picture(b"RIFF", "audio/wav"), *finish()]) as it:
+        events = await it.ask()
+    assert shown(events).startswith("Good day.\n\n[sound.wav](/api/resource?")
+    assert published(events) == ["sound.wav"]
+
+
+async def test_a_picture_beside_a_call_is_committed_before_the_call_runs(house: Open) -> None:
+    async with house(
+        [*content("See."), *picture(), *call("look"), *finish("tool_calls")], content("So.") + finish()
+    ) as it:
+        events = await it.ask()
+        after = await recorded(it, events[-1]["runId"])
+    kinds = [event["type"] for event in events]
+    assert kinds.index("artifact.publish") < kinds.index("tool.result")
+    assert fold(events) == fold(after)
+
+
+async def test_an_answer_with_a_form_has_artifacts_and_no_links(house: Open) -> None:
+    async with house([*content("{}"), *picture(), *finish()]) as it:
+        events = await it.ask(output_format=FORM)
+    assert (shown(events), events[-1]["output"], published(events)) == ("{}", {}, ["image.png"])
+
+
+async def test_a_picture_that_cannot_be_kept_is_a_notice(house: Open) -> None:
+    async with house([*content("Here."), *picture(), *left_out("a picture is larger than 10 MiB"), *finish()]) as it:
+        it.tools.upload_error = QuotaExceeded("the workspace is full")
+        events = await it.ask()
+    assert (shown(events), events[-1]["type"], published(events)) == ("Here.", "run.complete", [])
+    assert notices(events) == [
+        ("MEDIA_LEFT_OUT", "image.png could not be kept: the workspace is full"),
+        ("MEDIA_LEFT_OUT", "a picture is larger than 10 MiB"),
+    ]

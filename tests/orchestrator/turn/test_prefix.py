@@ -1,0 +1,55 @@
+"""What a provider's prefix cache finds again: all that a chat's requests have in common stands at their beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace.v1 import llm_pb2
+from tests.orchestrator.conftest import Open, call, content, finish
+
+PROMPT = "Be brief. " * 800
+"""2,000 tokens, as an agent with some tools and skills has."""
+
+ANSWER = content("It was good. ", "They went home. " * 20) + finish()
+WORDS = "one two three four five six seven eight nine ten " * 8
+
+
+def serialize(request: llm_pb2.ChatRequest) -> bytes:
+    """Return the request in the order in which providers read it."""
+    parts = (llm_pb2.ChatRequest(tools=request.tools), *request.messages)
+    return b"".join(part.SerializeToString(deterministic=True) for part in parts)
+
+
+def measure_share(requests: Sequence[llm_pb2.ChatRequest]) -> float:
+    """Return the share of all requests' bytes that stood at the beginning of the one before, too."""
+    texts, shared = [serialize(request) for request in requests], 0
+    for before, text in pairwise(texts):
+        shared += next((at for at, (a, b) in enumerate(zip(before, text, strict=False)) if a != b), len(before))
+    return shared / sum(map(len, texts))
+
+
+async def test_the_time_is_in_the_reminder_at_the_end_alone(house: Open) -> None:
+    async with house(call("look", "{}", call_id="c1") + finish("tool_calls"), ANSWER) as it:
+        await it.ask("go", agent="react")
+        await it.ask("again", agent="react")
+        requests = it.llm.raw_requests
+    for request in requests:
+        assert request.messages[-1].content[-1].text.startswith("<system_reminder>\nCurrent time: 2")
+        assert str(request).count("Current time") == 1
+
+
+async def test_a_chat_of_twenty_runs_is_read_from_the_cache(house: Open) -> None:
+    async with house(ANSWER, react={"systemPrompt": PROMPT}) as it:
+        for number in range(20):
+            await it.ask(f"{number}: {WORDS}", agent="react")
+        assert len({request.messages[0].SerializeToString() for request in it.llm.raw_requests}) == 1
+        assert measure_share(it.llm.raw_requests) >= 0.9
+
+
+async def test_a_run_of_twelve_steps_is_read_from_the_cache(house: Open) -> None:
+    turns = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(12)]
+    async with house(*turns, ANSWER, react={"maxSteps": 13, "systemPrompt": PROMPT}) as it:
+        it.tools.result_chars = 200
+        await it.ask(WORDS * 10, agent="react")
+        assert measure_share(it.llm.raw_requests) >= 0.9

@@ -1,0 +1,83 @@
+"""Which names of a real certificate, shown in a real handshake, say that a service calls."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from headrace.errors import PermissionDenied, Unauthenticated
+from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2_grpc
+from services.runtime.http2.client.channel import Channel
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.tls import CA, CERT, KEY, Certificates
+from services.runtime.process.transport import VARIABLE
+from services.runtime.rpc.server import serving_grpc
+from tests.runtime.auth.issuing import key_settings
+from tests.runtime.authority import Authority, Files
+from tests.scripted_llm import COUNT, ScriptedLlm, build_service
+
+TEST_TIMEOUT_S = 100.0
+
+ORCHESTRATOR = "spiffe://headrace/orchestrator"
+"""It may count tokens; clients may not, and neither may the facade."""
+
+FOR_ADA = (("x-headrace-tenant", "acme"), ("x-headrace-user", "ada"))
+
+
+async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Ask a service with credentials, with the certificate `client` and no credential."""
+    monkeypatch.setenv(VARIABLE, "h2")
+    for name, path in {CERT: server.cert, KEY: server.key, CA: server.ca}.items():
+        monkeypatch.setenv(name, path)
+    settings = ServerSettings(
+        listen="127.0.0.1:0",
+        drain_s=0,
+        auth=key_settings(folder),
+        tls_cert=server.cert,
+        tls_key=server.key,
+        tls_ca=server.ca,
+    )
+    llm = ScriptedLlm(["a"])  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
+    shown = Certificates(client.cert, client.key, client.ca)
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving_grpc(settings, [build_service(llm)]) as running:
+        address = running.addresses[0]
+        async with Channel(address, message_bytes_max=1000, context=shown.get_client_context) as channel:
+            with rpc_errors():
+                return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, metadata=FOR_ADA)).tokens
+
+
+async def test_a_uri_name_is_who_calls(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, client = authority.issue("llm_gateway"), authority.issue("orchestrator")
+    assert await count_tokens(tmp_path, server, client, monkeypatch) == 1
+    facade = authority.issue("facade")
+    with pytest.raises(PermissionDenied, match="facade may not call"):
+        await count_tokens(tmp_path, server, facade, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x509.DNSName(ORCHESTRATOR),
+        x509.DNSName(f"x,URI:{ORCHESTRATOR}"),
+        x509.DNSName(f"x, URI:{ORCHESTRATOR}"),
+        x509.DNSName(f"x\nURI:{ORCHESTRATOR}"),
+        x509.RFC822Name(ORCHESTRATOR),
+        x509.RegisteredID(x509.ObjectIdentifier("1.2.3")),
+        x509.DirectoryName(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, ORCHESTRATOR)])),
+        x509.UniformResourceIdentifier(f"https://{ORCHESTRATOR}"),
+        x509.UniformResourceIdentifier("Spiffe://headrace/orchestrator"),
+        x509.UniformResourceIdentifier("spiffe://other/orchestrator"),
+    ],
+    ids=str,
+)
+async def test_what_only_looks_like_a_services_name_is_none(
+    name: x509.GeneralName, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = authority.issue("llm_gateway")
+    client = authority.issue("stranger", workload=name, subject=ORCHESTRATOR)
+    with pytest.raises(Unauthenticated):
+        await count_tokens(tmp_path, server, client, monkeypatch)

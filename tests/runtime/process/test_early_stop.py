@@ -1,0 +1,134 @@
+"""Every service's process, told to stop at many moments of its start, where what it does not handle is ignored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+SERVICES = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
+
+MOMENTS = ("begins to import", "has imported much", "has read its settings")
+
+SLOW = re.compile(rb"\| *(headrace|grpc|asyncio|uvloop|structlog)(\.\w+)*$")
+"""What in the lines of `-X importtime` that show that the program's own imports have begun."""
+
+LINES_LATER = 150
+
+
+def is_reached(moment: str, line: bytes, slow_lines: int) -> bool:
+    if moment == "has read its settings":
+        return b"settings in force" in line
+    return slow_lines >= (1 if moment == "begins to import" else LINES_LATER)
+
+
+def ignore_all() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@asynccontextmanager
+async def started(service: str, folder: Path, moment: str, *around: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A process that reports its imports on standard error, at one moment of its start."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    settings = {
+        f"HEADRACE_{service.upper()}_LISTEN": f"unix:{folder}/socket",
+        "HEADRACE_FACADE_PORT": "0",
+        "HEADRACE_DATA_DIR": str(folder / "data"),
+        "HEADRACE_CONFIG_DIR": str(folder),
+    }
+    if service == "facade":
+        del settings["HEADRACE_FACADE_LISTEN"]
+    elif service == "simulator":
+        settings = {}
+    words = ("--port", "0") if service == "simulator" else ()
+    async with asyncio.timeout(300):
+        process = await asyncio.create_subprocess_exec(
+            *(*around, sys.executable, "-X", "importtime", "-m", f"services.{service}", *words),
+            env=inherited | settings,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=ignore_all,
+        )
+        try:
+            assert process.stderr is not None
+            slow_lines = 0
+            while line := await process.stderr.readline():
+                slow_lines += slow_lines > 0 or SLOW.search(line.rstrip()) is not None
+                if is_reached(moment, line, slow_lines):
+                    break
+            else:
+                raise AssertionError(f"ended before it {moment}")
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def find_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+async def read_to_end(process: asyncio.subprocess.Process) -> int:
+    """The exit code."""
+    await process.communicate()
+    assert process.returncode is not None
+    return process.returncode
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("service", SERVICES)
+async def test_a_service_that_is_told_to_stop_while_it_starts_ends(tmp_path: Path, service: str, moment: str) -> None:
+    if (service, moment) == ("simulator", MOMENTS[-1]):
+        pytest.skip("the simulator has no settings")
+    async with started(service, tmp_path, moment) as process:
+        process.send_signal(signal.SIGTERM)
+        assert await read_to_end(process) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment: str, number: signal.Signals) -> None:
+    async with started("llm_gateway", tmp_path, moment, "unshare", "-p", "-f", "--kill-child") as process:
+        os.kill(find_child(process.pid), number)
+        assert await read_to_end(process) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tini"), reason="needs root and tini")
+@pytest.mark.parametrize("wait_s", [0.0, 0.01, 0.05, 0.2])
+async def test_behind_the_images_first_process_no_moment_is_too_early(wait_s: float) -> None:
+    entry = ("unshare", "-p", "-f", "--kill-child", "tini", "--")
+    async with asyncio.timeout(300):
+        process = await asyncio.create_subprocess_exec(
+            *entry, sys.executable, "-m", "services.simulator", "--port", "0"
+        )
+        try:
+            while not has_begun(process.pid):
+                await asyncio.sleep(0)
+            await asyncio.sleep(wait_s)
+            os.kill(find_child(process.pid), signal.SIGTERM)
+            assert await process.wait() in (0, 128 + signal.SIGTERM)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def has_begun(pid: int) -> bool:
+    """Whether the child is tini and holds signals back, which is the first thing it does."""
+    try:
+        status = Path(f"/proc/{find_child(pid)}/status").read_text()
+    except (OSError, ValueError):
+        return False
+    blocked = re.search(r"^SigBlk:\s*(\w+)$", status, re.MULTILINE)
+    return status.startswith("Name:\ttini\n") and blocked is not None and int(blocked[1], 16) != 0

@@ -1,0 +1,37 @@
+"""Memory of a process that has made large garbage in cycles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, gc, sys
+from services.runtime.process.memory_return import measure_rss, return_memory
+
+class Run:
+    def __init__(self):
+        self.itself, self.text = self, bytearray(4_000_000)
+        self.pieces = [b"x" * 60_000 for _ in range(20)]
+
+async def main(returns):
+    gc.collect(), gc.freeze()
+    task = asyncio.create_task(return_memory(growth_bytes=8 << 20, look_s=0.01)) if returns else None
+    await asyncio.sleep(0)  # it looks for the first time
+    before, small = measure_rss(), []
+    for _ in range(20):
+        small.append(Run().pieces[0])  # above what is free
+    while (grown := measure_rss() - before) > 20 << 20 and task is not None:
+        await asyncio.sleep(0.01)
+    print(grown >> 20)
+
+asyncio.run(main(sys.argv[1] == "returns"))
+"""
+
+
+@pytest.mark.parametrize("how", ["returns", "keeps"])
+def test_what_large_answers_leave_behind_is_returned(how: str) -> None:
+    run = subprocess.run([sys.executable, "-c", PROGRAM, how], stdout=subprocess.PIPE, timeout=100, check=True)
+    assert (int(run.stdout) <= 20) is (how == "returns")

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.tools.catalogue.catalogue import Catalogue
+
+
+def read_catalogue(folder: Path) -> Catalogue:
+    catalogue = Catalogue(folder)
+    catalogue.reload()
+    return catalogue

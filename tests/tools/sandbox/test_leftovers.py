@@ -1,0 +1,76 @@
+"""What a service that was killed has left is swept when the next one of its data folder starts, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from services.tools.sandbox import leftovers
+from services.tools.sandbox.confinement.policy import HOME_PARENT
+from tests.tools.conftest import Serve
+from tests.tools.sandbox.test_process import is_running
+
+
+async def die(data_dir: Path, marker: str) -> None:
+    """Serve `data_dir` and be killed; commands that sleep for `marker` are left."""
+    workspace = data_dir / "workspace"
+    workspace.mkdir(parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.tools.sandbox.dying", str(data_dir), str(workspace), marker)
+    )
+    assert await process.wait() == -signal.SIGKILL
+    assert is_running(marker)
+
+
+def list_homes(data_dir: Path) -> list[str]:
+    prefix = leftovers.make_mark(data_dir).rsplit("-", 2)[0]
+    return [path.name for path in Path(HOME_PARENT).glob(f"{prefix}-*")]
+
+
+async def test_processes_and_folders_of_a_killed_service_are_swept_at_the_next_start(
+    serve: Serve, tmp_path: Path
+) -> None:
+    await die(tmp_path, "1080.5")
+    assert len(list_homes(tmp_path)) == 1
+    (Path(HOME_PARENT) / f"{list_homes(tmp_path)[0]}-selftest-x").mkdir()
+    async with asyncio.timeout(100), serve() as suite:
+        while is_running("1080.5") or list_homes(tmp_path):
+            await asyncio.sleep(0.02)
+        _, outcome = await suite.execute("_bash_", '{"command": "echo works"}')
+    assert outcome.result == "works\n"
+
+
+async def test_what_other_suites_have_left_is_theirs(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    await die(theirs, "1081.5")
+    try:
+        await leftovers.sweep_leftovers(ours)
+        assert is_running("1081.5")
+        assert len(list_homes(theirs)) == 1
+    finally:
+        await leftovers.sweep_leftovers(theirs)
+    assert not is_running("1081.5")
+    assert not list_homes(theirs)
+
+
+async def test_a_service_beside_keeps_what_it_runs(serve: Serve, tmp_path: Path) -> None:
+    command = '{"command": "touch ~/a; touch up; while [ ! -e go ]; do sleep 0.01; done; ls ~"}'
+    async with asyncio.timeout(100), serve() as suite:
+        running = asyncio.create_task(suite.execute("_bash_", command))
+        while not (suite.workspace / "up").exists():
+            await asyncio.sleep(0.01)
+        await leftovers.sweep_leftovers(tmp_path)
+        (suite.workspace / "go").touch()
+        _, outcome = await running
+    assert outcome.result == "a\n"
+
+
+async def test_a_bwrap_that_was_cut_off_in_its_start_is_ended(tmp_path: Path) -> None:
+    # Its second process waits for ever for the first one, which has died with the service; here any program does.
+    mark = f"{leftovers.make_mark(tmp_path)}0"
+    left = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)", mark)
+    await leftovers.sweep_leftovers(tmp_path)
+    async with asyncio.timeout(100):
+        assert await left.wait() == -signal.SIGKILL

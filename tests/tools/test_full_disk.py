@@ -1,0 +1,96 @@
+"""The service on a data folder that is really full: a file system in memory, of a mount namespace of its own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import Overloaded
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from tests.small_disk import SmallDisk, needs_mount, serving_on_small_disk
+from tests.tools.conftest import CHAT, RUN
+from tests.tools.transfer.uploading import upload
+
+pytestmark = needs_mount
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A tools service on a small disk."""
+
+    stub: Any
+    disk: SmallDisk
+
+    async def execute(self, tool: str, chat_id: str = CHAT, effect_key: str = "", **arguments: str) -> Any:
+        call = self.stub.Execute(
+            tools_pb2.ExecuteRequest(
+                run_id=RUN,
+                tool_call_id="call_1",
+                tool_name=tool,
+                arguments=json.dumps(arguments),
+                effect_key=effect_key,
+                chat_id=chat_id,
+            )
+        )
+        async with reading(call) as deltas:
+            (result,) = [delta.result async for delta in deltas if delta.HasField("result")]
+        return result
+
+
+@asynccontextmanager
+async def serving_tools(tmp_path: Path, *, is_full: bool = False) -> AsyncGenerator[Small]:
+    folder = tmp_path / "data"
+    env = {
+        "HEADRACE_DATA_DIR": str(folder),
+        "HEADRACE_CONFIG_DIR": str(tmp_path),
+        "HEADRACE_TOOLS_SANDBOX": "process",
+    }
+    async with serving_on_small_disk("tools", folder, env, is_full=is_full) as (disk, channel):
+        yield Small(tools_pb2_grpc.ToolServiceStub(channel), disk)
+
+
+async def check_everything_works(small: Small, chat_id: str) -> None:
+    assert (await small.execute("_bash_", chat_id, f"{uuid.uuid4()}", command="echo x > f; cat f")).result == "x\n"
+    assert (await small.execute("write_file", chat_id, f"{uuid.uuid4()}", path="a", content="x")).ok
+    with rpc_errors():
+        await upload(small.stub, b"x", chat_id=chat_id)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "inodes"])
+async def test_a_full_disk_is_told_and_left(tmp_path: Path, kind: str) -> None:
+    async with serving_tools(tmp_path) as small:
+        await check_everything_works(small, CHAT)
+        small.disk.fill(kind)
+        other = str(uuid.uuid4())
+        with pytest.raises(Overloaded, match="no room for the owner of a chat's files"):
+            await small.execute("_bash_", other, command="true")
+        with pytest.raises(Overloaded, match="no room for the record of a call"):
+            await small.execute("_bash_", effect_key="full", command="echo acted >> acted")
+        with pytest.raises(Overloaded, match="the disk for workspaces is full"):
+            await upload(small.stub, bytes(10_000))
+        written = await small.execute("write_file", path="b", content="x" * 10_000)
+        assert (written.ok, written.result) == (False, "'b': No space left on device")
+        filling = await small.execute("_bash_", command="head -c 10000 /dev/zero > b")
+        assert (filling.ok, "No space left on device" in filling.result) == (False, True)
+        assert (await small.execute("read_file", path="f")).result == "x\n"
+
+        small.disk.make_room()
+        await check_everything_works(small, CHAT)
+        await check_everything_works(small, other)
+        assert (await small.execute("_bash_", effect_key="full", command="ls acted")).result.startswith("ls: cannot")
+
+
+async def test_a_service_starts_on_a_full_disk_and_works_when_there_is_room(tmp_path: Path) -> None:
+    async with serving_tools(tmp_path, is_full=True) as small:
+        with pytest.raises(Overloaded):
+            await small.execute("write_file", path="b", content="x")
+        small.disk.make_room()
+        await check_everything_works(small, CHAT)
