@@ -16,7 +16,9 @@ async function ask(message, isCancelled) {
   for await (const event of agents.query({ agent_key: "words", message })) {
     end = event.payload;
     if (event.run_start) runId = event.run_start.run_id;
-    if (event.content_snapshot) answer = event.content_snapshot.text; // sent to a reader that lags behind
+    // A reader that lags behind is sent the block so far from its start, or as a snapshot once it is complete.
+    if (event.content_start) answer = "";
+    if (event.content_snapshot) answer = event.content_snapshot.text;
     if (event.content_delta) answer += event.content_delta.delta;
     if (isCancelled && event.content_delta) {
       isCancelled = false;
