@@ -46,7 +46,9 @@ def _describe_event(field: FieldDescriptor) -> str:
     message = field.message_type
     assert message is not None, "every payload is a message"
     text, more = sources.find_comment(field.full_name), sources.find_comment(message.full_name)
-    if more.rstrip(".").lower() not in text.lower():
+    if more.lower().startswith(text.rstrip(".").lower()):
+        text = more
+    elif more.rstrip(".").lower() not in text.lower():
         text += f" {more}"
     return f"{_format_comment(text)}\n\n{_describe_fields(message, page='events')}"
 

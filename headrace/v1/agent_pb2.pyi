@@ -2220,7 +2220,9 @@ Global___ReasoningSnapshot: _TypeAlias = ReasoningSnapshot  # noqa: Y015
 
 @_typing.final
 class ContentStart(_message.Message):
-    """An answer block opens. Its task stands in the envelope."""
+    """An answer block opens; its task stands in the envelope. If its id is known, it begins again: a reader that fell behind
+    is sent the block so far in the place of what it missed.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
