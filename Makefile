@@ -28,8 +28,8 @@ LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(she
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 
 test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS) ## Run all tests
-	$(BIN)/pytest $(SHARED)
-	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(ON_GRPCIO)
+	$(BIN)/python -m tests.run $(SHARED)
+	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -94,7 +94,7 @@ test-fast: $(VENV)/dev ## After each change: the layout, the contract, parsers, 
 	$(BIN)/pytest -q $(SHARED) $(FAST)
 
 test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests on grpcio, of which `test` takes a part
-	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(NOT_ON_GRPCIO)
+	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(NOT_ON_GRPCIO)
 
 # Tests of our own transport; and of replicas, which need it: one channel to several addresses.
 NOT_ON_GRPCIO := --ignore tests/runtime/http2 --ignore tests/cluster

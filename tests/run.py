@@ -1,0 +1,36 @@
+"""`python -m tests.run ARGUMENTS…`: pytest, and the few tests that failed once more, with nothing beside them.
+
+CPython's runner does so with `--rerun`. A test that passes only then hangs on the machine's speed, or on others beside
+it: a defect of the test, named in the last lines, and not of what it judges.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+AGAIN_MAX = 5
+"""Failures beyond this are no accident, and are not tried again."""
+
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+PYTEST = [sys.executable, "-m", "pytest"]
+
+
+def main() -> int:
+    code = subprocess.run([*PYTEST, "--cache-clear", *sys.argv[1:]]).returncode
+    if code != 1 or not LAST_FAILED.exists():
+        return code
+    failed: list[str] = list(json.loads(LAST_FAILED.read_text()))
+    if len(failed) > AGAIN_MAX:
+        return code
+    print(f"{len(failed)} failed; once more, alone:", *failed, sep="\n  ", flush=True)
+    again = subprocess.run([*PYTEST, *failed]).returncode
+    if again == 0:
+        print("UNSTABLE: these passed only alone; mend them:", *failed, sep="\n  ", flush=True)
+    return again
+
+
+if __name__ == "__main__":
+    sys.exit(main())
