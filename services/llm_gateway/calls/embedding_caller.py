@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import llm_pb2
 from services.llm_gateway.calls.attempt import tell_success
-from services.llm_gateway.calls.retry_plan import RetryPlan, Target
+from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.limits.token_estimate import TOKEN_BYTES
 from services.llm_gateway.protocols.openai import embeddings
@@ -64,7 +65,8 @@ class EmbeddingCaller:
             await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
-        """Yield the model at its provider, or at each that has it; never its fallbacks, whose vectors are others."""
+        """Yield the model at its provider, or at each that has it and can be asked; never its fallbacks, whose vectors
+        are others."""
         models = self.models.catalogue.list_models(request.provider_key, request.model)
         able = [(provider, entry) for provider, entry in models if EMBEDDINGS in entry.capabilities]
         if not able:
@@ -74,8 +76,14 @@ class EmbeddingCaller:
             raise NotFound(
                 f"model {request.model!r} is not configured for embeddings; known: {known}", model=request.model
             )
-        for provider, entry in able:
-            yield self._make_target(provider, entry, request.model)
+        found = [
+            find_unless_unusable(provider.key, partial(self._make_target, provider, entry, request.model))
+            for provider, entry in able
+        ]
+        usable = [target for target in found if isinstance(target, Target)]
+        if not usable and isinstance(found[0], HeadraceError):
+            raise found[0]
+        yield from usable
 
     def _make_target(self, provider: Provider, entry: Model, model: str) -> Target:
         endpoint = self.models.credentials.find_endpoint(provider, model, embeddings.find_path(provider))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
-from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthentication, ProviderUnavailable
+from headrace.errors import HeadraceError
 from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.message_pairs import check_pairs
-from services.llm_gateway.calls.retry_plan import RetryPlan, Target
+from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import tracing
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.credentials import Credentials
     from services.llm_gateway.telemetry.interaction_log import InteractionLog
     from services.runtime.rpc.push_stream import MessageSink
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +74,9 @@ class ModelCaller:
             key, _, model = fallback.partition("/")
             if (key, model) == (first.provider.key, first.model):
                 continue
-            try:
-                yield self._find_target(key, model, request)
-            except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
-                log.warning("fallback left out", fallback=fallback, reason=error.reason, said=error.message)
+            found = find_unless_unusable(fallback, partial(self._find_target, key, model, request))
+            if isinstance(found, Target):
+                yield found
 
     def _find_target(self, key: str, model: str, request: ChatRequest) -> Target:
         provider, entry = self.catalogue.find_model(key, model)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.errors import HeadraceError, ProviderAuthentication, ProviderUnavailable, QueueFull, QuotaExceeded
+from headrace.errors import (
+    HeadraceError,
+    InvalidRequest,
+    ProviderAuthentication,
+    ProviderUnavailable,
+    QueueFull,
+    QuotaExceeded,
+)
 from services.llm_gateway.telemetry.metrics import FAILOVERS, RETRIES
 
 if TYPE_CHECKING:
@@ -58,6 +65,15 @@ class Target:
     """The keys to try, at least one; the empty key where none is needed."""
 
     breaker: Breaker
+
+
+def find_unless_unusable(name: str, find: Callable[[], Target]) -> Target | HeadraceError:
+    """Return the target; if it does not take the request or has no key or address, that error, logged with `name`."""
+    try:
+        return find()
+    except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
+        log.warning("provider left out", target=name, reason=error.reason, said=error.message)
+        return error
 
 
 @dataclass(frozen=True, slots=True)

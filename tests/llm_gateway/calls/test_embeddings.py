@@ -15,6 +15,7 @@ from headrace.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    ProviderAuthentication,
     QuotaExceeded,
     RateLimited,
 )
@@ -158,6 +159,20 @@ async def test_another_provider_of_the_model_is_asked_but_never_a_fallback(askin
         assert (await embed(gateway, *text("a"))).provider_key == "spare"
         (asked,) = gateway.sim.requests
     assert asked.body["model"] == "embed-1"
+
+
+async def test_a_provider_that_cannot_be_asked_is_left_out(asking: Asking) -> None:
+    keyless = {"apiKeys": ["env:NOT_SET"]}
+    async with asking(models=MODELS, spare={"models": MODELS}, **keyless) as gateway:
+        assert (await embed(gateway, *text("a"))).provider_key == "spare"
+        with pytest.raises(ProviderAuthentication):
+            await embed(gateway, *text("a"), provider_key="sim")
+    async with (
+        answering(http_answer(503, b"{}")) as provider,
+        asking(models=MODELS, baseUrl=provider.base_url, spare={"models": MODELS} | keyless) as gateway,
+    ):
+        with pytest.raises(Overloaded):
+            await embed(gateway, *text("a"))
 
 
 @pytest.mark.parametrize(
