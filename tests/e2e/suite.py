@@ -75,6 +75,12 @@ AGENTS: dict[str, dict[str, Any]] = {
         "toolConfig": {"backends": TOOLS},
         "react": {"systemPrompt": "Answer."},
     },
+    "remembering": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "memory": {"facts": "recall"},
+        "react": {"systemPrompt": "Answer."},
+    },
     "hurried": {
         "mode": "ONESHOT",
         "modelConfig": MODEL,

@@ -123,6 +123,40 @@ async def test_what_fails_is_marked_where_it_failed_and_not_where_it_was_told(tr
     assert failed == {"chat fail-1": "OVERLOADED", CHAT: "OVERLOADED", "invoke_agent fail-1": "OVERLOADED"}
 
 
+async def test_a_deleted_fact_is_in_no_trace_and_no_file(traced: Traced) -> None:
+    suite, trace_id = traced.suite, "5" * 32
+    secret, told = "mellifluous quokka 7261", "cerulean numbat 9914"
+    fact = {"text": f"the harbour word is {secret}", "topic": "harbour word"}
+    async with suite.http.post(
+        f"{suite.url}/api/facts", json=fact, headers={"traceparent": f"00-{trace_id}-{'b' * 16}-01"}
+    ) as response:
+        fact_id = (await response.json())["data"]["factId"]
+    arguments = json.dumps({"fact": f"the tower word is {told}", "topic": "tower word"})
+    suite.play(
+        {"match": {"turn": 1}, "steps": [{"toolCall": "remember", "id": "call_1", "arguments": [arguments]}]},
+        {"steps": [{"content": "Noted."}]},
+    )
+    await ask(traced, trace_id, "Do you know the harbour word?", "remembering")
+    assert secret in json.dumps(suite.requests())
+    assert (await suite.get("/api/facts/search", query="harbour tower"))[1]["data"]["hits"][1:]
+    # What is refused is told apart from what was in it.
+    missing = "00000000-0000-4000-8000-000000000000"
+    for body in ({"factId": missing, "text": secret}, {"factId": fact_id, "text": secret, "topic": secret * 100}):
+        assert (await suite.post("/api/fact", body))[0] in (400, 404)
+    await suite.post("/api/facts", {"text": secret, "scope": secret})
+    for item in (await suite.get("/api/facts"))[1]["data"]["facts"]:
+        async with suite.http.delete(f"{suite.url}/api/fact", params={"factId": item["factId"]}) as response:
+            assert response.status == 200
+    await traced.trace(trace_id, "POST /api/facts", "headrace.v1.MemoryService/Remember", "execute_tool remember")
+    await traced.collector.until(lambda: bool(traced.collector.named("headrace.v1.MemoryService/DeleteFact")))
+    parts = [part.encode() for part in (*secret.split()[:2], *told.split()[:2])]
+    assert not any(part in span.said for span in traced.collector.spans for part in parts)
+    files = [path for path in suite.data_dir.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".log" for path in files)
+    # What was said in a chat stays in its log.
+    assert not any(part in path.read_bytes() for path in files for part in parts[:2])
+
+
 async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(traced: Traced) -> None:
     trace_id = "3" * 32
     suite = traced.suite

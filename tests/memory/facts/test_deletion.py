@@ -1,4 +1,7 @@
-"""A deleted fact is in no file, index, table or dump, no backup that is made after it, and no line of the logs."""
+"""A deleted fact is in no file, index, table or dump, no backup that is made after it, and no line of the logs.
+
+Traces, and the whole suite: tests/e2e/test_trace.py.
+"""
 
 from __future__ import annotations
 
