@@ -15,7 +15,7 @@ from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Revert
 from services.memory.log.session_state import get_context_key, make_state_line
-from services.memory.requests import chat_history, checkpoints, history_reader, summary_requests
+from services.memory.requests import chat_history, checkpoints, history_reader, pins
 from services.memory.requests.append_decoder import make_stamp
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
@@ -184,9 +184,7 @@ class MemoryService(FactRpcs):
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
         chat = await self._access.load_chat(request.chat_id)
-        stamped = make_stamp(request.chat_id, request.run_id, request.generation)
-        if request.request_id:
-            stamped["uuid"] = request.request_id
+        stamped = make_stamp(request.chat_id, request.run_id, request.generation, request_id=request.request_id)
         if stamped["uuid"] not in chat.appends:
             checkpoints.check_position(chat, request)
         line = Revert(
@@ -203,16 +201,16 @@ class MemoryService(FactRpcs):
         chat = await self._access.load_chat(request.chat_id)
         if request.request_id in chat.appends:
             return memory_pb2.PinMessageResponse(n=chat.appends[request.request_id].first_n)
-        line = summary_requests.make_pin_line(chat, request)
+        line = pins.make_pin_line(chat, request)
         return memory_pb2.PinMessageResponse(n=0 if line is None else await self._append_line(line, request))
 
     async def ListPins(self, request: memory_pb2.ListPinsRequest, context: Context) -> memory_pb2.ListPinsResponse:
-        return summary_requests.list_pinned(await self._access.load_chat(request.chat_id))
+        return pins.list_pinned(await self._access.load_chat(request.chat_id))
 
     async def GetSummary(
         self, request: memory_pb2.GetSummaryRequest, context: Context
     ) -> memory_pb2.GetSummaryResponse:
-        return summary_requests.get_summary(await self._access.load_chat(request.chat_id))
+        return pins.get_summary(await self._access.load_chat(request.chat_id))
 
     async def EditSummary(
         self, request: memory_pb2.EditSummaryRequest, context: Context
@@ -220,7 +218,7 @@ class MemoryService(FactRpcs):
         chat = await self._access.load_chat(request.chat_id)
         if request.request_id in chat.appends:
             return memory_pb2.EditSummaryResponse(n=chat.appends[request.request_id].first_n)
-        line = summary_requests.make_edit_line(chat, request)
+        line = pins.make_edit_line(chat, request)
         return memory_pb2.EditSummaryResponse(n=await self._append_line(line, request))
 
     async def _append_line(self, line: Known, request: Message) -> int:

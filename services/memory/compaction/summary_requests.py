@@ -117,16 +117,20 @@ class SummaryRequests:
     def cut_chunks(self) -> list[Chunk]:
         """Cut the conversation so that the calls suffice for summaries of all chunks, and of those summaries."""
         spare = CALLS_SPARE if self.calls_max > 2 * CALLS_SPARE else 0
-        fan_in = max(2, self._room // (self._answer_tokens + 1))
         chunks = self.calls_max - spare
-        while chunks > 1 and chunks + count_merges(chunks, fan_in) > self.calls_max - spare:
+        while chunks > 1 and chunks + self.count_merges(chunks) > self.calls_max - spare:
             chunks -= 1
         if self._room < ROOM_TOKENS_MIN:
             return []
         return cut_chunks(self.entries, self._room, chunks, self.counter.count_text)
 
-    def count_merges(self, chunks: int) -> int:
-        return count_merges(chunks, max(2, self._room // (self._answer_tokens + 1)))
+    def count_merges(self, parts: int) -> int:
+        """Count the calls that make one summary of `parts`, as many at a time as a request holds."""
+        fan_in, calls = max(2, self._room // (self._answer_tokens + 1)), 0
+        while parts > 1:
+            parts = -(-parts // fan_in)
+            calls += parts
+        return calls
 
     def build_part(self, chunk: Chunk) -> SummaryCall:
         first, last = chunk.find_lines(self.entries)
@@ -181,15 +185,6 @@ class SummaryRequests:
         tokens_max = min(window, given.summary_request_tokens_max or sys.maxsize)
         frame = make_text_message("user", build_part_request(PARTS, 10**6, 10**6, "", self._wishes))
         return counter.from_model_tokens(tokens_max) - counter.count_frame("", ()) - counter.count_message(frame)
-
-
-def count_merges(parts: int, fan_in: int) -> int:
-    """Count the calls that make one summary of `parts`, `fan_in` at a time."""
-    calls = 0
-    while parts > 1:
-        parts = -(-parts // fan_in)
-        calls += parts
-    return calls
 
 
 def format_part(part: PartSummary) -> str:

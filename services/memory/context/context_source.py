@@ -71,7 +71,10 @@ class ContextSource:
     lines: Sequence[Line]
     before: Sequence[Sequence[Line]]
     """The lines of earlier runs; the first may apply in part."""
-    compacted: AppliedCompaction | None
+    compactions: Sequence[AppliedCompaction] = ()
+    """All of the context, the one that reaches furthest last."""
+    compacted: AppliedCompaction | None = None
+    """The last of them, behind which the context begins; None if it is read as if there were none."""
     instructions: Sequence[str] = ()
     """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
 
@@ -80,15 +83,23 @@ class ContextSource:
         """None for the run's own context."""
         return self.scope.context_id
 
+    def read_all(self) -> list[MessageGroup]:
+        """Read the messages of earlier runs, without reasoning, then those of the run itself."""
+        return [*self.read_earlier(), *self.read_own_run()]
+
     def read_own_run(self) -> list[MessageGroup]:
         return self._read_groups(self.lines, self.scope, is_own=True)
+
+    def read_earlier(self) -> list[MessageGroup]:
+        """Read the messages of all earlier runs, the oldest first, without reasoning."""
+        return [group for groups in reversed([*self.read_earlier_runs()]) for group in groups]
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
         """Read the messages of each earlier run, the latest first, without reasoning."""
         return (self._read_groups(lines, ContextScope(None), is_own=False) for lines in reversed(self.before))
 
     def _read_groups(self, lines: Sequence[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-        found = read_groups(lines, scope, is_own=is_own)
+        found = _pair_lines(lines, scope, is_own=is_own)
         if self.compacted is None or not any(line.n == self.compacted.start.n for line in lines):
             return found
         return keep_from(
@@ -97,11 +108,28 @@ class ContextSource:
 
 
 def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
-    """Select the context of a run from `runs`, a chat's lines by run in query order; lines of no run have the empty id.
+    """Select the context of a run since its last compaction.
+
+    `runs` are a chat's lines by run in query order; lines of no run have the empty id.
 
     Raises:
         NotFound: The chat has no such run.
     """
+    whole = select_whole(runs, run_id, context_id)
+    if not whole.compactions:
+        return whole
+    compacted = whole.compactions[-1]
+    first = next(
+        (i for i, lines in enumerate(whole.before) if any(line.n == compacted.start.n for line in lines)), None
+    )
+    if whole.scope.is_main:
+        changes = find_changes(runs.get("", ()), compacted.summary.uuid, compacted.start.n)
+        compacted = replace(compacted, changes=changes)
+    return replace(whole, before=[] if first is None else whole.before[first:], compacted=compacted)
+
+
+def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
+    """Select the context of a run as if nothing of it were compacted; see select_source."""
     if run_id not in runs:
         raise NotFound(f"run {run_id} does not exist in the chat", runId=run_id)
     own = runs[run_id]
@@ -111,39 +139,32 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
     before = [runs[key] for key in ids]
     # What was compacted between runs belongs to no run; a later run's is not this one's.
     between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
-    compacted = find_last_compaction([*before, own, between], scope)
+    compactions = list_compactions([*before, own, between], scope)
     told = [text for lines in (*before, own) for text in read_instructions(lines)] if scope.is_main else []
-    if compacted is not None:
-        n = compacted.start.n
-        first = next((i for i, lines in enumerate(before) if any(line.n == n for line in lines)), len(before))
-        before = before[first:]
-        if scope.is_main:
-            changes = find_changes(runs.get("", ()), compacted.summary.uuid, compacted.start.n)
-            compacted = replace(compacted, changes=changes)
-    return ContextSource(run_id, scope, own, before, compacted, told)
+    return ContextSource(run_id, scope, own, before, compactions, instructions=told)
 
 
 def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
     return summary.retained_from.n <= own[-1].n
 
 
-def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) -> AppliedCompaction | None:
-    """Return the compaction of a context that reaches furthest, the last of several; a boundary without summary is
-    ignored. One that was made between runs may end after a later run's own."""
+def list_compactions(runs: Iterable[Sequence[Line]], scope: ContextScope) -> list[AppliedCompaction]:
+    """List the compactions of a context by how far they reach; a boundary without summary is ignored.
+
+    One that was made between runs may end after a later run's own.
+    """
     boundaries: dict[str, CompactBoundary] = {}
-    found: AppliedCompaction | None = None
+    found: list[AppliedCompaction] = []
     for lines in runs:
         for line in lines:
             if isinstance(line, CompactBoundary) and scope.includes(line.context_id, line.n):
                 boundaries[line.uuid] = line
             elif isinstance(line, CompactSummary) and line.parent_uuid in boundaries:
-                compaction = AppliedCompaction(boundaries[line.parent_uuid], line)
-                is_further = found is None or (compaction.start, line.n) > (found.start, found.summary.n)
-                found = compaction if is_further else found
-    return found
+                found.append(AppliedCompaction(boundaries[line.parent_uuid], line))
+    return sorted(found, key=lambda compaction: (compaction.start, compaction.summary.n))
 
 
-def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
+def _pair_lines(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
     pairing = MessagePairing(with_reasoning=is_own)
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:

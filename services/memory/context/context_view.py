@@ -98,7 +98,7 @@ def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -
 
 
 def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
-    earlier, notice = [group for groups in reversed(list(source.read_earlier_runs())) for group in groups], None
+    earlier, notice = source.read_earlier(), None
     if window.drops:
         shown = _cut_to_caps(source, window)
         if left := earlier[: len(earlier) - len(shown)]:

@@ -6,20 +6,17 @@ The log keeps everything: `read_result` gives a result by its call's id, `read_h
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.v1 import llm_pb2
 from services.memory.context.message_pairing import MessageGroup, PairedMessage, make_text_message
 from services.memory.log.media import describe_media, get_media
 from services.memory.log.messages import is_object
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 SHORTENED = "shortened"
 LEFT_OUT = "left out"
 
-WITHOUT_REASONING = "without its reasoning"
+REASONING_DROPPED = "without its reasoning"
 
 MEDIA_CHARS = 4_000
 """Length from which on images, sounds and files are told in words too."""
@@ -49,7 +46,7 @@ def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool =
     head = _shorten(group.head, chars_max, where)
     head = _shorten_calls(head, chars_max, where)
     if not with_reasoning and (head.message.reasoning_content or head.message.provider_state):
-        head = _change(head, WITHOUT_REASONING)
+        head = _change(head, REASONING_DROPPED)
         head.message.ClearField("reasoning_content")
         head.message.ClearField("provider_state")
     results = {index: shorten_result(answer, chars_max) for index, answer in group.results.items()}
@@ -119,14 +116,3 @@ def _change(said: PairedMessage, form: str) -> PairedMessage:
     message.CopyFrom(said.message)
     # Counts are kept by form: what is changed twice has both.
     return PairedMessage(message, said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
-
-
-def list_ranges(groups: Sequence[MessageGroup], left: set[int]) -> list[tuple[int, int]]:
-    """Return the first and last index of each run of neighbours in `left`."""
-    ranges: list[tuple[int, int]] = []
-    for index in sorted(left):
-        if ranges and ranges[-1][1] == index - 1:
-            ranges[-1] = (ranges[-1][0], index)
-        else:
-            ranges.append((index, index))
-    return ranges

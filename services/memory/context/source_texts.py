@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
     """List the messages since the last compaction, after its summary, whole but for images, sounds and files."""
     summary = [] if source.compacted is None else [source.compacted.group]
-    earlier = [group for groups in reversed(list(source.read_earlier_runs())) for group in groups]
-    messages = flatten_groups([*summary, *earlier, *source.read_own_run()])
+    messages = flatten_groups([*summary, *source.read_all()])
     for message in messages:
         texts = [part for part in message.content if part.text]
         del message.content[:]

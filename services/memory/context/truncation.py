@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import ContextLengthExceeded
-from services.memory.context.shortening import get_last_n, is_shortened, list_ranges, make_notice, shorten_group
+from services.memory.context.shortening import get_last_n, is_shortened, make_notice, shorten_group
 
 if TYPE_CHECKING:
     from services.memory.context.message_pairing import MessageGroup
@@ -55,7 +54,7 @@ class _Fit:
 
     def fits(self) -> bool:
         groups = [group for index, group in enumerate(self.shown) if index not in self.left]
-        notices = len(list_ranges(self.groups, self.left)) * NOTICE_TOKENS
+        notices = len(_list_ranges(self.left)) * NOTICE_TOKENS
         return self.counter.count_groups(groups) + notices <= self.room
 
     def leave_out_oldest(self) -> bool:
@@ -64,9 +63,11 @@ class _Fit:
         for index, group in enumerate(self.shown):
             if index in self.kept:
                 continue
+            if index - 1 not in self.left:
+                total += NOTICE_TOKENS
             self.left.add(index)
             total -= self.counter.count_group(group)
-            if total + len(list_ranges(self.groups, self.left)) * NOTICE_TOKENS <= self.room:
+            if total <= self.room:
                 return True
         return False
 
@@ -102,7 +103,7 @@ def _shorten_until_it_fits(fit: _Fit) -> None:
 
 
 def _place_notices(fit: _Fit) -> list[MessageGroup]:
-    starts = dict(list_ranges(fit.groups, fit.left))
+    starts = dict(_list_ranges(fit.left))
     placed: list[MessageGroup] = []
     for index, group in enumerate(fit.shown):
         if index in starts:
@@ -113,20 +114,19 @@ def _place_notices(fit: _Fit) -> list[MessageGroup]:
     return placed
 
 
+def _list_ranges(left: set[int]) -> list[tuple[int, int]]:
+    """Return the first and last index of each run of neighbours in `left`."""
+    ranges: list[tuple[int, int]] = []
+    for index in sorted(left):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1] = (ranges[-1][0], index)
+        else:
+            ranges.append((index, index))
+    return ranges
+
+
 def _describe(fit: _Fit) -> str:
     count = sum(is_shortened(group) for index, group in enumerate(fit.shown) if index not in fit.left)
     parts = [f"{count:,} long messages are shortened"] if count else []
     parts += [f"{len(fit.left):,} older ones are left out"] if fit.left else []
     return f"the chat does not fit the model's window: {' and '.join(parts)}" if parts else ""
-
-
-def check_fits(tokens: int, tokens_max: int, system: int, user: int) -> None:
-    """Refuse a request that cannot be smaller; `system` and `user` are tokens of those messages."""
-    if tokens > tokens_max:
-        role = "system" if system > user else "user"
-        raise ContextLengthExceeded(
-            f"the {role} message does not fit: the request has {tokens} tokens, the model takes {tokens_max}",
-            currentTokens=tokens,
-            maxTokens=tokens_max,
-            role=role,
-        )

@@ -78,11 +78,12 @@ def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> li
     return lines
 
 
-def make_stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
+def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_id: str = "") -> dict[str, Any]:
+    """Make the fields that every line has; an empty request id becomes a new one."""
     writer = identity.require_identity()
     return {
         "n": 0,
-        "uuid": str(uuid.uuid4()),
+        "uuid": request_id or str(uuid.uuid4()),
         "chat_id": chat_id,
         "run_id": run_id,
         "updated_at": 0,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.errors import ContextLengthExceeded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction.pinned import find_intent, list_open_tasks
 from services.memory.compaction.plan import is_due, is_worth_a_summary
@@ -27,7 +28,7 @@ from services.memory.context.reminders import format_reminder
 from services.memory.context.source_texts import list_texts
 from services.memory.context.token_counter import INLINE_BYTES_MAX
 from services.memory.context.token_limits import get_request_tokens_max
-from services.memory.context.truncation import check_fits, fit_groups
+from services.memory.context.truncation import FittedMessages, fit_groups
 from services.memory.log import media
 from services.memory.log.lines import Known, Line
 from services.memory.requests import context_parts
@@ -156,14 +157,15 @@ def _fit_window(
     # Before anything is left out to make it fit: what does not fit is due all the more.
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
+    fitted = FittedMessages(view.groups)
     room = counter.from_model_tokens(tokens_max - int(MARGIN_RATIO * tokens_max))
     if count > room:
         frame = counter.count_frame(system, _list_tools(request, has_left=True)) + reminder
-    fitted = fit_groups(view.groups, counter, room - frame, summary=view.summary is not None)
-    count = frame + counter.count_groups(fitted.groups)
+        fitted = fit_groups(view.groups, counter, room - frame, summary=view.summary is not None)
+        count = frame + counter.count_groups(fitted.groups)
     tokens = counter.to_model_tokens(count)
-    user = max((counter.count_group(group) for group in fitted.groups if group.role == "user"), default=0)
-    check_fits(tokens, tokens_max, counter.count_frame(system, ()), user)
+    if tokens > tokens_max:
+        raise _make_length_error(tokens, tokens_max, counter, system, fitted.groups)
     response = memory_pb2.LoadContextResponse(
         messages=build_messages(system, fitted.groups, reminding),
         compaction_due=due,
@@ -174,6 +176,20 @@ def _fit_window(
         notice=fitted.notice,
     )
     return response, count, fitted.groups
+
+
+def _make_length_error(
+    tokens: int, tokens_max: int, counter: TokenCounter, system: str, groups: Sequence[MessageGroup]
+) -> ContextLengthExceeded:
+    """Make the error of a request that cannot be smaller, which names its longest message."""
+    user = max((counter.count_group(group) for group in groups if group.role == "user"), default=0)
+    role = "system" if counter.count_frame(system, ()) > user else "user"
+    return ContextLengthExceeded(
+        f"the {role} message does not fit: the request has {tokens} tokens, the model takes {tokens_max}",
+        currentTokens=tokens,
+        maxTokens=tokens_max,
+        role=role,
+    )
 
 
 def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Sequence[llm_pb2.ToolSchema]:

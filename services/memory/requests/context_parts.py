@@ -6,22 +6,22 @@ It reads the view and changes nothing. However long the chat is there is one par
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.plan import FALLBACK
+from services.memory.context.context_source import select_whole
 from services.memory.context.message_pairing import WITHOUT_REASONING
 from services.memory.context.shortening import LEFT_OUT as NOTICE
-from services.memory.log.lines import CompactBoundary, CompactSummary, Step
+from services.memory.log.lines import Step
 from services.memory.log.media import get_media
 from services.memory.log.proto_json import load_proto
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
     from services.memory.context.context_view import ContextView
-    from services.memory.context.message_pairing import MessageGroup, PairedMessage, Position
+    from services.memory.context.message_pairing import MessageGroup, PairedMessage
     from services.memory.context.token_counter import TokenCounter
     from services.memory.log.lines import Line
 
@@ -145,35 +145,12 @@ def _find_left(
     """Find the groups of the log that are not in the request, in order, with why."""
     shown = {group.head.at for group in fitted.shown}
     offered = {group.head.at for group in fitted.view.groups}
-    compactions = _list_compactions(runs, source)
-    for group in _read_everything(runs, source):
+    for group in select_whole(runs, source.run_id, source.context_id).read_all():
         at = group.head.at
         if at is None or at in shown:
             continue
-        compacted = next((why for start, why in compactions if at < start), "")
-        yield group, compacted or (TOO_LARGE if at in offered else PAST_CAP)
-
-
-def _read_everything(runs: Mapping[str, Sequence[Line]], source: ContextSource) -> list[MessageGroup]:
-    """Read the whole context, as if nothing of it were compacted."""
-    ids = [key for key in takewhile(lambda key: key != source.run_id, runs) if key] if source.scope.is_main else []
-    whole = replace(source, compacted=None, before=[runs[key] for key in ids])
-    earlier = [group for groups in [*whole.read_earlier_runs()][::-1] for group in groups]
-    return [*earlier, *whole.read_own_run()]
-
-
-def _list_compactions(
-    runs: Mapping[str, Sequence[Line]], source: ContextSource
-) -> list[tuple[tuple[int, int] | Position, str]]:
-    """List where each compaction of the context keeps from, and why what is before it is not there, in their order."""
-    boundaries: dict[str, CompactBoundary] = {}
-    found: list[tuple[tuple[int, int] | Position, str]] = []
-    for lines in runs.values():
-        for line in lines:
-            if isinstance(line, CompactBoundary) and source.scope.includes(line.context_id, line.n):
-                boundaries[line.uuid] = line
-            elif isinstance(line, CompactSummary) and (boundary := boundaries.get(line.parent_uuid)):
-                is_summary = boundary.compact_metadata.strategy != FALLBACK
-                start = (line.retained_from.n, line.retained_from.message)
-                found.append((start, COMPACTED if is_summary else WITHOUT_SUMMARY))
-    return sorted(found)
+        compaction = next((compaction for compaction in source.compactions if at < compaction.start), None)
+        if compaction is None:
+            yield group, TOO_LARGE if at in offered else PAST_CAP
+        else:
+            yield group, WITHOUT_SUMMARY if compaction.boundary.compact_metadata.strategy == FALLBACK else COMPACTED

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.context.context_source import read_groups
-from services.memory.context.scopes import ContextScope, find_scope
-from services.memory.log.chat import run_not_found
+from services.memory.context.context_source import select_whole
 from services.memory.log.media import describe_media, get_media
 from services.memory.storage.search import TERMS_MAX, split_terms
 
@@ -145,18 +142,12 @@ def cut_middle(text: str, chars_max: int) -> str:
 
 def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> Iterator[_Said]:
     """Yield all messages of a context in the order of their lines, those of runs before it included."""
-    if run_id not in runs:
-        raise run_not_found(run_id, next((lines[0].chat_id for lines in runs.values() if lines), ""))
-    scope = find_scope(context_id, runs[run_id])
-    earlier = [runs[key] for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
-    for lines in (*earlier, runs[run_id]):
-        by_number = {line.n: line for line in lines}
-        is_own = lines is runs[run_id]
-        groups = read_groups(lines, scope if is_own else ContextScope(None), is_own=is_own)
-        told = [said for group in groups for said in (group.head, *group.results.values())]
-        for said in sorted(told, key=lambda said: said.at or (0, 0)):
-            if said.at is not None:
-                yield _Said(said, by_number[said.at.n])
+    source = select_whole(runs, run_id, context_id)
+    by_number = {line.n: line for lines in (*source.before, source.lines) for line in lines}
+    told = [said for group in source.read_all() for said in (group.head, *group.results.values())]
+    for said in sorted(told, key=lambda said: said.at or (0, 0)):
+        if said.at is not None:
+            yield _Said(said, by_number[said.at.n])
 
 
 def _rank(found: Sequence[_Said], terms: Sequence[str]) -> list[_Said]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound, OutOfRange, StaleLease
 from headrace.v1 import memory_pb2
-from services.memory.context.context_source import find_last_compaction
+from services.memory.context.context_source import list_compactions
 from services.memory.context.scopes import ContextScope
 from services.memory.context.summary_changes import find_changes, list_pins
 from services.memory.log.chat_info import QUERY_FIELDS
@@ -39,9 +39,7 @@ def make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin | No
             f"the pinned messages would have {chars:,} characters, and may have {PINNED_CHARS_MAX:,}: take a pin back",
             chatId=chat.chat_id,
         )
-    stamped = make_stamp(chat.chat_id, "", 0)
-    if request.request_id:
-        stamped["uuid"] = request.request_id
+    stamped = make_stamp(chat.chat_id, request_id=request.request_id)
     return Pin(**stamped, target=request.n, text=text)
 
 
@@ -71,14 +69,13 @@ def make_edit_line(chat: Chat, request: memory_pb2.EditSummaryRequest) -> Summar
     compaction = _find_compaction(chat)
     if compaction is None or compaction.summary.n != request.n:
         raise StaleLease(f"line {request.n} is not the chat's summary; get it and change it again", chatId=chat.chat_id)
-    stamped = make_stamp(chat.chat_id, "", 0)
-    if request.request_id:
-        stamped["uuid"] = request.request_id
+    stamped = make_stamp(chat.chat_id, request_id=request.request_id)
     return SummaryEdit(**stamped, parent_uuid=compaction.summary.uuid, content=request.text)
 
 
 def _find_compaction(chat: Chat) -> AppliedCompaction | None:
-    return find_last_compaction(chat.model_runs.values(), ContextScope(None))
+    compactions = list_compactions(chat.model_runs.values(), ContextScope(None))
+    return compactions[-1] if compactions else None
 
 
 def _find_text(chat: Chat, n: int) -> str:
