@@ -47,7 +47,11 @@ class Traced:
 async def traced(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Traced]:
     folder = tmp_path_factory.mktemp("traced")
     async with simulator() as sim, collector() as it:
-        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": it.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": it.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+            "HEADRACE_LOG_LEVEL": "DEBUG",
+        }
         async with running(folder / "config", folder / "data", sim, **env) as suite:
             yield Traced(suite, it)
 

@@ -239,6 +239,7 @@ async def test_a_collector_that_is_not_there_is_one_warning_and_nothing_else(tmp
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2",
             "OTEL_BSP_SCHEDULE_DELAY": "50",
+            "HEADRACE_LOG_LEVEL": "DEBUG",
         }
         async with small_service(**env) as small:
             await small.logged("serving")

@@ -61,7 +61,7 @@ class Authenticator:
     ) -> Identity | None:
         """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` says
         whether another user of this machine calls; `note_service` is called when a service has proven itself, which
-        may call for somebody who is refused.
+        may call for somebody who is refused, or where nothing is to be proven and the call is admitted.
 
         Raises:
             Unauthenticated: The caller is not known. PermissionDenied: It may not call this. Overloaded: Its credential
@@ -70,7 +70,10 @@ class Authenticator:
         headers = _collect_headers(metadata)
         caller = self._identify_caller(headers, auth_context)
         if caller is None:
-            return self._admit_anybody(is_foreign_user)
+            anybody = self._admit_anybody(is_foreign_user)
+            if TENANT in headers:  # which services send, and clients have no reason to
+                note_service()
+            return anybody
         if caller == callers.CLIENT:
             identity = await self.identify_client(headers, is_foreign_user)
             callers.check_caller(caller, method)

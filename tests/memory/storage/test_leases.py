@@ -150,10 +150,17 @@ async def test_a_lease_has_a_length(memory: Memory, ttl_ms: int) -> None:
         await memory.acquire(chat_id, run_id, A, ttl_ms)
 
 
-async def test_what_services_ask_all_the_time_is_no_line_of_the_log(serve: Serve) -> None:
+async def test_what_services_ask_is_no_line_of_the_log_unless_it_fails(serve: Serve) -> None:
     with capture_logs() as said:
         async with serve() as memory:
             await memory.begin()
             await memory.list_unfinished()
-    levels = {line["method"].rpartition("/")[2]: line["log_level"] for line in said if line["event"] == "rpc done"}
-    assert (levels["Append"], levels["ListUnfinishedRuns"]) == ("info", "debug")
+            with pytest.raises(NotFound):
+                await memory.append(new_id(), new_id(), run_line(), generation=1)
+    done = [line for line in said if line["event"] == "rpc done"]
+    levels = {(line["method"].rpartition("/")[2], line["code"]): line["log_level"] for line in done}
+    assert levels == {
+        ("Append", "OK"): "debug",
+        ("ListUnfinishedRuns", "OK"): "debug",
+        ("Append", "NOT_FOUND"): "info",
+    }

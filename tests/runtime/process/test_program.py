@@ -75,7 +75,9 @@ async def ticking(address: str) -> AsyncGenerator[AsyncIterator[llm_pb2.LlmDelta
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_lets_a_stream_end_and_the_process_end_well(tmp_path: Path, number: signal.Signals) -> None:
     address = f"unix:{tmp_path}/socket"
-    async with small_service(HEADRACE_MEMORY_LISTEN=address, HEADRACE_MEMORY_KEY="sk-1") as small:
+    async with small_service(
+        HEADRACE_MEMORY_LISTEN=address, HEADRACE_MEMORY_KEY="sk-1", HEADRACE_LOG_LEVEL="DEBUG"
+    ) as small:
         assert (await small.logged("settings in force"))["key"] == "***"
         await small.logged("serving")
         async with ticking(address) as deltas:

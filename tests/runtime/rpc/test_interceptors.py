@@ -4,6 +4,7 @@ be able to leave in their own way."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,15 +14,28 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, StreamStalled, from_rpc_error
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import llm_pb2, tools_pb2, tools_pb2_grpc
+from headrace.v1 import llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
-from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, serving_script
+from tests.scripted_llm import (
+    COUNT,
+    REQUEST,
+    SILENCE_S,
+    TEST_TIMEOUT_S,
+    ScriptedLlm,
+    Suite,
+    build_service,
+    read,
+    serving_script,
+)
 from tests.timing import within
 
 CHAT = "00000000-0000-4000-8000-000000000001"
+TOKEN = "0123456789abcdef" * 2
+FOR_ADA = (("x-headrace-tenant", "acme"), ("x-headrace-user", "ada"))
 FLOOD = itertools.repeat("x" * 100_000)
 
 
@@ -41,6 +55,28 @@ async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
     assert line["peer"].startswith("ipv4:127.0.0.1:")
     assert line["ms"] >= 0
     assert logged.errors == []
+
+
+@pytest.mark.parametrize(
+    ("token", "metadata", "level"),
+    [
+        ("", (), "info"),
+        ("", FOR_ADA, "debug"),
+        (TOKEN, (), "info"),
+        (TOKEN, FOR_ADA, "info"),
+        (TOKEN, (*FOR_ADA, ("x-headrace-caller", "memory"), ("x-headrace-token", TOKEN)), "debug"),
+    ],
+)
+async def test_what_services_ask_each_other_is_no_line_of_the_log(
+    token: str, metadata: Any, level: str, logged: Logged
+) -> None:
+    settings = ServerSettings(listen="127.0.0.1:0", auth=AuthSettings(internal_token=token))
+    service = build_service(ScriptedLlm([]))  # pyright: ignore[reportAbstractUsage] - as in serving_script
+    async with serving_grpc(settings, [service]) as running, grpc.aio.insecure_channel(running.addresses[0]) as channel:
+        with contextlib.suppress(grpc.aio.AioRpcError):  # which a client may not call
+            await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, metadata=metadata)
+        await until_done(logged)
+    assert logged.done["log_level"] == level
 
 
 async def test_an_error_of_ours_reaches_a_unary_caller_and_is_no_error_in_the_log(logged: Logged) -> None:
