@@ -22,7 +22,7 @@ RPCS = {
     "LlmService": "StreamChat> CountTokens Embed ListModels",
     "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append LoadContext ReadHistory ReadResult"
     " Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
-    " AcquireLease RenewLease ReleaseLease PutBlob GetBlob"
+    " AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles",

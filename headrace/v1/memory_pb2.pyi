@@ -2807,6 +2807,88 @@ class RenewLeaseResponse(_message.Message):
 Global___RenewLeaseResponse: _TypeAlias = RenewLeaseResponse  # noqa: Y015
 
 @_typing.final
+class RenewLeasesRequest(_message.Message):
+    """Which leases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    ttl_ms: _builtins.int
+    """From now, in milliseconds."""
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldLease]:
+        """The leases, of any user's runs."""
+
+    def __init__(
+        self,
+        *,
+        leases: _abc.Iterable[Global___HeldLease] | None = ...,
+        ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeasesRequest: _TypeAlias = RenewLeasesRequest  # noqa: Y015
+
+@_typing.final
+class HeldLease(_message.Message):
+    """A lease that an owner believes to hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    generation: _builtins.int
+    """The lease's generation."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldLease: _TypeAlias = HeldLease  # noqa: Y015
+
+@_typing.final
+class RenewLeasesResponse(_message.Message):
+    """The prolonged leases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    LOST_RUN_IDS_FIELD_NUMBER: _builtins.int
+    expires_at: _builtins.int
+    """Unix milliseconds."""
+    @_builtins.property
+    def lost_run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Runs whose leases were lost."""
+
+    def __init__(
+        self,
+        *,
+        expires_at: _builtins.int = ...,
+        lost_run_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "lost_run_ids", b"lost_run_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeasesResponse: _TypeAlias = RenewLeasesResponse  # noqa: Y015
+
+@_typing.final
 class ReleaseLeaseRequest(_message.Message):
     """Which lease."""
 

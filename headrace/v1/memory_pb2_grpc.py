@@ -167,6 +167,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.RenewLeaseRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.RenewLeaseResponse.FromString,
                 _registered_method=True)
+        self.RenewLeases = channel.unary_unary(
+                '/headrace.v1.MemoryService/RenewLeases',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.RenewLeasesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.RenewLeasesResponse.FromString,
+                _registered_method=True)
         self.ReleaseLease = channel.unary_unary(
                 '/headrace.v1.MemoryService/ReleaseLease',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.ReleaseLeaseRequest.SerializeToString,
@@ -463,6 +468,14 @@ class MemoryServiceServicer(object):
 
     def RenewLease(self, request, context):
         """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost.
+        For one run; owners renew all of theirs with RenewLeases.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLeases(self, request, context):
+        """Prolong all leases of an owner; those that were lost are named, and the others are prolonged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -630,6 +643,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.RenewLease,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.RenewLeaseRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.RenewLeaseResponse.SerializeToString,
+            ),
+            'RenewLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLeases,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.RenewLeasesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.RenewLeasesResponse.SerializeToString,
             ),
             'ReleaseLease': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseLease,
@@ -1357,6 +1375,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/RenewLease',
             headrace_dot_v1_dot_memory__pb2.RenewLeaseRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.RenewLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/RenewLeases',
+            headrace_dot_v1_dot_memory__pb2.RenewLeasesRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.RenewLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

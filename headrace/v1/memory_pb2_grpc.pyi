@@ -202,7 +202,11 @@ class MemoryServiceStub:
     run has ended.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RenewLeaseRequest, _memory_pb2.RenewLeaseResponse]
-    """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost."""
+    """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost.
+    For one run; owners renew all of theirs with RenewLeases.
+    """
+    RenewLeases: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RenewLeasesRequest, _memory_pb2.RenewLeasesResponse]
+    """Prolong all leases of an owner; those that were lost are named, and the others are prolonged."""
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReleaseLeaseRequest, _memory_pb2.ReleaseLeaseResponse]
     """Give a lease up. Idempotent."""
     PutBlob: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PutBlobRequest, _memory_pb2.PutBlobResponse]
@@ -389,7 +393,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     run has ended.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.RenewLeaseRequest, _memory_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost."""
+    """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost.
+    For one run; owners renew all of theirs with RenewLeases.
+    """
+    RenewLeases: _aio.UnaryUnaryMultiCallable[_memory_pb2.RenewLeasesRequest, _memory_pb2.RenewLeasesResponse]  # type: ignore[assignment]
+    """Prolong all leases of an owner; those that were lost are named, and the others are prolonged."""
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReleaseLeaseRequest, _memory_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
     """Give a lease up. Idempotent."""
     PutBlob: _aio.UnaryUnaryMultiCallable[_memory_pb2.PutBlobRequest, _memory_pb2.PutBlobResponse]  # type: ignore[assignment]
@@ -729,7 +737,17 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.RenewLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.RenewLeaseResponse, _abc.Awaitable[_memory_pb2.RenewLeaseResponse]]:
-        """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost."""
+        """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost.
+        For one run; owners renew all of theirs with RenewLeases.
+        """
+
+    @_abc_1.abstractmethod
+    def RenewLeases(
+        self,
+        request: _memory_pb2.RenewLeasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.RenewLeasesResponse, _abc.Awaitable[_memory_pb2.RenewLeasesResponse]]:
+        """Prolong all leases of an owner; those that were lost are named, and the others are prolonged."""
 
     @_abc_1.abstractmethod
     def ReleaseLease(

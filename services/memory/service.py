@@ -250,8 +250,21 @@ class MemoryService(FactRpcs):
     ) -> memory_pb2.RenewLeaseResponse:
         if not await self._access.owns_run(request.run_id):
             raise lease_lost(request.run_id, request.generation)
-        lease = await self._engine.leases.renew(request.run_id, request.generation, request.ttl_ms)
-        return memory_pb2.RenewLeaseResponse(expires_at=lease.expires_at)
+        expires_at, lost = await self._engine.leases.renew({request.run_id: request.generation}, request.ttl_ms)
+        if lost:
+            raise lease_lost(request.run_id, request.generation)
+        return memory_pb2.RenewLeaseResponse(expires_at=expires_at)
+
+    async def RenewLeases(
+        self, request: memory_pb2.RenewLeasesRequest, context: Context
+    ) -> memory_pb2.RenewLeasesResponse:
+        held = {lease.run_id: lease.generation for lease in request.leases}
+        foreign: list[str] = []
+        if not identity.is_own_account():
+            foreign = [run_id for run_id in held if not await self._access.owns_run(run_id)]
+        ours = {run_id: generation for run_id, generation in held.items() if run_id not in foreign}
+        expires_at, lost = await self._engine.leases.renew(ours, request.ttl_ms)
+        return memory_pb2.RenewLeasesResponse(expires_at=expires_at, lost_run_ids=[*foreign, *lost])
 
     async def ReleaseLease(
         self, request: memory_pb2.ReleaseLeaseRequest, context: Context

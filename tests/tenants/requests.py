@@ -91,6 +91,9 @@ REQUESTS: dict[str, Make] = {
     "MemoryService.RenewLease": _one(
         lambda ids: memory_pb2.RenewLeaseRequest(run_id=ids.run, generation=0, ttl_ms=1000)
     ),
+    "MemoryService.RenewLeases": _one(
+        lambda ids: memory_pb2.RenewLeasesRequest(leases=[memory_pb2.HeldLease(run_id=ids.run)], ttl_ms=1000)
+    ),
     "MemoryService.ReleaseLease": _one(lambda ids: memory_pb2.ReleaseLeaseRequest(run_id=ids.run)),
     "MemoryService.ListUnfinishedRuns": _one(lambda ids: memory_pb2.ListUnfinishedRunsRequest(run_id=ids.run)),
     "MemoryService.PutBlob": _one(

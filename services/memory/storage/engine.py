@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
@@ -103,8 +103,9 @@ class Leases(Protocol):
         """
         ...
 
-    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        """Prolong a lease, from now on. Raises StaleLease if it was lost, InvalidRequest as create_first does."""
+    async def renew(self, held: Mapping[str, int], ttl_ms: int) -> tuple[int, list[str]]:
+        """Prolong leases, given as generations by run, from now on; return the time at which they end and the runs
+        whose leases were lost. Raises InvalidRequest as create_first does."""
         ...
 
     async def release(self, run_id: str, generation: int) -> None:

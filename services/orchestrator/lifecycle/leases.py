@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from headrace.errors import HeadraceError, StaleLease
+from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
-
-RENEWALS_MAX = 32
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -39,15 +37,12 @@ class Owner:
 
 async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) -> None:
     loop = asyncio.get_running_loop()
-    gate = asyncio.Semaphore(RENEWALS_MAX)
     next_s = loop.time()
     while True:
         next_s = max(next_s + owner.renewal_s, loop.time())
         await asyncio.sleep(next_s - loop.time())
-        async with asyncio.TaskGroup() as group:
-            for run in live():
-                if run.state.is_stored and not run.log.is_lost:
-                    group.create_task(_renew_lease(run, peers, gate, owner))
+        if runs := {run.id: run for run in live() if run.state.is_stored and not run.log.is_lost}:
+            await _renew_leases(runs, peers, owner)
 
 
 async def release(run: Run, peers: Peers) -> None:
@@ -56,19 +51,20 @@ async def release(run: Run, peers: Peers) -> None:
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
-async def _renew_lease(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) -> None:
+async def _renew_leases(runs: Mapping[str, Run], peers: Peers, owner: Owner) -> None:
+    held = [memory_pb2.HeldLease(run_id=run.id, generation=run.log.generation) for run in runs.values()]
     try:
-        async with gate:
-            request = memory_pb2.RenewLeaseRequest(run_id=run.id, generation=run.log.generation, ttl_ms=owner.ttl_ms)
-            with acting_as(run.identity), translating_peer_errors():
-                await peers.memory.RenewLease(request, timeout=owner.renewal_s)
-    except StaleLease:
-        if not run.feed.ended:
-            log.warning("run lost", run_id=run.id)
-            run.log.lose()
-            run.control.give_up()
+        with acting_as(None), translating_peer_errors():
+            request = memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=owner.ttl_ms)
+            response = await peers.memory.RenewLeases(request, timeout=owner.renewal_s)
     except HeadraceError as error:
-        log.warning("lease not renewed", run_id=run.id, reason=error.reason)
+        log.warning("leases not renewed", runs=len(runs), reason=error.reason)
     except Exception:
-        # The supervisor: one run's renewal must not end all others.
-        log.exception("lease not renewed", run_id=run.id)
+        # The supervisor: a failed renewal must not end all runs.
+        log.exception("leases not renewed", runs=len(runs))
+    else:
+        for run in (runs[run_id] for run_id in response.lost_run_ids):
+            if not run.feed.ended:
+                log.warning("run lost", run_id=run.id)
+                run.log.lose()
+                run.control.give_up()

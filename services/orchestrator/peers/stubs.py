@@ -37,7 +37,7 @@ STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 WAITED_FOR = (
     *("Append", "LoadContext", "ReadHistory", "ReadResult", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
     *("Remember", "RecallFacts", "DeleteFact"),
-    *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
+    *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )
 """Calls that wait for memory, which may be restarting."""
 

@@ -40,13 +40,13 @@ CALLERS: dict[str, frozenset[str]] = {
         _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC
     ),
     **_allow(_MEMORY, "Append LoadContext ReadHistory ReadResult Compact PutBlob GetBlob", _RUNS),
-    **_allow(_MEMORY, "AcquireLease RenewLease ReleaseLease ListUnfinishedRuns", _RUNS),
+    **_allow(_MEMORY, "AcquireLease RenewLease RenewLeases ReleaseLease ListUnfinishedRuns", _RUNS),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }
 """Callers by the RPC's name on the wire."""
 
-WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
+WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns", _MEMORY + "RenewLeases"})
 """Methods that return no user's content, which a service calls on its own account."""
 
 

@@ -48,6 +48,11 @@ def require_identity() -> Identity:
     return identity
 
 
+def is_own_account() -> bool:
+    """Return whether a service calls on its own account."""
+    return _identity.get() is None
+
+
 def current_tenant() -> str:
     identity = _identity.get()
     return identity.tenant if identity is not None else ""

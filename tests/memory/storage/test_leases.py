@@ -143,6 +143,29 @@ async def test_what_has_ended_or_never_was_has_no_owner(memory: Memory) -> None:
         await memory.renew(run_id, 1)
 
 
+async def test_an_owner_renews_its_leases_at_once_and_is_told_which_were_lost(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        kept, taken, ended, given_up = [await memory.begin() for _ in range(4)]
+        for run in (kept, taken, ended, given_up):
+            assert await memory.acquire(*run, A) == 1
+        clock.now_ms += 1_000
+        await memory.acquire(*taken, A)
+        await memory.append(*ended, run_line(), generation=1)
+        await memory.release(given_up[1], 1)
+        missing = new_id()
+        held = [memory_pb2.HeldLease(run_id=run[1], generation=1) for run in (taken, kept, ended, given_up)]
+        held.append(memory_pb2.HeldLease(run_id=missing, generation=1))
+        response = await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=20_000))
+        assert response.expires_at == clock.now_ms + 20_000
+        assert {*response.lost_run_ids} == {taken[1], ended[1], given_up[1], missing}
+    async with serve(clock=clock) as memory:
+        ends = {run.run_id: run.lease_expires_at for run in await memory.list_unfinished()}
+        assert ends == {kept[1]: clock.now_ms + 20_000, taken[1]: clock.now_ms + 15_000, given_up[1]: 0}
+        with pytest.raises(InvalidRequest), rpc_errors():
+            await memory.stub.RenewLeases(memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=0))
+
+
 @pytest.mark.parametrize("ttl_ms", [0, -1, 600_001])
 async def test_a_lease_has_a_length(memory: Memory, ttl_ms: int) -> None:
     chat_id, run_id = await memory.begin()

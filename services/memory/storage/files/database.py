@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace.errors import Overloaded
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
+from services.memory.storage.leases import Lease
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
@@ -157,12 +158,13 @@ class IndexDatabase:
         rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")
         return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
 
-    def put_lease(self, run_id: str, owner: str, generation: int, expires_at: int) -> None:
-        """Keep a lease; on disk when this returns."""
+    def put_leases(self, leases: Mapping[str, Lease]) -> None:
+        """Keep leases, by run; on disk when this returns."""
+        rows = [(run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in leases.items()]
         self._db.execute("PRAGMA synchronous=FULL")
         try:
             with self._transaction():
-                self._db.execute("REPLACE INTO leases VALUES (?, ?, ?, ?)", (run_id, owner, generation, expires_at))
+                self._db.executemany("REPLACE INTO leases VALUES (?, ?, ?, ?)", rows)
         finally:
             self._db.execute("PRAGMA synchronous=NORMAL")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import NO_LEASE, Lease, lease_lost
+from services.memory.storage.leases import NO_LEASE, Lease
 
 if TYPE_CHECKING:
     from services.memory.storage.files.index import Index
@@ -41,35 +41,41 @@ class LeaseTable:
         lease = self._held.get(run_id, NO_LEASE)
         lease.check_free(run_id, owner, self._clock())
         before = max(lease.generation, written, self._floor)
-        return await self._store_lease(run_id, Lease.start_at(owner, before + 1, self._clock(), ttl_ms))
+        acquired = Lease.start_at(owner, before + 1, self._clock(), ttl_ms)
+        await self._store_leases({run_id: acquired})
+        return acquired
 
-    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        lease = self._held.get(run_id)
-        if lease is None or lease.generation != generation or not lease.expires_at:
-            raise lease_lost(run_id, generation)
-        return await self._store_lease(run_id, Lease.start_at(lease.owner, generation, self._clock(), ttl_ms))
+    async def renew(self, held: Mapping[str, int], ttl_ms: int) -> tuple[int, list[str]]:
+        """See Leases.renew."""
+        expires_at = Lease.start_at("", 0, self._clock(), ttl_ms).expires_at
+        renewed: dict[str, Lease] = {}
+        for run_id, generation in held.items():
+            lease = self._held.get(run_id)
+            if lease is not None and lease.generation == generation and lease.expires_at:
+                renewed[run_id] = replace(lease, expires_at=expires_at)
+        if renewed:
+            await self._store_leases(renewed)
+        return expires_at, [run_id for run_id in held if run_id not in renewed]
 
     async def release(self, run_id: str, generation: int) -> None:
         lease = self._held.get(run_id)
         if lease and lease.generation == generation and lease.expires_at:
-            await self._store_lease(run_id, replace(lease, expires_at=0))
+            await self._store_leases({run_id: replace(lease, expires_at=0)})
 
     def drop_runs(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
             self._held.pop(run_id, None)
 
-    async def _store_lease(self, run_id: str, lease: Lease) -> Lease:
+    async def _store_leases(self, leases: Mapping[str, Lease]) -> None:
         # First in memory: whoever asks meanwhile is held against it.
-        before = self._held.get(run_id)
-        self._held[run_id] = lease
+        before = {run_id: self._held.get(run_id) for run_id in leases}
+        self._held.update(leases)
         try:
-            await self._index.change_file(
-                lambda database: database.put_lease(run_id, lease.owner, lease.generation, lease.expires_at)
-            )
+            await self._index.change_file(lambda database: database.put_leases(leases))
         except BaseException:
-            if before is None:
-                self._held.pop(run_id, None)
-            elif self._held.get(run_id) is lease:
-                self._held[run_id] = before
+            for run_id, lease in before.items():
+                if lease is None:
+                    self._held.pop(run_id, None)
+                elif self._held.get(run_id) is leases[run_id]:
+                    self._held[run_id] = lease
             raise
-        return lease

@@ -6,11 +6,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import Lease, check_can_own, lease_lost
+from services.memory.storage.leases import Lease, check_can_own
 from services.memory.storage.postgres.statements import strip_nul
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
@@ -27,6 +27,15 @@ _RENEW = """
 UPDATE runs SET expires_at = $3 WHERE run_id = $1 AND lease_generation = $2 AND expires_at > 0 AND NOT is_ended
 RETURNING owner
 """
+
+_RENEW_ALL = """
+WITH free AS (
+    SELECT run_id FROM runs JOIN unnest($1::text[], $2::bigint[]) AS held(id, fence) ON run_id = id
+    WHERE lease_generation = fence AND expires_at > 0 AND NOT is_ended FOR NO KEY UPDATE OF runs SKIP LOCKED
+)
+UPDATE runs SET expires_at = $3 FROM free WHERE runs.run_id = free.run_id RETURNING runs.run_id
+"""
+"""Leaves out runs that are being written: rows locked in another order could wait for each other."""
 
 _RELEASE = "UPDATE runs SET expires_at = 0 WHERE run_id = $1 AND lease_generation = $2"
 
@@ -58,13 +67,15 @@ class PostgresLeases:
         cached.version += 1
         return lease
 
-    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        async def renew(connection: Connection) -> Lease:
-            lease = Lease.start_at("", generation, self._clock(), ttl_ms)
-            owner = await connection.fetchval(_RENEW, run_id, generation, lease.expires_at)
-            if owner is None:
-                raise lease_lost(run_id, generation)
-            return Lease(owner, generation, lease.expires_at)
+    async def renew(self, held: Mapping[str, int], ttl_ms: int) -> tuple[int, list[str]]:
+        async def renew(connection: Connection) -> tuple[int, list[str]]:
+            expires_at = Lease.start_at("", 0, self._clock(), ttl_ms).expires_at
+            rows = await connection.fetch(_RENEW_ALL, [*held], [*held.values()], expires_at)
+            lost: list[str] = []
+            for run_id in held.keys() - {row[0] for row in rows}:
+                if await connection.fetchval(_RENEW, run_id, held[run_id], expires_at) is None:
+                    lost.append(run_id)
+            return expires_at, lost
 
         return await self._database.run(renew)
 
