@@ -33,6 +33,8 @@ STAMP = re.compile(rb"@(\d+)@")
 LOADS = ((1, "200 20"), (40, "64 20"), (200, "64 20"), (40, "2000 0"))
 """Streams at once, and what each of them gets: deltas, and milliseconds between them."""
 
+OPENAI = "embedded, OpenAI's form"
+
 SPREAD_S = 0.5
 """Over which the streams of a load begin."""
 
@@ -53,9 +55,20 @@ Way: TypeAlias = Callable[[str, Seen], Awaitable[None]]
 
 
 def over_http(http: aiohttp.ClientSession, url: str) -> Way:
+    return _over_http(http, f"{url}/api/query", lambda message: {"message": message})
+
+
+def over_openai(http: aiohttp.ClientSession, url: str) -> Way:
+    def build(message: str) -> dict[str, Any]:
+        return {"model": "paced", "stream": True, "messages": [{"role": "user", "content": message}]}
+
+    return _over_http(http, f"{url}/v1/chat/completions", build)
+
+
+def _over_http(http: aiohttp.ClientSession, url: str, build_body: Callable[[str], dict[str, Any]]) -> Way:
     async def read(message: str, seen: Seen) -> None:
         asked_s, is_first = time.perf_counter(), True
-        async with http.post(f"{url}/api/query", json={"message": message}) as response:
+        async with http.post(url, json=build_body(message)) as response:
             response.raise_for_status()
             async for chunk in response.content.iter_any():
                 now_s = time.perf_counter()
@@ -102,6 +115,8 @@ async def main() -> None:
                 continue
             pids[name], url = await stack.enter_async_context(_facade(prefix, address, command))
             ways[name] = over_http(http, url)
+            if prefix == "FACADE":
+                pids[OPENAI], ways[OPENAI] = pids[name], over_openai(http, url)
         Console(width=130).print(await _table(ways, pids))
 
 

@@ -19,6 +19,9 @@ from services.runtime.rpc.server import GrpcService, serving_grpc
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _AgentServicer: Any = agent_pb2_grpc.AgentServiceServicer
 
+RUN_ID = "3f0c0000-0000-4000-8000-000000000001"
+BLOCK_ID = f"{RUN_ID}_c_1"
+
 
 class Paced(_AgentServicer):
     """Sends at its own pace, whatever the reader does."""
@@ -26,13 +29,15 @@ class Paced(_AgentServicer):
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> AsyncGenerator[agent_pb2.AgentDelta]:
         count, gap_ms = (int(word) for word in request.message.split())
         due_s = asyncio.get_running_loop().time()
-        for seq in range(1, count + 1):
-            sent = agent_pb2.ContentDelta(content_id="c", delta=f"@{time.perf_counter_ns()}@")
+        yield agent_pb2.AgentDelta(seq=1, run_start=agent_pb2.RunStart(run_id=RUN_ID, agent_key="paced"))
+        yield agent_pb2.AgentDelta(seq=2, content_start=agent_pb2.ContentStart(content_id=BLOCK_ID, is_answer=True))
+        for seq in range(3, count + 3):
+            sent = agent_pb2.ContentDelta(content_id=BLOCK_ID, delta=f"@{time.perf_counter_ns()}@")
             yield agent_pb2.AgentDelta(seq=seq, timestamp=0, content_delta=sent)
             due_s += gap_ms / 1000
             if (wait_s := due_s - asyncio.get_running_loop().time()) > 0:
                 await asyncio.sleep(wait_s)
-        yield agent_pb2.AgentDelta(seq=count + 1, run_complete=agent_pb2.RunComplete(finish_reason="stop"))
+        yield agent_pb2.AgentDelta(seq=count + 3, run_complete=agent_pb2.RunComplete(finish_reason="stop"))
 
 
 async def serve(listen: str) -> None:

@@ -25,7 +25,7 @@ from services.facade.openai_api import routes as openai_api
 from services.facade.openai_api.errors import convert_failures
 from services.facade.openapi.document import serve_document
 from services.facade.proto_routes import load_routes
-from services.facade.responses.sse import StreamTimeouts
+from services.facade.responses.frame_writer import StreamTimeouts
 from services.facade.strangers import Strangers
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
@@ -114,13 +114,13 @@ def _build_application(
     application.on_response_prepare.append(add_headers)
     if config.origins:
         application.on_response_prepare.append(cors.add_headers)
-    pace = StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
+    timeouts = StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
     for route in load_routes():
-        answer = make_handler(route, peers[route.peer], pace)
+        answer = make_handler(route, peers[route.peer], timeouts)
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
-    openai_api.add_routes(application, peers, pace)
+    openai_api.add_routes(application, peers, timeouts)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))

@@ -24,7 +24,7 @@ from services.facade.requests import byte_range, query_string
 from services.facade.requests.body import read_single_header
 from services.facade.requests.byte_range import ByteRange
 from services.facade.responses import envelope
-from services.facade.responses.sse import StreamTimeouts
+from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
 
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
@@ -37,7 +37,7 @@ SANDBOX_POLICY = "default-src 'none'; sandbox"
 
 
 def make_file_handler(
-    route: Route, channel: grpc.aio.Channel, pace: StreamTimeouts
+    route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     rpc = channel.unary_stream(route.grpc_path, *route.serializers)
 
@@ -52,14 +52,14 @@ def make_file_handler(
                 async with reading(rpc(part, metadata=call_ids.forward_metadata())) as pieces:
                     first = await anext(pieces)
                     if unless_changed in (None, _format_etag(first.info)):
-                        return await _send_file(request, first, pieces, wanted, pace)
+                        return await _send_file(request, first, pieces, wanted, timeouts)
             except OutOfRange as error:
                 if unless_changed is None:
                     failure = envelope.build_failure(416, error.reason, error.message, details=error.metadata)
                     failure.headers["Content-Range"] = f"bytes */{error.metadata.get('sizeBytes', '*')}"
                     return failure
         async with reading(rpc(whole, metadata=call_ids.forward_metadata())) as pieces:
-            return await _send_file(request, await anext(pieces), pieces, None, pace)
+            return await _send_file(request, await anext(pieces), pieces, None, timeouts)
 
     return answer
 
@@ -78,7 +78,7 @@ async def _send_file(
     first: tools_pb2.ReadFileResponse,
     pieces: AsyncIterator[tools_pb2.ReadFileResponse],
     wanted: ByteRange | None,
-    pace: StreamTimeouts,
+    timeouts: StreamTimeouts,
 ) -> web.StreamResponse:
     info, headers = first.info, _build_headers(first.info)
     if any(tag.value in ("*", info.version) for tag in request.if_none_match or ()):
@@ -94,9 +94,9 @@ async def _send_file(
     if request.method == "HEAD":
         return response
     try:
-        await _write_piece(response, first.data, pace)
+        await _write_piece(response, first.data, timeouts)
         async for piece in pieces:
-            await _write_piece(response, piece.data, pace)
+            await _write_piece(response, piece.data, timeouts)
     except Exception:
         # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
         if request.transport is not None:
@@ -106,9 +106,9 @@ async def _send_file(
     return response
 
 
-async def _write_piece(response: web.StreamResponse, data: bytes, pace: StreamTimeouts) -> None:
+async def _write_piece(response: web.StreamResponse, data: bytes, timeouts: StreamTimeouts) -> None:
     try:
-        async with asyncio.timeout(pace.slow_reader_s):
+        async with asyncio.timeout(timeouts.slow_reader_s):
             await response.write(data)
     except TimeoutError:
         raise ConnectionResetError("the client stopped reading") from None

@@ -17,6 +17,7 @@ from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope, json_answer, sse
+from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
@@ -27,15 +28,15 @@ LAST_EVENT_ID = "Last-Event-ID"
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
+def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts) -> Answer:
     if route.is_unary:
         return _make_unary_handler(route, channel)
     if route.is_stream_of_events:
-        return _make_stream_handler(route, channel, pace)
+        return _make_stream_handler(route, channel, timeouts)
     if route.is_upload:
         return upload.make_upload_handler(route, channel)
     if route.is_file:
-        return resource.make_file_handler(route, channel, pace)
+        return resource.make_file_handler(route, channel, timeouts)
 
     async def refuse_request(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")
@@ -56,16 +57,18 @@ def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
     return answer
 
 
-def _make_stream_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
-    rpc = channel.unary_stream(route.grpc_path, *route.serializers)
+def _make_stream_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts) -> Answer:
+    serialize, deserialize = route.serializers
+    rpc = channel.unary_stream(route.grpc_path, serialize, deserialize)
+    raw_rpc = channel.unary_stream(route.grpc_path, serialize)
     can_fold = "stream" in route.rpc.input_type.fields_by_name
 
     async def answer(request: web.Request) -> web.StreamResponse:
         message: Any = await _parse_request(request, route)
-        call = rpc(message, metadata=call_ids.forward_metadata())
+        metadata = call_ids.forward_metadata()
         if can_fold and message.HasField("stream") and not message.stream:
-            return await json_answer.answer_run(call)
-        return await sse.stream_run(request, message, call, pace)
+            return await json_answer.answer_run(rpc(message, metadata=metadata))
+        return await sse.stream_run(request, message, raw_rpc(message, metadata=metadata), timeouts)
 
     return answer
 

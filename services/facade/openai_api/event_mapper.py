@@ -45,8 +45,12 @@ async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: froz
     seq = 0
     while True:
         try:
-            async with asyncio.timeout_at(pending.due_at):
+            # Nearly always no call is due, and a timeout takes longer than a delta.
+            if (due_at := pending.due_at) is None:
                 delta = await anext(deltas, None)
+            else:
+                async with asyncio.timeout_at(due_at):
+                    delta = await anext(deltas, None)
         except TimeoutError:
             for call in pending.calls:
                 yield FunctionCall(seq - 1, call.tool_id, call.name, call.whole)
@@ -94,8 +98,10 @@ class _PendingCalls:
     @property
     def due_at(self) -> float | None:
         """Loop time at which to emit the calls; None without calls or while a model writes one in their scopes."""
+        if not self._calls:
+            return None
         writing = {scope for scope, _ in self._open.values()}
-        if not self._calls or any(call.scope in writing for call in self._calls.values()):
+        if any(call.scope in writing for call in self._calls.values()):
             return None
         return self._quiet_since_s + TURN_QUIET_S
 

@@ -31,7 +31,7 @@ from services.facade.openai_api.responses.stored import StoredResponses
 from services.facade.openai_api.runs import Runs
 from services.facade.requests.body import LargeBodies
 from services.facade.responses import envelope, sse
-from services.facade.responses.sse import StreamTimeouts
+from services.facade.responses.frame_writer import StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
 
 LOOK_TIMEOUT_S = 1.0
@@ -43,9 +43,9 @@ BODY_BYTES_MAX = 36 * 1024 * 1024
 LIVE_STATES = frozenset({"queued", "running"})
 
 
-def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], pace: StreamTimeouts) -> None:
+def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts) -> None:
     orchestrator = peers["orchestrator"]
-    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), pace)
+    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), timeouts)
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
     router = application.router
@@ -63,11 +63,11 @@ def add_routes(application: web.Application, peers: Mapping[str, grpc.aio.Channe
 
 
 class _OpenAIHandlers:
-    def __init__(self, runs: Runs, uploads: Uploads, pace: StreamTimeouts) -> None:
+    def __init__(self, runs: Runs, uploads: Uploads, timeouts: StreamTimeouts) -> None:
         self._runs = runs
         self._uploads = uploads
         self._bodies = LargeBodies(BODY_BYTES_MAX)
-        self._pace = pace
+        self._timeouts = timeouts
 
     async def list_models(self, _: web.Request) -> web.StreamResponse:
         return _json_response(
@@ -149,7 +149,7 @@ class _OpenAIHandlers:
         self, request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder
     ) -> web.StreamResponse:
         async with aclosing(frames):
-            return await sse.send_frames(request, frames, words, self._pace)
+            return await sse.send_frames(request, frames, words, self._timeouts)
 
 
 async def _read_start(events: AsyncIterator[RunEvent]) -> RunStarted:

@@ -1,6 +1,6 @@
 """Messages passed on as bytes at arrival, without a task's turn for each.
 
-A source calls `MessageSink.send` from its callback; `push_messages` calls `take` from the connection's.
+A source calls `MessageSink.send` from its callback; `push_messages` and `pipe_messages` do so from the connection's.
 """
 
 from __future__ import annotations
@@ -69,6 +69,24 @@ async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callab
     async with reading(call) as messages:
         async for message in messages:
             take(message)
+
+
+async def pipe_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], sink: MessageSink) -> None:
+    """Pass each message to `sink` on arrival, and stop the source while the sink's reader is behind.
+
+    Raises the service's error; leaving early cancels the call.
+    """
+    if isinstance(call, UnaryStreamCall):
+        try:
+            with rpc_errors():
+                await call.push_messages(sink.send, sink.wait_until_drained)
+        finally:
+            call.cancel()
+        return
+    async with reading(call) as messages:
+        async for message in messages:
+            if not sink.send(message):
+                await sink.wait_until_drained()
 
 
 class _QueuedSink:

@@ -63,6 +63,20 @@ async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(
     assert {chunk.id for chunk in chunks} == {f"chatcmpl-{RUN}"}
 
 
+async def test_chunks_differ_in_their_text_alone(tmp_path: Path) -> None:
+    pieces = ["one", "", ' "two"', "\n\u2028drei"]
+    async with client(tmp_path, Script(query=answering(*pieces))) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True, metadata={"empty": "", "quoted": '""'})
+        chunks = [chunk.to_dict() async for chunk in stream]
+    texts: list[Any] = [chunk["choices"][0]["delta"].pop("content", None) for chunk in chunks]  # pyright: ignore[reportIndexIssue] - a dict of lists
+    assert texts == ["one", ' "two"', "\n\u2028drei", None]
+    assert chunks[0].pop("choices") == [
+        {"index": 0, "delta": {"role": "assistant"}, "logprobs": None, "finish_reason": None}
+    ]
+    assert chunks[1]["metadata"] == {"empty": "", "quoted": '""', "run_id": RUN, "chat_id": CHAT}
+    assert chunks[1] == chunks[2]
+
+
 async def test_each_delta_is_a_chunk_that_leaves_when_it_comes(tmp_path: Path) -> None:
     gate = asyncio.Event()
     steps = [*opening(), delta(4, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)), text(5, "one")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import TRANSPORTS, VARIABLE
 from services.runtime.rpc.channels import open_channel
-from services.runtime.rpc.push_stream import QUEUE_MAX, opening_sink, push_messages
+from services.runtime.rpc.push_stream import QUEUE_MAX, opening_sink, pipe_messages, push_messages
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import NAME, REQUEST, SILENCE_S, TEST_TIMEOUT_S
@@ -153,4 +153,62 @@ async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int, logged: 
         async with within(0.5):
             await pushing.left.wait()
     assert len(seen) == at
+    assert logged.errors == []
+
+
+class Bucket:
+    """A sink that is full after each `size` messages until it has `room`."""
+
+    def __init__(self, size: int) -> None:
+        self.seen: list[bytes] = []
+        self.room = asyncio.Event()
+        self._size = size
+
+    def send(self, message: bytes) -> bool:
+        self.seen.append(message)
+        return len(self.seen) % self._size != 0
+
+    async def wait_until_drained(self) -> None:
+        await asyncio.sleep(0)
+        await self.room.wait()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize("end", [None, Overloaded("busy")])
+async def test_all_is_piped_in_order_into_a_sink_that_is_often_full(
+    size: int, end: Overloaded | None, logged: Logged
+) -> None:
+    texts = [str(number) for number in range(100)]
+    bucket = Bucket(size)
+    bucket.room.set()
+    async with calling(Pushing(texts, end)) as call:
+        with pytest.raises(Overloaded) if end else nullcontext():
+            await pipe_messages(call(), bucket)
+    assert bucket.seen == [delta(text) for text in texts]
+    assert logged.errors == []
+
+
+async def test_a_full_sink_stops_the_sender_at_a_bounded_size_until_it_has_room(transport: str, logged: Logged) -> None:
+    pushing, bucket = Pushing([LARGE] * 1000), Bucket(10)
+    async with calling(pushing) as call:
+        piping = asyncio.create_task(pipe_messages(call(), bucket))
+        await until_still(lambda: pushing.sent)
+        assert len(bucket.seen) == 10
+        assert pushing.sent < (HELD_MAX if transport == "h2" else 1000)
+        bucket.room.set()
+        await piping
+    assert len(bucket.seen) == 1000
+    assert logged.errors == []
+
+
+async def test_a_pipe_that_is_left_while_its_sink_is_full_ends_the_sender(logged: Logged) -> None:
+    pushing = Pushing([LARGE] * 1000)
+    async with calling(pushing) as call:
+        piping = asyncio.create_task(pipe_messages(call(), Bucket(10)))
+        await until_still(lambda: pushing.sent)
+        piping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await piping
+        async with within(0.5):
+            await pushing.left.wait()
     assert logged.errors == []

@@ -81,6 +81,7 @@ class _ChunkStream:
         self._last_blocks: dict[str, Block] = {}
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
+        self._around_text: dict[str, tuple[bytes, bytes]] = {}
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
         self._output.apply_event(event)
@@ -93,7 +94,9 @@ class _ChunkStream:
                 if piece := block.take_unsent(event.text):
                     last = self._last_blocks.get(block.kind, block)
                     self._last_blocks[block.kind] = block
-                    yield self._build_delta({FIELDS[block.kind]: piece if last is block else BETWEEN + piece})
+                    if last is not block:
+                        piece = BETWEEN + piece
+                    yield self._build_text(FIELDS[block.kind], piece)
             case FunctionCall():
                 yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
@@ -112,6 +115,16 @@ class _ChunkStream:
         if self._request.include_usage:
             yield self._build_chunk([], build_usage(end.usage))
         yield b"data: [DONE]\n\n"
+
+    def _build_text(self, field: str, piece: str) -> bytes:
+        if self._role:
+            return self._build_delta({field: piece})
+        if field not in self._around_text:
+            # All chunks of a field but the first are the same around their text.
+            before, after = self._build_delta({field: ""}).rsplit(b'""', 1)  # metadata may have some, too
+            self._around_text[field] = before, after
+        before, after = self._around_text[field]
+        return b"%b%b%b" % (before, orjson.dumps(piece), after)
 
     def _build_delta(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         delta, self._role = self._role | delta, {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from typing import Any
 
 import grpc
@@ -60,31 +60,83 @@ class _ManyAnswers(Call):
         self.raise_status()
         return grpc.aio.EOF
 
-    async def push_messages(self, take: Callable[[bytes], None]) -> None:
-        """Pass each message's bytes to `take` on arrival; return, or raise the status, at the end."""
-        failure: list[Exception] = []
+    async def push_messages(
+        self, take: Callable[[bytes], bool | None], wait_until_drained: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Pass each message's bytes to `take` on arrival; return, or raise the status, at the end.
 
-        def deliver_message(message: bytes) -> None:
-            try:
-                take(message)
-            except Exception as error:
-                # In the connection's callback it would end all calls.
-                failure.append(error)
-                self.cancel()
-
+        If `take` returns False, messages stay here, and no more than the stream's window, for `wait_until_drained`.
+        """
+        push = _Push(self, take, can_pause=wait_until_drained is not None)
+        self.add_done_callback(push.wake)
         try:
-            self.on_message = deliver_message
-            if (stream := self.stream) is not None:
-                while stream.inbox and not failure:
-                    deliver_message(stream.pop_message())
-                stream.take = deliver_message
-            await self.make_end_waiter()
+            while not push.is_over:
+                await push.wait()
+                if push.is_paused and wait_until_drained is not None:
+                    await wait_until_drained()
+                    push.resume()
         except asyncio.CancelledError:
             self.cancel()
             raise
-        if failure:
-            raise failure[0]
+        if push.failure is not None:
+            raise push.failure
         self.raise_status()
+
+
+class _Push:
+    """Messages of one call on their way to a callback."""
+
+    def __init__(self, call: _ManyAnswers, take: Callable[[bytes], bool | None], *, can_pause: bool) -> None:
+        self.is_paused = False
+        self.failure: Exception | None = None
+        self._call = call
+        self._take = take
+        self._can_pause = can_pause
+        self._woken = asyncio.Event()
+        self.resume()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message is left, and none will come."""
+        stream = self._call.stream
+        has_message = stream is not None and bool(stream.inbox)
+        return self.failure is not None or (self._call.status is not None and not has_message)
+
+    def resume(self) -> None:
+        """Pass on what has come meanwhile, and then what comes."""
+        self.is_paused = False
+        self._call.on_message = self._deliver_message
+        if (stream := self._call.stream) is None:
+            return
+        while stream.inbox and not self.is_paused and self.failure is None:
+            self._deliver_message(stream.pop_message())
+        if not self.is_paused:
+            stream.take = self._deliver_message
+
+    async def wait(self) -> None:
+        """Wait until the call is over or `take` has enough."""
+        if not self.is_over and not self.is_paused:
+            await self._woken.wait()
+        self._woken.clear()
+
+    def wake(self, _: object = None) -> None:
+        self._woken.set()
+
+    def _deliver_message(self, message: bytes) -> None:
+        try:
+            has_room = self._take(message)
+        except Exception as error:
+            # In the connection's callback it would end all calls.
+            self.failure = error
+            self._call.cancel()
+            self.wake()
+            return
+        if has_room is False and self._can_pause:
+            self.is_paused = True
+            self._call.on_message = None
+            if self._call.stream is not None:
+                self._call.stream.take = None
+            self.wake()
 
 
 class _ManyRequests(Call):
