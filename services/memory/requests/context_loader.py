@@ -149,11 +149,10 @@ def _fit_window(
 ) -> tuple[memory_pb2.LoadContextResponse, int, list[MessageGroup]]:
     tokens_max = get_request_tokens_max(request.limits)
     reminder = counter.count_reminder(reminding, view.groups)
-    frame = counter.count_frame(system, _list_tools(request, has_left=_has_left(view.groups))) + reminder
-    count = frame + counter.count_groups(view.groups)
+    count = _count_request(view.groups, request, system, counter) + reminder
     if window.results_kept is not None and counter.to_model_tokens(count) >= window.due_ratio * tokens_max:
         view = clear_results(view, window.results_kept)
-        count = frame + counter.count_groups(view.groups)
+        count = _count_request(view.groups, request, system, counter) + reminder
     # Before anything is left out to make it fit: what does not fit is due all the more.
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
@@ -176,6 +175,13 @@ def _fit_window(
         notice=fitted.notice,
     )
     return response, count, fitted.groups
+
+
+def _count_request(
+    groups: Sequence[MessageGroup], request: memory_pb2.LoadContextRequest, system: str, counter: TokenCounter
+) -> int:
+    tools = _list_tools(request, has_left=_has_left(groups))
+    return counter.count_frame(system, tools) + counter.count_groups(groups)
 
 
 def _make_length_error(

@@ -127,6 +127,20 @@ async def test_old_results_are_cleared_before_a_compaction_is_due(memory: Memory
     assert sizes == [False] * 6 + [True] * 2
 
 
+async def test_the_tools_that_come_with_cleared_results_are_counted(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("Look.")
+    for number in range(8):
+        step = step_line(call(f"c{number}", msg_id=new_id()), result(f"c{number}", WORDS * 100))
+        await memory.append(chat_id, run_id, step)
+    reader = llm_pb2.ToolSchema(name="read_result", description="Read it. " * 50, parameters="{}")
+    loaded = await load(
+        memory, chat_id, run_id, limits=limits(window=10_000, output=1_000),
+        window=memory_pb2.WindowSettings(results_kept=2), history_tools=[reader],
+    )  # fmt: skip
+    assert loaded.has_left
+    assert loaded.tokens == count.count_request(loaded.messages, [reader], "o200k_base")
+
+
 async def test_an_agent_sets_when_compaction_is_due(memory: Memory) -> None:
     chat_id, run_id = await talk(memory, 10, said=WORDS * 10)
     small = limits(window=3_000, output=1_000)
