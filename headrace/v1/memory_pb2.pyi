@@ -2526,7 +2526,7 @@ class RevertRequest(_message.Message):
     scope: _builtins.str
     """all (when empty), or model for the model's view alone."""
     run_id: _builtins.str
-    """The writing run, for its owner; empty: none."""
+    """The run that takes others back before it begins, for its owner and with scope model; empty: none."""
     generation: _builtins.int
     """The writer's lease generation."""
     n: _builtins.int

@@ -390,7 +390,8 @@ class MemoryServiceServicer(object):
         and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
         not ended keep their query, whatever is reverted.
         Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
-        the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+        the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED. Idempotent
+        by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

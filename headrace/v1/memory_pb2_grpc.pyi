@@ -158,7 +158,8 @@ class MemoryServiceStub:
     and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
     not ended keep their query, whatever is reverted.
     Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
-    the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+    the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED. Idempotent
+    by request_id.
     """
     PinMessage: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PinMessageRequest, _memory_pb2.PinMessageResponse]
     """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
@@ -349,7 +350,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
     not ended keep their query, whatever is reverted.
     Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
-    the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+    the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED. Idempotent
+    by request_id.
     """
     PinMessage: _aio.UnaryUnaryMultiCallable[_memory_pb2.PinMessageRequest, _memory_pb2.PinMessageResponse]  # type: ignore[assignment]
     """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
@@ -645,7 +647,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
         not ended keep their query, whatever is reverted.
         Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
-        the chat is unfinished, unless run_id says that a run does it; STALE_LEASE; LOG_DAMAGED. Idempotent by request_id.
+        the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED. Idempotent
+        by request_id.
         """
 
     @_abc_1.abstractmethod

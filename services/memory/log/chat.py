@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
-from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, read_info
+from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, RunInfo, read_info
 from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
@@ -102,10 +102,15 @@ class Chat:
     def check_delete(self) -> None:
         if self.is_deleted or not self.info.last_n:
             raise chat_not_found(self.chat_id)
-        self._check_idle()
+        self._check_idle(self.info.list_unfinished())
 
-    def _check_idle(self) -> None:
-        if busy := self.info.list_unfinished():
+    def _check_revert(self, line: Revert) -> None:
+        """Refuse to take lines from under a run; one that is about to begin may take others' back, for models alone."""
+        is_before_run = line.run_id and line.scope != SCOPE_ALL
+        self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
+
+    def _check_idle(self, busy: Sequence[RunInfo]) -> None:
+        if busy:
             raise ChatBusy(
                 f"run {busy[0].run_id} of chat {self.chat_id} has not ended; cancel it first",
                 chatId=self.chat_id,
@@ -149,8 +154,8 @@ class Chat:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
         if first.run_id or not isinstance(first, _OWN):
             self._check_run(first, lease_generation)
-        elif isinstance(first, Revert):
-            self._check_idle()
+        if isinstance(first, Revert):
+            self._check_revert(first)
         self._check_position(first)
 
     def _check_run(self, first: Known, lease_generation: int) -> None:

@@ -47,6 +47,8 @@ class RunInfo:
     """The last event that the lines cover or imply."""
     checkpoint: int
     """The current id of the checkpoint before its query."""
+    has_begun: bool = False
+    """Whether it has written a step."""
     is_ended: bool = False
 
 
@@ -76,6 +78,10 @@ class ChatInfo:
         """List runs to take over; none in a damaged log, which takes no lines."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
+    def list_begun(self) -> list[RunInfo]:
+        """List unfinished runs that do not only wait for their turn."""
+        return [run for run in self.list_unfinished() if run.has_begun]
+
     def copy(self) -> ChatInfo:
         return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
 
@@ -92,6 +98,7 @@ class ChatInfo:
                 run,
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
+                has_begun=run.has_begun or isinstance(line, Step),
                 is_ended=isinstance(line, Run),
             )
 

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import NotFound, OutOfRange, Overloaded, StaleLease
+from headrace.errors import ChatBusy, NotFound, OutOfRange, Overloaded, StaleLease
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.context_view import UNBOUNDED
 from tests.memory.compaction.summarising import SUMMARY, Compacted, Summariser, compact, summarising
@@ -81,13 +81,15 @@ class Chat:
                 case "ask":
                     await self.ask()
                 case "revert":
-                    await self.memory.revert(self.id, run, scope=given, run_id=run_id)
+                    await self.revert(run, given, run_id)
                 case _:
                     await self.compact(run_id, own, given)
         except StaleLease:
             pass  # the run has ended
         except NotFound:
             pass  # no such checkpoint, or a run that was reverted
+        except ChatBusy:
+            pass  # a run goes on
         except OutOfRange:
             pass  # the chat has fewer lines than were to be copied
 
@@ -101,11 +103,21 @@ class Chat:
         self.runs = [start.run_id for start in starts if start.run_id]
         await self.ask()
 
-    async def delete(self) -> None:
-        """End all runs, delete the chat, and begin it anew."""
+    async def revert(self, checkpoint: int, scope: str, run_id: str) -> None:
+        """Take back what a run is before, or once all have ended anything."""
+        if scope == "all":
+            await self.end_all()
+            run_id = ""
+        await self.memory.revert(self.id, checkpoint, scope=scope, run_id=run_id)
+
+    async def end_all(self) -> None:
         for run_id in self.runs:
             with suppress(StaleLease, NotFound):
                 await self.memory.append(self.id, run_id, run_line("cancelled"))
+
+    async def delete(self) -> None:
+        """End all runs, delete the chat, and begin it anew."""
+        await self.end_all()
         await self.memory.delete(self.id)
         assert await self.contexts() == []
         self.runs = []

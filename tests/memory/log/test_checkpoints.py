@@ -78,6 +78,22 @@ async def test_nobody_goes_back_while_a_run_of_the_chat_goes_on(memory: Memory) 
     assert await list_texts(memory, chat_id) == []
 
 
+async def test_nobody_goes_back_in_the_name_of_a_run_that_goes_on(memory: Memory) -> None:
+    """A run takes others back for models before it begins; what it has begun is not taken from under it."""
+    chat_id = new_id()
+    await say(memory, chat_id, "one", content("1"))
+    _, run_id = await memory.begin("two", chat_id)
+    with pytest.raises(ChatBusy):
+        await memory.revert(chat_id, 0, run_id=run_id)
+    await memory.revert(chat_id, 0, run_id=run_id, scope="model")
+    await memory.append(chat_id, run_id, step_line(content("2")))
+    with pytest.raises(ChatBusy):
+        await memory.revert(chat_id, 0, run_id=run_id, scope="model")
+    _, later = await memory.begin("three", chat_id)
+    with pytest.raises(ChatBusy, match=run_id):
+        await memory.revert(chat_id, 0, run_id=later, scope="model")
+
+
 async def test_going_back_twice_is_going_back_once_or_not_found(memory: Memory) -> None:
     chat_id, request_id = new_id(), new_id()
     await say(memory, chat_id, "one", content("1"))

@@ -109,14 +109,15 @@ async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
         assert await list_visible_texts(memory, chat_id) == ["wrong", "late", "right", "yes"]
 
 
-async def test_a_step_of_a_run_can_be_taken_back_while_it_goes_on(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("go")
-    for text in ("a", "b", "c"):
-        await memory.append(chat_id, run_id, step_line(content(text)), generation=3)
+async def test_a_stale_owner_takes_nothing_back(memory: Memory) -> None:
+    chat_id = new_id()
+    await say(memory, chat_id, "one", "1")
+    _, run_id = await memory.begin("go", chat_id)
+    await memory.acquire(chat_id, run_id, "127.0.0.1:7001")
     with pytest.raises(StaleLease):
-        await memory.revert(chat_id, 2, run_id=run_id, generation=2)
-    await memory.revert(chat_id, 2, run_id=run_id, generation=3)
-    assert await texts(memory, chat_id, run_id) == ["go", "a"]
+        await memory.revert(chat_id, 1, run_id=run_id, scope="model")
+    await memory.revert(chat_id, 1, run_id=run_id, scope="model", generation=1)
+    assert await texts(memory, chat_id, run_id) == ["one", "go"]
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 2, 99])
