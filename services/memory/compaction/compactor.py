@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from headrace.errors import StaleLease
 from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
-from services.memory.compaction.pinned import find_intent, format_pins, read_todos
+from services.memory.compaction.pinned import find_first_request, find_intent, format_facts, read_todos
 from services.memory.compaction.plan import FALLBACK, SUMMARY
 from services.memory.compaction.receipt import WrittenSummary, to_event
 from services.memory.compaction.summary_requests import SummaryRequests
 from services.memory.compaction.summary_writer import SummaryWriter
-from services.memory.context.context_source import get_position, select_source
+from services.memory.context.context_source import get_position, select_source, select_whole
+from services.memory.context.summary_changes import list_pins
 from services.memory.log import media
+from services.memory.log.chat_info import find_base
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
 from services.memory.log.session_state import SessionState
 from services.runtime.auth import identity
@@ -28,9 +31,11 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.access.chat_access import ChatAccess
+    from services.memory.context.context_source import ContextSource
     from services.memory.context.context_view import ContextWindow
     from services.memory.context.token_counter import TokenCounters
     from services.memory.log.chat import Chat
+    from services.memory.log.lines import Pin
     from services.memory.storage.engine import Engine
 
 log = structlog.get_logger()
@@ -54,8 +59,6 @@ class Compactor:
         self._counting = counting
         self._llm = llm
         self._timeout_s = timeout_s
-        self._committing = asyncio.Lock()
-        """Held from the look at the chat until its summary is in the log, so that two compactions see each other."""
 
     async def compact(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """Yield start, the summary's usage if known, and exactly one of complete, fallback and fail.
@@ -85,6 +88,7 @@ class Compactor:
                     yield memory_pb2.CompactDelta(usage=item)
         assert written is not None, "it is yielded last"
         failure = written.failure
+        draft = await self._follow_chat(draft)
         if failure:
             result = await asyncio.to_thread(draft.fall_back, written)
         else:
@@ -94,7 +98,7 @@ class Compactor:
             yield _report_failure(request, "NOTHING_TO_COMPACT")
         elif failure and request.summary_only:
             yield _report_failure(request, failure)
-        elif await self._commit_unless_overtaken(chat, draft, result, FALLBACK if failure else SUMMARY):
+        elif await self._commit_unless_overtaken(draft, result, FALLBACK if failure else SUMMARY):
             yield _report_result(request, before, result, failure)
         else:
             yield _report_failure(request, "ALREADY_COMPACTED")
@@ -103,23 +107,35 @@ class Compactor:
         runs = chat.copy_runs()
         source = select_source(runs, request.run_id, request.context_id or None)
         todos = read_todos(chat.states.get(request.context_id, SessionState()))
-        pins = format_pins(source, find_intent(runs, source), todos)
+        whole = select_whole(runs, source.run_id, source.context_id)
+        facts = format_facts(source, find_first_request(whole), find_intent(whole), todos)
         counter = self._counting.create_counter(chat, request.limits)
-        return CompactionDraft(source, request, self._window.resize(request), counter, pins)
+        base = find_base(chat.log, source.context_id)
+        pins = _list_pins(chat, source)
+        return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins)
+
+    async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
+        """Return the draft with what people have pinned and edited meanwhile."""
+        chat = await self._access.load_chat(draft.request.chat_id)
+        if find_base(chat.log, draft.source.context_id) != draft.base:
+            return draft  # it will not be committed
+        source = select_source(chat.copy_runs(), draft.source.run_id, draft.source.context_id)
+        return draft.update(source.compacted, _list_pins(chat, source))
 
     def _fill_media(self, chat_id: str, model: memory_pb2.ModelLimits, request: llm_pb2.ChatRequest) -> None:
         media.fill_media(request.messages, partial(self._engine.blobs.find, chat_id), model.capabilities)
 
-    async def _commit_unless_overtaken(
-        self, chat: Chat, draft: CompactionDraft, result: CompactionResult, strategy: str
-    ) -> bool:
-        async with self._committing:
-            if draft.is_overtaken((await self._access.load_chat(chat.chat_id)).copy_runs()):
-                return False
-            run = chat.info.runs[draft.request.run_id]
-            # A run that has ended takes no lines: what is compacted after it is the chat's own.
-            lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
-            await self._engine.chats.append(chat.chat_id, lines, len(result.content) * 4)
+    async def _commit_unless_overtaken(self, draft: CompactionDraft, result: CompactionResult, strategy: str) -> bool:
+        chat_id, context_id = draft.request.chat_id, draft.source.context_id
+        run = (await self._access.load_chat(chat_id)).info.runs[draft.request.run_id]
+        # A run that has ended takes no lines: what is compacted after it is the chat's own.
+        lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
+        try:
+            await self._engine.chats.append(chat_id, lines, len(result.content) * 4)
+        except StaleLease:
+            if (await self._access.load_chat(chat_id)).info.find_base(context_id) == draft.base:
+                raise
+            return False
         log.info(
             "context compacted",
             strategy=strategy,
@@ -149,6 +165,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
         **stamp,
         uuid=str(uuid.uuid4()),
         lines=2,
+        parent_uuid=draft.base,
         type="system",
         subtype="compact_boundary",
         role="system",
@@ -170,6 +187,10 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
         tokens=result.content_tokens,
     )
     return [boundary, summary]
+
+
+def _list_pins(chat: Chat, source: ContextSource) -> list[Pin]:
+    return list_pins(chat.model_runs.get("", ())) if source.scope.is_main else []
 
 
 def _describe_request(request: memory_pb2.CompactRequest) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,29 +15,30 @@ from services.memory.compaction.plan import (
     is_broken,
     make_plan,
 )
-from services.memory.compaction.prompt import build_content, extract_summary, format_lines
+from services.memory.compaction.prompt import EDITED, build_content, extract_summary, format_lines
 from services.memory.compaction.receipt import (
     Unseen,
     find_first_line,
     find_last_line,
     join_lines,
-    list_pinned,
+    list_facts,
     measure_unseen,
 )
-from services.memory.context.context_source import get_position, select_source
+from services.memory.context.context_source import get_position
 from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_view
 from services.memory.context.message_pairing import MessageGroup, make_text_message
+from services.memory.context.summary_changes import SummaryChanges, format_pins
 from services.memory.context.token_limits import get_request_tokens_max
 from services.memory.log.lines import CompactReceipt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from services.memory.compaction.receipt import WrittenSummary
     from services.memory.compaction.transcript import Entry
-    from services.memory.context.context_source import ContextSource
+    from services.memory.context.context_source import AppliedCompaction, ContextSource
     from services.memory.context.token_counter import TokenCounter
-    from services.memory.log.lines import Line, Tokens
+    from services.memory.log.lines import Pin, Tokens
 
 SUMMARY_RATIO = 0.1
 """Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
@@ -62,12 +63,20 @@ class CompactionDraft:
     request: memory_pb2.CompactRequest
     window: ContextWindow
     counter: TokenCounter
-    pins: str
+    facts: str
+    """What stands behind the summary whatever a model writes."""
+    base: str
+    """The line that the compaction has to follow: the context's last boundary, or a later revert."""
+    pins: Sequence[Pin] = ()
+    """Messages that the user has pinned, those that stay beside the summary too."""
+    edited: str = ""
+    """Another text that the user gave to the former summary while this one was written; empty: none."""
 
-    def is_overtaken(self, runs: Mapping[str, Sequence[Line]]) -> bool:
-        """Return whether `runs`, the chat's current lines, have another compaction than the draft began with."""
-        current = select_source(runs, self.source.run_id, self.source.context_id)
-        return current.compacted != self.source.compacted
+    def update(self, former: AppliedCompaction | None, pins: Sequence[Pin]) -> CompactionDraft:
+        """Return the draft with what people have made of `former`, its former summary, by now."""
+        before = self.source.compacted
+        is_edited = former is not None and before is not None and former.text != before.text
+        return replace(self, pins=pins, edited=extract_summary(former.text) if former and is_edited else "")
 
     @cached_property
     def groups(self) -> list[MessageGroup]:
@@ -94,7 +103,8 @@ class CompactionDraft:
         room = (
             int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)
             - self._frame
-            - self.counter.count_text(self.pins)
+            - self.counter.count_text(self.facts)
+            - self.counter.count_text(format_pins(self.pins))
         )
         return self._make_plan(self.window.kept_ratio, room)
 
@@ -117,7 +127,8 @@ class CompactionDraft:
         )
         parts = zip(entries, written.seen, strict=True) if written.seen else ()
         unseen = Unseen(written.groups_seen, *measure_unseen(parts))
-        result = self._make_result(self.window.kept_ratio, written, written.text, files, unseen)
+        text = f"{written.text}\n\n{EDITED}\n\n{self.edited}" if self.edited else written.text
+        result = self._make_result(self.window.kept_ratio, written, text, files, unseen)
         replaced = self._former_cost + self.counter.count_groups(result.plan.replaced)
         if self.counter.count_text(written.text) < replaced:
             return result, ""
@@ -129,7 +140,7 @@ class CompactionDraft:
         count = sum(len(group.list_messages()) for group in plan.replaced)
         lines = format_lines([(get_position(self.groups[0]).n, find_last_line(self.groups[: plan.start]))])
         note = f"[{count:,} older messages were left out without a summary: lines {lines}.]"
-        former = "" if self.source.compacted is None else extract_summary(self.source.compacted.summary.content)
+        former = self.edited or ("" if self.source.compacted is None else extract_summary(self.source.compacted.text))
         return self._make_result(FALLBACK_RATIO, written, f"{former}\n{note}".strip(), [], Unseen(0))
 
     def _make_result(
@@ -141,16 +152,17 @@ class CompactionDraft:
         unseen: Unseen,
     ) -> CompactionResult:
         # What is left must not be due again at once. The head's figures, which depend on it, are known only then.
-        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.pins, files)
-        cost = self._frame + self.counter.count_message(make_text_message("user", expected))
+        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.facts, files)
+        cost = self._frame + self._count_shown(expected, self.pins)
         plan = self._make_plan(
             ratio, int(self.window.due_ratio * self.counter.from_model_tokens(self.tokens_max)) - cost
         )
         receipt = self._make_receipt(plan, written, unseen)
         told = (receipt.first_line, receipt.last_line)
-        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.pins, files)
+        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.facts, files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
-        tokens = self._frame + content_tokens.count + self.counter.count_groups(plan.kept)
+        shown = self._count_shown(content, self._list_replaced_pins(plan))
+        tokens = self._frame + shown + self.counter.count_groups(plan.kept)
         return CompactionResult(
             plan,
             content,
@@ -173,8 +185,19 @@ class CompactionDraft:
             unseen=join_lines(former, lines),
             model_calls=written.calls,
             cached_ratio=written.cached_ratio,
-            pinned=list_pinned(self.pins),
+            pinned=[
+                *list_facts(self.facts),
+                *(f"Pinned by the user: line {pin.target}" for pin in self._list_replaced_pins(plan)),
+            ],
         )
+
+    def _list_replaced_pins(self, plan: CompactionPlan) -> list[Pin]:
+        """List the pins that will stand behind the summary; those of messages beside it stand in their own place."""
+        return [pin for pin in self.pins if pin.target < get_position(self.groups[plan.start]).n]
+
+    def _count_shown(self, content: str, pins: Sequence[Pin]) -> int:
+        """Count the summary's message as requests show it."""
+        return self.counter.count_message(make_text_message("user", SummaryChanges(pins=tuple(pins)).apply_to(content)))
 
     def _make_plan(self, ratio: float, room: int) -> CompactionPlan:
         return make_plan(self.groups, ratio, self.counter, room, first=self._first_shown)

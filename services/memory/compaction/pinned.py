@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.v1 import memory_pb2
+from services.memory.context.context_source import is_compact_command
 from services.memory.log.chat_info import QUERY_FIELDS
 from services.memory.log.lines import Event, Intent, Query, Step
 from services.memory.log.proto_json import load_delta, load_proto
@@ -34,10 +35,11 @@ _APPROVAL = b'"approval.'
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
-def format_pins(source: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
+def format_facts(source: ContextSource, first_request: str, intent: str, todos: Iterable[Todo]) -> str:
     """Format goal, todos, the plan's open tasks, and unanswered calls; empty if there are none."""
     sections = {
         "Intent": [intent] if intent else [],
+        "First request": [first_request] if first_request != intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
         "Open tasks of the plan": list_open_tasks(source.lines, source.context_id),
         "Tool calls without a result": list_open_calls(source.read_own_run()),
@@ -56,21 +58,30 @@ def read_todos(state: SessionState) -> list[Todo]:
         return []
 
 
-def find_intent(runs: Mapping[str, Sequence[Line]], source: ContextSource) -> str:
-    """Return a context's last intent line, else its first user message."""
-    lines = [line for run in runs.values() for line in run]
+def find_intent(source: ContextSource) -> str:
+    """Return the goal of a whole context: its last intent line, else the user's last message."""
+    lines = [line for run in (*source.before, source.lines) for line in run]
     told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
     if told:
         return told[-1][:INTENT_CHARS_MAX]
-    if source.context_id is None:
+    runs = (source.read_own_run(), *source.read_earlier_runs())
+    said = (text for groups in runs for group in reversed(groups) if (text := _read_question(group)))
+    return next(said, "")[:INTENT_CHARS_MAX]
+
+
+def find_first_request(source: ContextSource) -> str:
+    """Return what a whole context began with, which may long have been followed by other goals."""
+    if source.scope.is_main:
+        lines = (line for run in (*source.before, source.lines) for line in run)
         asked = (QUERY_FIELDS.decode(line.query).message for line in lines if isinstance(line, Query))
+        said = (text for text in asked if text and not is_compact_command(text))
     else:
-        asked = (
-            "".join(part.text for part in group.head.message.content)
-            for group in source.read_own_run()
-            if group.role == "user"
-        )
-    return next(asked, "")[:INTENT_CHARS_MAX]
+        said = filter(None, map(_read_question, source.read_own_run()))
+    return next(said, "")[:INTENT_CHARS_MAX]
+
+
+def _read_question(group: MessageGroup) -> str:
+    return "".join(part.text for part in group.head.message.content) if group.role == "user" else ""
 
 
 def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:

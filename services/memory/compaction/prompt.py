@@ -59,6 +59,8 @@ HEAD = (
     "messages that follow."
 )
 
+EDITED = "While this summary was written, the user changed the one before it to this:"
+
 UNSEEN = "Whoever wrote the summary did not see all of these lines, which read_history shows: {lines}."
 
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL)
@@ -86,13 +88,13 @@ def build_content(
     summary: str,
     lines: tuple[int, int],
     unseen: Sequence[tuple[int, int]],
-    pins: str,
+    facts: str,
     files: Iterable[memory_pb2.ContextFile],
 ) -> str:
     """Build the message that stands for `lines`, of which `unseen` were not all seen."""
     head = HEAD.format(first=lines[0], last=lines[1])
     note = UNSEEN.format(lines=format_lines(unseen)) if unseen else ""
-    parts = [head, note, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
+    parts = [head, note, f"<summary>\n{summary}\n</summary>", facts, *map(format_file, files)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -98,11 +98,11 @@ def join_lines(former: AppliedCompaction | None, unseen: Iterable[tuple[int, int
     return joined[-UNSEEN_MAX:]
 
 
-def list_pinned(pins: str) -> list[str]:
-    """List what `format_pins` has formatted, each item with the name of its section."""
+def list_facts(facts: str) -> list[str]:
+    """List what `format_facts` has formatted, each item with the name of its section."""
     items: list[str] = []
     name = ""
-    for line in pins.splitlines():
+    for line in facts.splitlines():
         if line.startswith("- "):
             items.append(f"{name}: {line[2:]}")
         elif line.endswith(":"):

@@ -110,8 +110,8 @@ class SummaryRequests:
         if (former := self.draft.source.compacted) is None:
             return entries
         first, last = find_former_lines(former)
-        text = former.summary.content
-        summary = Entry(first, last, f"summary of lines {first} to {last}", text, self.counter.count_text(text))
+        label = f"summary of lines {first} to {last}"
+        summary = Entry(first, last, label, former.text, self.counter.count_text(former.text))
         return [summary, *entries]
 
     def cut_chunks(self) -> list[Chunk]:

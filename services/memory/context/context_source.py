@@ -51,6 +51,11 @@ class AppliedCompaction:
         return Position(self.summary.retained_from.n, self.summary.retained_from.message)
 
     @property
+    def text(self) -> str:
+        """The summary as it was written or edited last."""
+        return self.changes.choose_text(self.summary.content)
+
+    @property
     def group(self) -> MessageGroup:
         at, text = Position(self.summary.n, 0), self.changes.apply_to(self.summary.content)
         if text == self.summary.content:
@@ -172,12 +177,16 @@ def _pair_lines(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> 
             query = QUERY_TEXTS.decode(line.query)
             pairing.add_messages([earlier.to_stored() for earlier in query.history], line.n)
             at = len(query.history)
-            if query.message.split(maxsplit=1)[:1] != [COMPACT]:
+            if not is_compact_command(query.message):
                 pairing.add_query(query.message, Position(line.n, at), line.tokens)
             pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
             pairing.add_messages(line.messages, line.n)
     return pairing.list_groups()
+
+
+def is_compact_command(text: str) -> bool:
+    return text.split(maxsplit=1)[:1] == [COMPACT]
 
 
 def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:

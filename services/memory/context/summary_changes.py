@@ -5,7 +5,7 @@ Their lines belong to no run, and hold from the next request on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,18 @@ class SummaryChanges:
         """Differs where the text does."""
         return " ".join(str(line.n) for line in (*([] if self.edit is None else [self.edit]), *self.pins))
 
-    def apply_to(self, content: str) -> str:
-        text = content if self.edit is None else self.edit.content
-        return "\n\n".join([text, *([HEADING] if self.pins else []), *(pin.text for pin in self.pins)])
+    def choose_text(self, written: str) -> str:
+        return written if self.edit is None else self.edit.content
+
+    def apply_to(self, written: str) -> str:
+        return "\n\n".join([self.choose_text(written), *([format_pins(self.pins)] if self.pins else [])])
 
 
 NO_CHANGES = SummaryChanges()
+
+
+def format_pins(pins: Sequence[Pin]) -> str:
+    return "\n\n".join([HEADING, *(pin.text for pin in pins)])
 
 
 def find_changes(lines: Iterable[Line], summary_uuid: str, before_n: int) -> SummaryChanges:

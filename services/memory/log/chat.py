@@ -181,6 +181,8 @@ class Chat:
                 chatId=self.chat_id,
                 checkpointId=line.to_checkpoint_id,
             )
+        if isinstance(line, CompactBoundary) and line.parent_uuid != self.info.find_base(line.context_id):
+            raise StaleLease("the context was compacted or reverted meanwhile", chatId=self.chat_id)
         if isinstance(line, State):
             version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:

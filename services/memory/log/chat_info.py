@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.memory.log.lines import Event, Line, Query, Range, Revert, Run, State, Step, Unknown
+from services.memory.log.lines import CompactBoundary, Event, Line, Query, Range, Revert, Run, State, Step, Unknown
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 CHAT_NAME_CODE_POINTS = 10
 CHAT_NAME_EMPTY = "New chat"
@@ -66,6 +66,10 @@ class ChatInfo:
     checkpoints: int = 0
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
+    boundaries: dict[str, str] = field(default_factory=dict[str, str])
+    """Uuids of the last compactions' boundaries by context, without those before the last revert."""
+    revert: str = ""
+    """Uuid of the last revert, which changes what every context shows."""
 
     @property
     def last_agent_key(self) -> str:
@@ -83,7 +87,13 @@ class ChatInfo:
         return [run for run in self.list_unfinished() if run.has_begun]
 
     def copy(self) -> ChatInfo:
-        return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
+        return replace(
+            self, runs=dict(self.runs), state_versions=dict(self.state_versions), boundaries=dict(self.boundaries)
+        )
+
+    def find_base(self, context_id: str | None) -> str:
+        """Return the uuid of the line that a context's next compaction has to follow; empty if there is none."""
+        return self.boundaries.get(context_id or "", self.revert)
 
     def add_line(self, line: Line) -> None:
         self.last_n = line.n
@@ -125,7 +135,10 @@ class ChatInfo:
                 self.checkpoints += 1
             case State():
                 self.state_versions[line.context_id or ""] = line.version
+            case CompactBoundary():
+                self.boundaries[line.context_id or ""] = line.uuid
             case Revert():
+                self.boundaries, self.revert = {}, line.uuid
                 self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
                 if line.scope == SCOPE_ALL:
                     self._revert_to(line.to_checkpoint_id)
@@ -145,6 +158,15 @@ def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) 
     for line in lines:
         facts.add_line(line)
     return facts
+
+
+def find_base(lines: Sequence[Line], context_id: str | None) -> str:
+    """Return what ChatInfo.find_base would, of `lines` alone."""
+    for line in reversed(lines):
+        is_boundary = isinstance(line, CompactBoundary) and line.context_id == context_id
+        if is_boundary or isinstance(line, Revert):
+            return line.uuid
+    return ""
 
 
 def count_derived_events(line: Query) -> int:

@@ -219,6 +219,7 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
     role: str = ""
     content: str = ""
     parent_uuid: str = ""
+    """The context's boundary before it or a later revert: no other has come since; empty: the first."""
     compact_metadata: CompactMetadata
     context_id: str | None = None
 

@@ -14,7 +14,7 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction.pinned import find_intent, list_open_tasks
 from services.memory.compaction.plan import is_due, is_worth_a_summary
 from services.memory.context import recap
-from services.memory.context.context_source import ContextSource, select_source
+from services.memory.context.context_source import ContextSource, select_source, select_whole
 from services.memory.context.context_view import (
     ContextView,
     ContextWindow,
@@ -128,10 +128,10 @@ def _apply_recap(
     prefix_tokens = counter.count_frame(request.system, tools) + counter.count_groups(before)
     if not recap.condense_results(source, view.own, counter, request.recap, prefix_tokens):
         return ""
-    goal, tasks = find_intent(runs, source), list_open_tasks(source.lines, source.context_id)
-    asked = next((text for group in view.own if (text := _read_text(group))), "")
-    goal = "" if asked.startswith(goal) else goal
-    return recap.format_active_part(goal, tasks, counter, request.recap, request.system)
+    goal = find_intent(select_whole(runs, source.run_id, source.context_id))
+    tasks = list_open_tasks(source.lines, source.context_id)
+    is_shown = any(_read_text(group).startswith(goal) for group in view.own)
+    return recap.format_active_part("" if is_shown else goal, tasks, counter, request.recap, request.system)
 
 
 def _read_text(group: MessageGroup) -> str:

@@ -279,7 +279,28 @@ async def test_a_long_run_keeps_the_message_that_it_answers(folder: Path) -> Non
         await compact(memory, chat_id, run_id, limits=LIMITS)
         after = await memory.context(chat_id, run_id)
     assert [text_of(message) for message in after[1:3]] == ["and this", ""]
-    assert "Intent:\n- the goal" in text_of(after[0])
+    assert "Intent:\n- and this\n\nFirst request:\n- the goal" in text_of(after[0])
+
+
+async def test_a_changed_goal_is_a_changed_goal(folder: Path) -> None:
+    """The last message of the user is the goal, and the first is told as that."""
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await memory.begin("Build a boat.")
+        await memory.append(chat_id, run_id, step_line(content("Which one?")), run_line())
+        _, run_id = await memory.begin("Forget the boat, build a kite.", chat_id)
+        for index in range(30):
+            await memory.append(
+                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
+            )
+        await memory.append(chat_id, run_id, step_line(content("Done.", msg_id=new_id())), run_line())
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        _, run_id = await memory.begin("Thanks.", chat_id)
+        (summary, *_) = await memory.context(chat_id, run_id)
+    assert "Intent:\n- Forget the boat, build a kite." in text_of(summary)
+    assert list(done.last.receipt.pinned) == [
+        "Intent: Forget the boat, build a kite.",
+        "First request: Build a boat.",
+    ]
 
 
 async def test_what_is_open_is_pinned(folder: Path) -> None:

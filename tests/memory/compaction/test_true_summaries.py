@@ -89,6 +89,9 @@ async def test_a_chat_far_larger_than_the_summarisers_window_is_read_in_chunks(f
     assert re.search(r"lines \d+ to \d+", chunks[0])
 
 
+PINNED = ["Intent: the last question", "First request: question 0"]
+
+
 async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
     summariser = Summariser(SUMMARY)
     async with summarising(folder, summariser) as memory:
@@ -98,7 +101,7 @@ async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
     assert len(summariser.requests) == receipt.model_calls == 1
     assert receipt.seen_tokens == receipt.covered_tokens > 0
     assert not receipt.unseen
-    assert receipt.pinned == ["Intent: question 0"]
+    assert receipt.pinned == PINNED
     assert not receipt.HasField("cached_ratio")
     metadata = lines_of(folder, chat_id)[-2]["compactMetadata"]
     assert metadata["receipt"] == {
@@ -107,7 +110,7 @@ async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
         "coveredTokens": receipt.covered_tokens,
         "seenTokens": receipt.seen_tokens,
         "modelCalls": 1,
-        "pinned": ["Intent: question 0"],
+        "pinned": PINNED,
     }
 
 

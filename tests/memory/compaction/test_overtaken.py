@@ -1,0 +1,147 @@
+"""What happens to a chat while its summary is written: each change is taken, or the compaction is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.v1 import llm_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.memory.compaction.summarising import SUMMARY, Compacted, Summariser, compact, summarising
+from tests.memory.compaction.test_compaction import LIMITS, WORDS, talk
+from tests.memory.conftest import memory_in, needs_postgres
+from tests.memory.context.test_context import text_of
+from tests.memory.requests.test_pins import PINNED, edit, pin, summary
+from tests.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.summaries import write_summary
+
+
+@asynccontextmanager
+async def meanwhile(
+    memory: Memory, chat_id: str, run_id: str, summariser: Summariser
+) -> AsyncGenerator[asyncio.Task[Compacted]]:
+    """Compact the chat; inside the block its summary is being written."""
+    summariser.asked.clear()
+    summariser.gate.clear()
+    async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(compact(memory, chat_id, run_id, limits=LIMITS))
+        await summariser.asked.wait()
+        yield task
+        summariser.gate.set()
+
+
+async def grow(memory: Memory, chat_id: str, run_id: str) -> None:
+    await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(20)))
+
+
+async def test_a_message_that_is_pinned_meanwhile_stands_behind_the_summary(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await grow(memory, chat_id, run_id)
+        async with meanwhile(memory, chat_id, run_id, summariser) as task:
+            await pin(memory, chat_id, 5)
+        shown = text_of((await memory.context(chat_id, run_id))[0])
+    assert task.result().kinds[-1] == "complete"
+    assert shown.endswith(f"{PINNED}\n\nquestion 1")
+    assert "Pinned by the user: line 5" in task.result().last.receipt.pinned
+
+
+async def test_a_summary_that_is_edited_meanwhile_is_not_lost(folder: Path) -> None:
+    summariser = Summariser(SUMMARY, write_summary("The second."))
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await grow(memory, chat_id, run_id)
+        async with meanwhile(memory, chat_id, run_id, summariser) as task:
+            await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
+        shown = text_of((await memory.context(chat_id, run_id))[0])
+    assert task.result().kinds[-1] == "complete"
+    assert "The second." in shown
+    assert "They spoke of boats." in shown
+
+
+@pytest.mark.parametrize("answer", [SUMMARY, ""])
+async def test_what_people_have_made_of_a_summary_is_what_the_next_one_begins_with(folder: Path, answer: str) -> None:
+    """Also when no summary comes."""
+    summariser = Summariser(SUMMARY, answer)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
+        await grow(memory, chat_id, run_id)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        shown = text_of((await memory.context(chat_id, run_id))[0])
+    if answer:
+        assert text_of(summariser.requests[-1].messages[0]) == "They spoke of boats."
+    else:
+        assert done.kinds[-1] == "fallback"
+        assert "They spoke of boats." in shown
+        assert "They spoke of the weather." not in shown
+
+
+async def test_a_summary_of_what_is_reverted_meanwhile_is_none(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
+        async with meanwhile(memory, chat_id, run_id, summariser) as task:
+            await memory.revert(chat_id, 3)
+        _, run_id = await memory.begin("and now", chat_id)
+        shown = [text_of(message) for message in await memory.context(chat_id, run_id)]
+    assert (task.result().kinds[-1], task.result().last.reason) == ("fail", "ALREADY_COMPACTED")
+    assert (shown[0], shown[-1]) == ("question 0", "and now")
+
+
+async def test_of_two_compactions_of_a_context_the_later_one_changes_nothing(folder: Path) -> None:
+    """One of a run, and the one of the chat that the run before it has begun."""
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, first = await talk(memory)
+        await memory.append(chat_id, first, step_line(content("Yes.")), run_line())
+        _, second = await memory.begin("and now", chat_id)
+        async with meanwhile(memory, chat_id, first, summariser) as between:
+            own = asyncio.create_task(compact(memory, chat_id, second, limits=LIMITS))
+            await wait_until(lambda: summariser.open == 2)
+        await own
+    kinds = sorted([own.result().kinds[-1], between.result().kinds[-1]])
+    assert kinds == ["complete", "fail"]
+    assert lines_with(folder, chat_id, "compact_summary") == 1
+
+
+@needs_postgres
+async def test_of_two_services_that_compact_a_chat_at_the_same_time_one_does(database_url: str) -> None:
+    summariser = Summariser(SUMMARY)
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(
+            serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway])
+        )
+        channel = await stack.enter_async_context(open_channel(running.addresses[0]))
+        llm = llm_pb2_grpc.LlmServiceStub(channel)
+        one, other = [await stack.enter_async_context(memory_in(database_url, tells=False, llm=llm)) for _ in range(2)]
+        chat_id, run_id = await talk(one)
+        for _ in range(3):
+            await grow(one, chat_id, run_id)
+            async with meanwhile(one, chat_id, run_id, summariser) as first:
+                second = asyncio.create_task(compact(other, chat_id, run_id, limits=LIMITS))
+                await wait_until(lambda: summariser.open == 2)
+            await second
+            assert sorted([first.result().kinds[-1], second.result().kinds[-1]]) == ["complete", "fail"]
+
+
+def lines_with(folder: Path, chat_id: str, kind: str) -> int:
+    return (folder / f"{chat_id}.json").read_text().count(f'"_type":"{kind}"')
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(100):
+        while not is_so():
+            await asyncio.sleep(0.01)
