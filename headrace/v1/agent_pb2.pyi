@@ -3147,7 +3147,9 @@ class CompactionReceipt(_message.Message):
 
     @_builtins.property
     def pinned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What stands behind the summary whatever the model wrote: goal, todos, open tasks, calls and approvals."""
+        """What stands behind the summary whatever the model wrote: goal, first request, todos, open tasks, calls, approvals and
+        the lines that the user has pinned.
+        """
 
     def __init__(
         self,
