@@ -33,6 +33,7 @@ async def write_summary(talk: Conversation) -> None:
     if recalled := scope.recalled_answer():
         talk.run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
         return
+    await talk.run.log.commit_held()
     model = scope.settings.model
     request = side_question.make_question(model, STAGE, prompts.load_text(STAGE), text)
     try:

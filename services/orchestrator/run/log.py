@@ -35,6 +35,7 @@ class RunLog:
         self._step = step
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
+        self._held: list[memory_pb2.LogLine] = []
         self.updated_at = ids.now_ms()
         """Unix milliseconds at which memory last answered."""
 
@@ -60,7 +61,17 @@ class RunLog:
             await asyncio.sleep(delay_s)
         return await self.send(request)
 
+    def hold(self, lines: list[memory_pb2.LogLine]) -> None:
+        """Hold lines that nothing waits for: the next request takes them along, in front of its own."""
+        self._held += lines
+
+    async def commit_held(self) -> None:
+        """Commit held lines, before the run does what takes time or reads its log."""
+        if self._held:
+            await self.append([])
+
     def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
+        lines, self._held = [*self._held, *lines], []
         request = memory_pb2.AppendRequest(
             chat_id=self._chat_id,
             run_id=self._run_id,
@@ -72,6 +83,8 @@ class RunLog:
         return request
 
     async def flush(self) -> None:
+        if self._held:
+            self.keep([])
         for request in [*self._unanswered.values()]:
             await self.send(request)
 

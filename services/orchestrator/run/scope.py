@@ -216,6 +216,11 @@ class Scope:
         if messages := self._take_answer():
             await self.commit(messages, artifacts)
 
+    def hold_answer(self) -> None:
+        """Have the open answer committed together with what comes next: usually the end of the run."""
+        if messages := self._take_answer():
+            self.run.log.hold([self._step_line(messages)])
+
     def note_answer(self, answer: Answer) -> Answer:
         self.run.spending.count_answer(self.ids.subagent_id)
         if self._gives_answer:

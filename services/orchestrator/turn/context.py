@@ -91,6 +91,7 @@ class Context:
 
     async def _load(self, *, counted: bool = True) -> memory_pb2.LoadContextResponse:
         scope, run = self._scope, self._scope.run
+        await run.log.commit_held()
         frame = await self._make_frame()
         request = memory_pb2.LoadContextRequest(
             chat_id=run.chat_id,

@@ -115,7 +115,10 @@ class Conversation:
         if turn.form is not None:
             answer = await self._hold_to_form(turn, turn.form, answer)
         files = await keep_media(self.scope, self.peers, answer, linked=form is None)
-        await self.scope.end_answer(files.artifacts)
+        if self.scope is run.main and not answer.calls and not files.artifacts:
+            self.scope.hold_answer()
+        else:
+            await self.scope.end_answer(files.artifacts)
         for problem in files.problems:
             await self.scope.notice("MEDIA_LEFT_OUT", problem)
         if turn.cut:
