@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ class Reloads:
     async def after(self, change: Callable[[], object]) -> None:
         self._happened.clear()
         change()
-        async with within(2):
+        async with within(10):
             await self._happened.wait()
 
 
@@ -83,6 +84,22 @@ async def test_a_file_that_never_settles_is_loaded_all_the_same(tmp_path: Path) 
         while not reloads.count:
             (tmp_path / "a.json").write_text("x")
             await asyncio.sleep(INTERVAL_MS / 4 / 1000)
+
+
+async def test_a_folder_of_many_files_is_watched_for_little(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.json" for number in range(2000)]
+    for file in files:
+        file.write_text("{}")
+    began_s = time.process_time()
+    for file in files:
+        file.stat()
+    look_s = time.process_time() - began_s
+    async with watched(tmp_path) as reloads:
+        began_s = time.process_time()
+        await asyncio.sleep(1.0)
+        assert time.process_time() - began_s < 10 * look_s, "50 looks at all files take more"
+        await reloads.after(lambda: files[0].write_text("{} "))
+        await reloads.after((tmp_path / "new.json").touch)
 
 
 async def test_a_missing_folder_is_waited_for_and_loaded_when_it_comes(tmp_path: Path) -> None:
