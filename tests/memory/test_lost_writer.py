@@ -11,6 +11,7 @@ from services.runtime.ending import LOST_TASK
 LOSING = """
 import asyncio, os, sys
 from pathlib import Path
+from services.runtime.process.logs import configure_logging
 from tests.memory.conftest import memory_over
 from tests.memory.writing import step_line, user
 
@@ -29,6 +30,7 @@ async def main():
         await memory.append(*chat, step_line(user("a")))
 
 lost = []
+configure_logging("INFO", "memory")
 asyncio.run(main())
 """
 
