@@ -30,6 +30,7 @@ LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(she
 test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS) ## Run all tests
 	$(BIN)/python -m tests.run $(SHARED)
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
+	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -79,6 +80,9 @@ ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/
 	$(addprefix tests/e2e/test_,main_job.py leaving.py conformance.py files.py grpc_examples.py reflection.py trace.py) \
 	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on \
 	tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go
+
+# In memory, what lies between a handler and its caller; tests/runtime/http2 has its own cases for each pair of ends.
+ON_LOCAL := tests/runtime/local tests/runtime/rpc tests/runtime/auth tests/conformance tests/test_streams.py tests/test_client.py
 
 prerequisites:
 	@tests/prerequisites

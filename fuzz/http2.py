@@ -14,8 +14,8 @@ from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import Frame
 from structlog.testing import capture_logs
 
-from services.runtime.http2.client.call import Call, Method
-from services.runtime.http2.client.call_kinds import UnaryStreamCall, UnaryUnaryCall
+from services.runtime.calls.call_kinds import UnaryStreamCall, UnaryUnaryCall
+from services.runtime.calls.client_call import Call, Method
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.codec.frames import HEAD_BYTES, PREFACE_BYTES
 from services.runtime.http2.codec.header_blocks import encode_block
@@ -105,11 +105,13 @@ async def _server(how: int, data: bytes) -> None:
 
 
 async def _client(how: int, data: bytes) -> None:
-    connection = ClientConnection(MESSAGE_BYTES_MAX, DEFAULTS, _ignore, _ignore, _ignore)
+    connection = ClientConnection(
+        MESSAGE_BYTES_MAX, DEFAULTS, _ignore, _ignore, _ignore, scheme=b"http", authority=b"c"
+    )
     socket = Socket(connection)
     connection.connection_made(socket)
     kinds = (UnaryUnaryCall, UnaryStreamCall)
-    calls: list[Call] = [kind(Method("/a/b", None, None, _not_again), HEADERS, None) for kind in kinds]
+    calls: list[Call] = [kind(Method("/a/b", None, None, _not_again), [], None) for kind in kinds]
     for call in calls:
         call.request = b"request"  # pyright: ignore[reportAttributeAccessIssue] - of kinds that have one
         connection.open_call(call)

@@ -13,12 +13,13 @@ from h2.exceptions import InvalidBodyLengthError, ProtocolError
 from h2.settings import SettingCodes
 
 from fuzz.http2 import Socket
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
 from services.runtime.http2.codec.frames import LAST_STREAM_ID, OF_HEADERS, correct_frame
-from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.server.connection import OpenCall, ServerConnection, ServerState
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
 from tests.hostile.nghttp2 import has_refusal, serving
 from tests.runtime.http2.wire import (
     ACK,

@@ -14,7 +14,7 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "E
 
 INTERNAL_TOKEN_CHARS_MIN = 32
 
-_LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:")
+_LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:", "local:")
 _NEEDED_BY_JWT = ("AUTH_JWT_ISSUER", "AUTH_JWT_AUDIENCE")
 
 

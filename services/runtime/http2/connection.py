@@ -23,16 +23,17 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError, StreamClosedError
 
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.codec import frames
 from services.runtime.http2.codec.header_blocks import encode_block
-from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.h2_state import H2State
 from services.runtime.http2.incoming import FrameReader
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.outgoing import FrameWriter
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import has_agreed
 from services.runtime.http2.watch import PeerWatch
 
@@ -231,8 +232,8 @@ class Connection(asyncio.Protocol):
 
     # Streams.
 
-    def send_headers(self, stream: Stream, headers: Headers, *, end: bool = False) -> None:
-        self.out.write_control(self.h2.send_headers_of(stream.id, encode_block(headers), is_end=end))
+    def send_headers(self, stream_id: int, headers: Headers, *, end: bool = False) -> None:
+        self.out.write_control(self.h2.send_headers_of(stream_id, encode_block(headers), is_end=end))
 
     def finish_local(self, stream: Stream) -> None:
         """Note that the last frame of `stream` is written."""
@@ -249,6 +250,10 @@ class Connection(asyncio.Protocol):
             self.h2.forget_stream(stream.id)
             self.out.write_h2()
         stream.close()
+
+    def cancel_stream(self, stream_id: int) -> None:
+        if (stream := self.streams.get(stream_id)) is not None:
+            self.reset_stream(stream, ErrorCodes.CANCEL)
 
     def forget_if_done(self, stream: Stream) -> None:
         if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:

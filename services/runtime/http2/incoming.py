@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from h2.errors import ErrorCodes
 from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLargeError, ProtocolError
 
+from services.runtime.calls.inbox import Compressed, Oversized
 from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded
 from services.runtime.http2.codec import frames
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
 from services.runtime.http2.watch import PeerWatch
 
 if TYPE_CHECKING:

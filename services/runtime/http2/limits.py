@@ -26,7 +26,6 @@ HEADERS_BYTES_TAKEN_MAX = 64 * 1024
 """Size of a server's header list, such as a long error, that a client still takes. A larger one ends the connection,
 as skipping it leaves HPACK's table unknown."""
 
-STATUS_MESSAGE_BYTES_MAX = 2 * 1024
 OUT_PIECES_MAX = 1024
 """Pieces of at most 16 KiB collected before the socket is asked to take them."""
 
@@ -42,12 +41,6 @@ CONTROL_BACKLOG_BYTES = 1024 * 1024
 ACCEPTING_MAX = 512
 """Connections that the system takes for a server until it has a turn; all are begun in that one, at some 0.07 ms
 of the processor each."""
-
-WAITING_MAX = 10_000
-"""Calls of a channel that wait for a connection or stream."""
-
-TURN_MESSAGES = 64
-"""Answers written in a row before other tasks have a turn."""
 
 ACCEPT_AGAIN_S = 1.0
 """Wait before a server accepts again when the system would not let it, as in asyncio."""

@@ -6,30 +6,18 @@ Input waits in `inbox` or goes to `take`; output waits in the backlog while the 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from services.runtime.calls.inbox import Compressed, Inbox, Oversized
+from services.runtime.calls.metadata import Headers
 from services.runtime.http2 import limits
 from services.runtime.http2.codec import frames
-from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.receive_window import ReceiveWindow
 
 if TYPE_CHECKING:
     from h2.stream import H2Stream
 
     from services.runtime.http2.outgoing import FrameWriter
-
-_EMPTY: deque[bytes] = deque(maxlen=0)
-"""The shared inbox of streams that keep no messages; a deque weighs 760 bytes."""
-
-
-class Oversized(Exception):
-    """The peer's message is larger than allowed."""
-
-
-class Compressed(Exception):
-    """The peer's message has an encoding that was not offered."""
 
 
 class StreamOwner(Protocol):
@@ -46,7 +34,7 @@ class StreamOwner(Protocol):
         ...
 
 
-class Stream:
+class Stream(Inbox):
     __slots__ = (
         "_assembling",
         "_backlog",
@@ -55,34 +43,25 @@ class Stream:
         "_out",
         "_room",
         "_state",
-        "_waiting",
         "id",
-        "inbox",
         "is_bounded",
-        "is_ended",
         "is_local_open",
         "message_bytes_max",
-        "take",
         "window",
     )
 
     def __init__(self, connection: StreamOwner, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
+        super().__init__()
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
-        self.inbox = _EMPTY
-        self.take: Callable[[bytes], None] | None = None
-        """Receives each message at once, in the connection's callback; must not raise."""
         self.window = ReceiveWindow(connection.out, stream_id)
         self.is_bounded = False
         """Whether the sender has one window and no more, because nobody has admitted the call."""
         self.is_local_open = True
-        self.is_ended = False
-        """Whether nothing more will arrive."""
         self._connection = connection
         self._out = connection.out
         self._state = state
         self._assembling = bytearray()
-        self._waiting: asyncio.Future[None] | None = None
         self._backlog = bytearray()
         self._room: asyncio.Future[None] | None = None
         self._end: Headers | None = None
@@ -102,7 +81,7 @@ class Stream:
                     self.window.return_bytes(size)
                 else:
                     self.window.unread_bytes += size
-                    self._put_message(data[start + frames.PREFIX_BYTES : end])
+                    self.put_message(data[start + frames.PREFIX_BYTES : end])
                 return
         self._assembling += memoryview(data)[start:end]
         self.window.unread_bytes += size
@@ -127,37 +106,15 @@ class Stream:
             if self.take is not None:
                 self.take(message)
             else:
-                self._put_message(message)
+                self.put_message(message)
         del assembling[:start]
 
-    def _put_message(self, message: bytes) -> None:
-        if self.inbox is _EMPTY:
-            self.inbox = deque()
-        self.inbox.append(message)
-        if self._waiting is not None:
-            self.wake_reader()
-
     def pop_message(self) -> bytes:
-        message = self.inbox.popleft()
+        message = self.take_first()
         size = len(message) + frames.PREFIX_BYTES
         unread = self.window.unread_bytes
         self.window.release_read(min(size, unread) if self.inbox else unread)
-        if self.is_ended and not self.inbox:
-            self.inbox = _EMPTY
         return message
-
-    async def wait_for_message(self) -> None:
-        """Wait, in one task, until there is a message or none will come."""
-        while not self.inbox and not self.is_ended:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-
-    def wake_reader(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
     def lift_bound(self) -> None:
         if self.is_bounded:

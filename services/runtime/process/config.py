@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.calls.addresses import LOCAL
 from services.runtime.process import tls, transport
 
 T = TypeVar("T")
@@ -71,8 +72,9 @@ class ProcessSettings:
     Kubernetes) must be longer."""
 
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
-    """gRPC implementation of this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas
-    behind one address need h2."""
+    """gRPC implementation of this process: `h2`, our own transport; `local`, which is h2 to other processes and memory
+    to the servers of this one, and knows addresses of the form `local:name`, without a socket; or `grpcio`, which has
+    neither certificates nor several replicas behind one address."""
 
     tls_cert: str = field(default="", metadata={"name": tls.CERT})
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
@@ -125,7 +127,8 @@ class ServerSettings(ProcessSettings):
         # gRPC takes port 99999 for 34463, and a name without a port for port 443.
         for address in self.addresses:
             where = address.removeprefix(PLAIN)
-            if not where.startswith("unix:/") and not _is_host_and_port(where):
+            is_name = self.transport == "local" and where.startswith(LOCAL) and where != LOCAL
+            if not (where.startswith("unix:/") or is_name or _is_host_and_port(where)):
                 raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
         if self.listen.startswith(PLAIN):
             raise ValueError(

@@ -28,7 +28,7 @@ def load_certificates() -> Certificates | None:
 def check_tls_settings(cert: str, key: str, ca: str, transport: str) -> None:
     if bool(cert) != bool(key) or (ca and not cert):
         raise ValueError(f"{CERT}, {KEY}, {CA}: expected none, the first two, or all three")
-    if cert and transport != "h2":
+    if cert and transport == "grpcio":
         raise ValueError(f"{CERT} needs HEADRACE_TRANSPORT=h2")
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import grpc
 
 from services.runtime.auth.caller_credentials import AuthenticatedChannel, CallerMetadata
-from services.runtime.http2.client.channel import Channel
+from services.runtime.calls.addresses import Target, parse_target
+from services.runtime.calls.channel import DialingChannel
+from services.runtime.calls.ends import Dialer
+from services.runtime.http2.client.dialer import SocketDialer
+from services.runtime.http2.limits import DEFAULTS
+from services.runtime.local.dialer import LocalDialer
+from services.runtime.local.network import NETWORK
 from services.runtime.process import tls, transport
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -33,16 +39,23 @@ OPTIONS: list[tuple[str, int]] = [
 def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
     """Return a channel to `address`, which the caller closes.
 
-    Addresses are host:port, unix:/path, several with commas, or dns:///host:port for all replicas of a name; raises
-    ValueError for others, OSError when the certificates cannot be used.
+    Addresses are host:port, unix:/path, several with commas, dns:///host:port for all replicas of a name, or
+    local:name on the transport `local`; raises ValueError for others, OSError when the certificates cannot be used.
     """
-    if transport.get_transport() == "h2":
-        certificates = tls.load_certificates()
-        context = None if certificates is None else certificates.get_client_context
-        return AuthenticatedChannel(
-            Channel(address, message_bytes_max=MESSAGE_BYTES_MAX, context=context), caller_metadata
-        )
+    if transport.get_transport() != "grpcio":
+        return AuthenticatedChannel(DialingChannel(_make_dialer(parse_target(address))), caller_metadata)
     if "," in address:
         # It knows lists of IP addresses alone, and goes on asking a replica that is being stopped.
         raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")
     return AuthenticatedChannel(grpc.aio.insecure_channel(address, options=OPTIONS), caller_metadata)
+
+
+def _make_dialer(target: Target) -> Dialer:
+    certificates = tls.load_certificates()
+    context = None if certificates is None else certificates.get_client_context
+    dialer = SocketDialer(target, MESSAGE_BYTES_MAX, DEFAULTS, context, None)
+    if transport.get_transport() == "local":
+        return LocalDialer(NETWORK.get(), MESSAGE_BYTES_MAX, dialer)
+    if target.is_local:
+        raise ValueError(f"{target.text!r} needs {transport.VARIABLE}=local")
+    return dialer

@@ -23,8 +23,8 @@ from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
+from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
-from services.runtime.http2.server.call import ServerCall
 from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
 from services.runtime.turnstile import Turnstile
 

@@ -15,8 +15,8 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading, rpc_errors
-from services.runtime.http2.client.call_kinds import UnaryStreamCall
-from services.runtime.http2.server.call import ServerCall
+from services.runtime.calls.call_kinds import UnaryStreamCall
+from services.runtime.calls.server_call import ServerCall
 
 QUEUE_MAX = 64
 """Messages that wait for a slow reader before the source is stopped."""

@@ -14,8 +14,10 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.runtime.auth.setup import open_authenticator
+from services.runtime.calls.addresses import LOCAL
 from services.runtime.capacity import Capacity
 from services.runtime.http2.server.server import Server
+from services.runtime.local.network import NETWORK
 from services.runtime.process import tls, transport
 from services.runtime.process.config import PLAIN, ServerSettings
 from services.runtime.process.metrics import serving_metrics
@@ -98,13 +100,14 @@ def _make_server(
     interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
 ) -> grpc.aio.Server:
     age_s = settings.connection_age_s
-    if transport.get_transport() == "h2":
+    if (chosen := transport.get_transport()) != "grpcio":
         # Nobody admits the health checks of probes: who asks for them stays a stranger.
         return Server(
             interceptors=interceptors,
             message_bytes_max=message_bytes_max,
             connection_age_s=age_s,
             knows_callers=True,
+            network=NETWORK.get() if chosen == "local" else None,
         )
     return grpc.aio.server(interceptors=interceptors, options=_make_options(message_bytes_max, age_s))
 
@@ -144,7 +147,7 @@ def _bind_address(server: grpc.aio.Server, address: str) -> str:
         port = _add_port(server, where, certificates)
     except (RuntimeError, OSError) as error:
         raise OSError(f"cannot listen on {address}: is something else listening there?") from error
-    return address if path != where else f"{address.rpartition(':')[0]}:{port}"
+    return address if path != where or where.startswith(LOCAL) else f"{address.rpartition(':')[0]}:{port}"
 
 
 def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certificates | None) -> int:

@@ -1,19 +1,26 @@
-"""A server and a channel, each of either stack: ours or grpcio's. Handlers get and give bytes, as a test says."""
+"""A server and a channel, each of a stack: ours, grpcio's, or ours in memory. Handlers get and give bytes, as a test
+says."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import grpc
 import pytest
 
+from services.runtime.calls.addresses import Address, Target, describe_address, parse_target
+from services.runtime.calls.channel import DialingChannel
+from services.runtime.calls.ends import ClientEnd
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.server.server import Server
+from services.runtime.local.dialer import LocalDialer
+from services.runtime.local.network import NETWORK
 
-Stack: TypeAlias = Literal["ours", "grpcio"]
+Stack: TypeAlias = Literal["ours", "grpcio", "local"]
 Add: TypeAlias = Callable[[grpc.aio.Server], None]
 
 SERVICE = "test.Test"
@@ -27,7 +34,9 @@ SILENCE_S = 600.0
 """Longer than any test: only leaving ends it."""
 
 between = pytest.mark.parametrize(
-    ("client", "server"), [("ours", "ours"), ("grpcio", "ours"), ("ours", "grpcio")], ids=lambda stack: stack
+    ("client", "server"),
+    [("ours", "ours"), ("grpcio", "ours"), ("ours", "grpcio"), ("local", "local")],
+    ids=lambda stack: stack,
 )
 """Every pair of ends of which one is ours, the client first."""
 
@@ -56,8 +65,8 @@ def handlers(
 
 def make_server(stack: Stack) -> grpc.aio.Server:
     """A server that is not started."""
-    if stack == "ours":
-        return Server(message_bytes_max=BYTES_MAX)
+    if stack != "grpcio":
+        return Server(message_bytes_max=BYTES_MAX, network=NETWORK.get() if stack == "local" else None)
     return grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", BYTES_MAX)])
 
 
@@ -70,13 +79,26 @@ async def serving(stack: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGen
     port = server.add_insecure_port(address)
     await server.start()
     try:
-        yield server, address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        is_name = address.startswith(("unix:", "local:"))
+        yield server, address if is_name else f"{address.rpartition(':')[0]}:{port}"
     finally:
         await server.stop(None)
 
 
+@dataclass(frozen=True)
+class NoDialer:
+    """Reaches nobody: what is not in memory is not there."""
+
+    target: Target
+
+    async def open_connection(self, address: Address, on_free: Any, on_gone: Any) -> ClientEnd:
+        raise OSError(f"cannot connect to {describe_address(address)}: not in memory")
+
+
 def channel(stack: Stack, address: str) -> grpc.aio.Channel:
     """A channel that tries again quickly."""
+    if stack == "local":
+        return DialingChannel(LocalDialer(NETWORK.get(), BYTES_MAX, NoDialer(parse_target(address))))
     if stack == "ours":
         return Channel(address, message_bytes_max=BYTES_MAX)
     options = [

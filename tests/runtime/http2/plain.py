@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from services.runtime.http2.codec.metadata import Headers
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.sockets import bind_address
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
 
 MESSAGE = b"a message"
 
@@ -26,7 +27,7 @@ class Plain(ServerConnection):
         super().__init__(_unanswered, server)
 
     def on_remote_end(self, stream: Stream) -> None:
-        self.send_headers(stream, [(b":status", b"200")])
+        self.send_headers(stream.id, [(b":status", b"200")])
         stream.send(MESSAGE)
         stream.end_local([(b"grpc-status", b"0")])
 

@@ -13,7 +13,8 @@ from h2.stream import H2Stream
 from hpack import Decoder
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 
-from services.runtime.http2 import limits
+from services.runtime.calls.metadata import STATUS_MESSAGE_BYTES_MAX
+from services.runtime.calls.server_call import TURN_MESSAGES
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
@@ -41,7 +42,7 @@ async def test_a_handler_that_never_waits_lets_others_have_their_turns(logged: L
         while server.handled.written < 1000:
             before, written = turns, server.handled.written
             await client.next()
-            assert server.handled.written - written <= (turns - before + 1) * limits.TURN_MESSAGES
+            assert server.handled.written - written <= (turns - before + 1) * TURN_MESSAGES
         ticking.cancel()
     assert logged.errors == []
 
@@ -115,7 +116,7 @@ async def test_a_long_status_message_is_cut_off_and_harms_nobody(letter: str, lo
         call: Any = channel.unary_unary(f"/{OTHER}/fail")(b"")
         assert await call.code() is grpc.StatusCode.ABORTED
         details = await call.details()
-        assert limits.STATUS_MESSAGE_BYTES_MAX / 13 < len(details) <= limits.STATUS_MESSAGE_BYTES_MAX
+        assert STATUS_MESSAGE_BYTES_MAX / 13 < len(details) <= STATUS_MESSAGE_BYTES_MAX
         assert details.strip("\N{REPLACEMENT CHARACTER}").strip(letter) == ""
         assert not beside.done()
         beside.cancel()

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.client.addresses import parse_target, resolve_target
+from services.runtime.calls.addresses import parse_target, resolve_target
 from tests.runtime.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel, handlers, serving
 
 SERVERS: list[Stack] = ["ours", "grpcio"]

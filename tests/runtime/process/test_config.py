@@ -120,6 +120,12 @@ def test_an_address_for_probes_is_not_the_first(where: str) -> None:
     ]
 
 
+def test_a_name_inside_the_process_needs_its_transport() -> None:
+    assert read(HEADRACE_TRANSPORT="local", HEADRACE_MEMORY_LISTEN="local:memory").server.addresses == ["local:memory"]
+    said = "listen address 'local:memory': expected host:port or unix:/path"
+    assert problems(HEADRACE_TRANSPORT="h2", HEADRACE_MEMORY_LISTEN="local:memory") == [said]
+
+
 TLS = {"HEADRACE_TLS_CERT": "/c", "HEADRACE_TLS_KEY": "/k", "HEADRACE_TLS_CA": "/ca"}
 
 

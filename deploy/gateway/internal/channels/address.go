@@ -12,7 +12,7 @@ import (
 
 const dnsScheme = "dns:///"
 
-// Open returns a connection to an address in the forms of services/runtime/http2/client/addresses.py: host:port,
+// Open returns a connection to an address in the forms of services/runtime/calls/addresses.py: host:port,
 // unix:/path, dns:///host:port for all replicas of a name, or a list of the first two with commas between.
 func Open(address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := CheckAddress(address); err != nil {

@@ -9,14 +9,16 @@ from h2.errors import ErrorCodes
 from h2.events import Event, ResponseReceived, TrailersReceived
 from h2.exceptions import NoAvailableStreamIDError
 
-from services.runtime.http2.client.call import Call
-from services.runtime.http2.codec.header_blocks import is_oversized, read_answer, read_trailers
+from services.runtime.calls.client_call import Call
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers
+from services.runtime.calls.status import Status
+from services.runtime.http2.codec.header_blocks import encode_block, is_oversized, read_answer, read_trailers
 from services.runtime.http2.codec.header_rules import RESPONSE, TRAILERS, check_headers
-from services.runtime.http2.codec.metadata import Headers
-from services.runtime.http2.codec.status import Status, from_reset
+from services.runtime.http2.codec.status import from_http, from_reset
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.limits import Limits
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
 
 
 class ClientConnection(Connection):
@@ -29,6 +31,9 @@ class ClientConnection(Connection):
         on_ready: Callable[[ClientConnection], None],
         on_free: Callable[[], None],
         on_gone: Callable[[ClientConnection, str], None],
+        *,
+        scheme: bytes,
+        authority: bytes,
     ) -> None:
         super().__init__(client_side=True, connection_limits=limits)
         self._message_bytes_max = message_bytes_max
@@ -38,6 +43,9 @@ class ClientConnection(Connection):
         self._on_gone = on_gone
         self.is_leaving = False
         self._calls: dict[int, Call] = {}
+        self._scheme, self._authority = scheme, authority
+        self._heads: dict[str, bytes] = {}
+        """The headers that all calls of a method share, encoded."""
 
     @property
     def may_ping(self) -> bool:
@@ -59,7 +67,9 @@ class ClientConnection(Connection):
     def open_call(self, call: Call) -> None:
         """Open a stream for `call`; there must be room."""
         bytes_max = self.h2.remote_settings.max_header_list_size
-        if bytes_max is not None and is_oversized(call.request_headers, bytes_max):
+        head = self._heads.get(call.method.path) or self._encode_head(call.method.path)
+        block = head + encode_block(call.request_headers)
+        if bytes_max is not None and is_oversized(block, bytes_max):
             # The server would end the connection, and all other calls with it.
             said = f"the metadata is larger than the {bytes_max} bytes that the server takes"
             call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
@@ -70,11 +80,25 @@ class ClientConnection(Connection):
             self.on_goaway(self.h2.highest_outbound_stream_id, ErrorCodes.NO_ERROR)
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
             return
-        self.out.write_control(self.h2.send_headers_of(stream_id, call.request_headers, is_end=False))
+        self.out.write_control(self.h2.send_headers_of(stream_id, block, is_end=False))
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
         call.on_opened(self, stream)
+
+    def _encode_head(self, path: str) -> bytes:
+        self._heads[path] = encode_block(
+            (
+                (b":method", b"POST"),
+                (b":scheme", self._scheme),
+                (b":path", path.encode()),
+                (b":authority", self._authority),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                (b"user-agent", b"headrace"),
+            )
+        )
+        return self._heads[path]
 
     def handle_event(self, event: Event) -> None:
         if isinstance(event, ResponseReceived | TrailersReceived):
@@ -85,7 +109,7 @@ class ClientConnection(Connection):
             check_headers(event.headers, RESPONSE if isinstance(event, ResponseReceived) else TRAILERS)
             if isinstance(event, ResponseReceived):
                 self.h2.ignore_length(event.stream_id)
-                call.on_headers(event.headers)
+                call.on_headers(event.headers, from_http(event.headers))
             else:
                 call.on_trailers(event.headers)
 
@@ -100,7 +124,7 @@ class ClientConnection(Connection):
         if call.has_headers:
             call.on_trailers(headers)
         else:
-            call.on_headers(headers)
+            call.on_headers(headers, from_http(headers))
         if is_end:
             self.finish_remote(stream_id)
         return True
@@ -127,14 +151,14 @@ class ClientConnection(Connection):
         )
         code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, Oversized) else grpc.StatusCode.INTERNAL
         call = self._calls.get(stream.id)
-        self.drop_stream(stream)
+        self.drop_stream(stream.id)
         if call is not None:
             call.finish_call(Status(code, what))
 
-    def drop_stream(self, stream: Stream) -> None:
+    def drop_stream(self, stream_id: int) -> None:
         """Reset the stream of an abandoned call."""
-        self._calls.pop(stream.id, None)
-        self.reset_stream(stream, ErrorCodes.CANCEL)
+        self._calls.pop(stream_id, None)
+        self.cancel_stream(stream_id)
         self.out.flush_all()
         self._on_free()
 

@@ -1,4 +1,4 @@
-"""Opens connections to single addresses."""
+"""Opens HTTP/2 connections to single addresses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from services.runtime.http2.client.addresses import Address, Target
+from services.runtime.calls.addresses import Address, Target, describe_address
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.tls import restrict_to_http2
 
 
 @dataclass(frozen=True, slots=True)
-class Dialer:
+class SocketDialer:
     target: Target
     message_bytes_max: int
     limits: Limits
@@ -40,7 +40,15 @@ class Dialer:
             if not settled.done():
                 settled.set_exception(OSError(why))
 
-        connection = ClientConnection(self.message_bytes_max, self.limits, report_ready, on_free, report_loss)
+        connection = ClientConnection(
+            self.message_bytes_max,
+            self.limits,
+            report_ready,
+            on_free,
+            report_loss,
+            scheme=b"http" if self.tls_context is None else b"https",
+            authority=(self.server_name or self.target.authority).encode(),
+        )
         try:
             async with asyncio.timeout(self.limits.connect_s):
                 await self._open_transport(connection, address)
@@ -50,8 +58,7 @@ class Dialer:
                 connection.transport.abort()
             timed_out = f"no answer within {self.limits.connect_s:.0f} s"
             reason = timed_out if isinstance(error, TimeoutError) else str(error)
-            where = f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"
-            raise OSError(f"cannot connect to {where}: {reason}") from error
+            raise OSError(f"cannot connect to {describe_address(address)}: {reason}") from error
 
     async def _open_transport(self, connection: ClientConnection, address: Address) -> None:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from services.runtime.http2 import limits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from services.runtime.http2.codec.metadata import Headers
+    from services.runtime.calls.metadata import Headers
 
 NO_TABLE = b"\x20"
 """Prefix of a connection's first block, by which we keep no table."""

@@ -13,17 +13,19 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived, TrailersReceived
 
 from services.runtime import local_users
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers
+from services.runtime.calls.server_call import ServerCall
 from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.codec import frames
 from services.runtime.http2.codec.header_blocks import read_request
 from services.runtime.http2.codec.header_rules import REQUEST, TRAILERS, check_headers
-from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.server.call import ServerCall
 from services.runtime.http2.server.strangers import AddressShare, Strangers
-from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.stream import Stream
+from services.runtime.http2.tls import read_peer_identity
 from services.runtime.in_flight import InFlightCounter
 
 _LAST_PING = b"lastcall"
@@ -92,8 +94,19 @@ class ServerConnection(Connection):
         if self._server.connection_age_s:
             self._aged = self._loop.call_later(self._server.connection_age_s, self.start_leaving)
 
-    @cached_property
+    @property
+    def request_s(self) -> float:
+        return self.limits.request_s
+
+    def read_peer_identity(self) -> dict[str, list[bytes]]:
+        return read_peer_identity(self.transport)
+
+    @property
     def is_foreign_user(self) -> bool:
+        return self._is_foreign_user
+
+    @cached_property
+    def _is_foreign_user(self) -> bool:
         return local_users.is_foreign_user(self.transport)
 
     def note_admitted(self) -> None:
@@ -199,7 +212,7 @@ class ServerConnection(Connection):
             call.on_hang_up()
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
-        self.send_headers(stream, trailers, end=True)
+        self.send_headers(stream.id, trailers, end=True)
         if stream.window.is_open:
             # The answer is complete whatever else the client would say.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)

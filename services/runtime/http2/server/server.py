@@ -1,4 +1,4 @@
-"""grpc.aio.Server over our connections."""
+"""grpc.aio.Server over our connections: sockets, and in memory."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
-from services.runtime.http2.codec.metadata import Headers, Pairs, from_headers, from_timeout
-from services.runtime.http2.codec.status import to_trailers
+from services.runtime.calls.addresses import describe_address, parse_target
+from services.runtime.calls.metadata import Headers
+from services.runtime.calls.methods import Methods
+from services.runtime.calls.server_call import ServerCall
 from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS, Limits
-from services.runtime.http2.server.call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.sockets import bind_address
 from services.runtime.http2.server.tls_listener import TlsListener
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
+from services.runtime.local.network import LocalNetwork
+from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-
-DEADLINE_S_MAX = 30 * 24 * 3600.0
-"""Longest deadline; a longer one is ignored, because timers need an end."""
-
-
-class _CallDetails(NamedTuple):
-    method: str
-    invocation_metadata: tuple[tuple[str, str | bytes], ...]
-    call: ServerCall
 
 
 class Server(grpc.aio.Server):
@@ -43,24 +37,27 @@ class Server(grpc.aio.Server):
         connection_age_s: float = 0.0,
         limits: Limits = DEFAULTS,
         knows_callers: bool = False,
+        network: LocalNetwork | None = None,
     ) -> None:
-        """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made."""
-        self._interceptors = interceptors
+        """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made. With `network`
+        it also listens there, on the same addresses, but for those with TLS."""
+        self._methods = Methods(interceptors)
         self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
-        self._generic: list[Any] = []
-        self._registered: dict[str, Handler] = {}
+        self._network = network
+        self._local_addresses: list[str] = []
+        self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, set())
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._servers: list[asyncio.AbstractServer | TlsListener] = []
         self._stopped = asyncio.Event()
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
-        self._generic += generic_rpc_handlers
+        self._methods.add_generic(generic_rpc_handlers)
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
-        self._registered |= {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
+        self._methods.add_registered(service_name, method_handlers)
 
     def add_insecure_port(self, address: str) -> int:
-        """Listen on host:port or unix:/path and return the port; raises OSError if that fails."""
+        """Listen on host:port, unix:/path or local:name and return the port; raises OSError if that fails."""
         return self.add_port(address, None)
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
@@ -68,12 +65,23 @@ class Server(grpc.aio.Server):
 
     def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
         """Listen as add_insecure_port does, with TLS if `context` is given."""
+        target = parse_target(address)
+        if target.is_local:
+            if self._network is None:
+                raise OSError(f"{address} is for servers inside one process alone")
+            self._local_addresses.append(address)
+            return 1
         sockets, port = bind_address(address)
+        if self._network is not None and context is None:
+            self._local_addresses.append(describe_address(target.path or (target.host, port)))
         self._listening += [(item, restrict_to_http2(context) if context is not None else None) for item in sockets]
         return port
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._network is not None:
+            for address in self._local_addresses:
+                self._network.listen(address, self._local)
         for listening, context in self._listening:
             if context is not None:
                 self._servers.append(TlsListener(listening, context, self.make_connection, self._state))
@@ -86,20 +94,23 @@ class Server(grpc.aio.Server):
         self._state.is_stopping = True
         for server in self._servers:
             server.close()
-        for connection in [*self._state.connections]:
+        if self._network is not None:
+            for address in self._local_addresses:
+                self._network.stop_listening(address, self._local)
+        for connection in self._list_connections():
             connection.start_leaving() if grace else connection.refuse_new()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (grace or 0)
         await self._state.calls.wait_until_zero(grace or 0)
-        for connection in [*self._state.connections]:
+        for connection in self._list_connections():
             connection.refuse_new()
         # Calls that came in while the last of the others ended have what is left of the time.
         await self._state.calls.wait_until_zero(until_s - loop.time())
-        for connection in [*self._state.connections]:
+        for connection in self._list_connections():
             for call in [*connection.calls.values()]:
                 call.cancel_handler()
         await self._state.calls.wait_until_zero(self._state.limits.last_calls_s)
-        await asyncio.gather(*(connection.close() for connection in self._state.connections))
+        await asyncio.gather(*(connection.close() for connection in self._list_connections()))
         self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
@@ -119,32 +130,10 @@ class Server(grpc.aio.Server):
             stream.end_local(refusal)
             connection.note_refused()
             return None
-        timeout_s = None
-        if b"grpc-timeout" in said and (timeout_s := from_timeout(said[b"grpc-timeout"])) is None:
-            stream.end_local(
-                RESPONSE_HEADERS + to_trailers(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout", [])
-            )
-            return None
-        if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
-            timeout_s = None
-        metadata: Pairs = from_headers(headers)
-        call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, timeout_s)
-        details = _CallDetails(call.method, call.invocation_metadata(), call)
-        call.start_handler(lambda: self._find_handler(0, details))
-        return call
+        return self._methods.start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
 
-    async def _find_handler(self, index: int, details: Any) -> Handler | None:
-        """Return the handler that the interceptors from `index` on give."""
-        if index == len(self._interceptors):
-            if (handler := self._registered.get(details.method)) is not None:
-                return handler
-            return next((found for item in self._generic if (found := item.service(details)) is not None), None)
-
-        async def go_on(details: Any) -> Handler | None:
-            return await self._find_handler(index + 1, details)
-
-        interceptor: Any = self._interceptors[index]
-        return await interceptor.intercept_service(go_on, details)
+    def _list_connections(self) -> list[ServerConnection | LocalServerConnection]:
+        return [*self._state.connections, *self._local.connections]
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:

@@ -6,24 +6,22 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import structlog
-from h2.errors import ErrorCodes
 
-from services.runtime.http2 import limits
-from services.runtime.http2.codec.metadata import Headers, Pairs, to_headers, to_pairs
-from services.runtime.http2.codec.status import ServerStatus
-from services.runtime.http2.deadline import Deadline
-from services.runtime.http2.stream import Compressed, Oversized, Stream
-from services.runtime.http2.tls import read_peer_identity
-
-if TYPE_CHECKING:
-    from services.runtime.http2.server.connection import ServerConnection
+from services.runtime.calls.deadline import Deadline
+from services.runtime.calls.ends import CallStream, ServerEnd
+from services.runtime.calls.inbox import Compressed, Oversized
+from services.runtime.calls.metadata import Headers, Pairs, to_headers, to_pairs
+from services.runtime.calls.status import ServerStatus
 
 FindHandler: TypeAlias = "Callable[[], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
 RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+TURN_MESSAGES = 64
+"""Answers written in a row before other tasks have a turn."""
+
 LATE = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"
 
 REFUSALS = frozenset(
@@ -39,7 +37,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     _handler: grpc.RpcMethodHandler[Any, Any]
 
     def __init__(
-        self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, timeout_s: float | None
+        self, connection: ServerEnd, stream: CallStream, method: str, metadata: Pairs, timeout_s: float | None
     ) -> None:
         self.method = method
         self._connection = connection
@@ -127,7 +125,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             self._send_status()
             # What waits behind a window that may never open is not for a call that has failed.
             if self._stream.is_local_open:
-                self._connection.reset_stream(self._stream, ErrorCodes.CANCEL)
+                self._connection.cancel_stream(self._stream.id)
         self.cancel_handler()
 
     def fail_cut(self) -> None:
@@ -167,7 +165,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages in.
 
     async def _read_request(self) -> Any:
-        wait_s = self._connection.limits.request_s
+        wait_s = self._connection.request_s
         late = f"the request did not come within {wait_s:.0f} s"
         timer = asyncio.get_running_loop().call_later(wait_s, self._fail_call, grpc.StatusCode.CANCELLED, late)
         try:
@@ -214,7 +212,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if not self.send(serialize(message) if serialize is not None else message):
             self._turn_messages = 0
             await self._stream.wait_until_drained()
-        elif self._turn_messages >= limits.TURN_MESSAGES:
+        elif self._turn_messages >= TURN_MESSAGES:
             self._turn_messages = 0
             await asyncio.sleep(0)
 
@@ -227,7 +225,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     def _send_headers(self) -> None:
         self.has_begun = True
         if self._stream.is_local_open:
-            self._connection.send_headers(self._stream, RESPONSE_HEADERS + to_headers(self._initial))
+            self._connection.send_headers(self._stream.id, RESPONSE_HEADERS + to_headers(self._initial))
 
     # What handlers ask and say.
 
@@ -273,7 +271,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._connection.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        return read_peer_identity(self._connection.transport)
+        return self._connection.read_peer_identity()
 
     def peer_identity_key(self) -> str | None:
         context = self.auth_context()

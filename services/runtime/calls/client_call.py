@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
-from services.runtime.http2.codec.metadata import Headers, from_headers
-from services.runtime.http2.codec.status import Status, from_http, from_trailers
-from services.runtime.http2.deadline import Deadline
-from services.runtime.http2.stream import Stream
-
-if TYPE_CHECKING:
-    from services.runtime.http2.client.connection import ClientConnection
+from services.runtime.calls.deadline import Deadline
+from services.runtime.calls.ends import CallStream, ClientEnd
+from services.runtime.calls.metadata import Headers, from_headers
+from services.runtime.calls.status import Status, from_trailers
 
 CANCELLED = Status(grpc.StatusCode.CANCELLED, "the caller cancelled the call", is_local=True)
 LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
@@ -40,16 +37,17 @@ class Call(grpc.aio.Call):
     def __init__(
         self,
         method: Method,
-        headers: bytes,
+        headers: Headers,
         timeout_s: float | None,
     ) -> None:
-        self._method = method
+        self.method = method
         self.request_headers = headers
+        """Those of this call alone: its deadline and metadata."""
         self.waits_for_ready = False
-        self.refused_by: ClientConnection | None = None
+        self.refused_by: ClientEnd | None = None
         """The connection that a repetition avoids."""
-        self._connection: ClientConnection | None = None
-        self.stream: Stream | None = None
+        self._connection: ClientEnd | None = None
+        self.stream: CallStream | None = None
         self.status: Status | None = None
         self._trailers: Status | None = None
         """The status in the trailers, valid after all messages."""
@@ -63,22 +61,23 @@ class Call(grpc.aio.Call):
 
     # What the connection says.
 
-    def on_opened(self, connection: ClientConnection, stream: Stream) -> None:
+    def on_opened(self, connection: ClientEnd, stream: CallStream) -> None:
         self._connection, self.stream = connection, stream
         stream.take = self.on_message
         self.send_request(stream)
         _wake_waiter(self._open_waiter)
 
-    def send_request(self, stream: Stream) -> None:
+    def send_request(self, stream: CallStream) -> None:
         """Send what is known of the request."""
 
     @property
     def has_headers(self) -> bool:
         return self._headers is not None
 
-    def on_headers(self, headers: Headers) -> None:
+    def on_headers(self, headers: Headers, refusal: Status | None = None) -> None:
+        """Take the answer's headers; `refusal` is the status of an answer that is none of gRPC."""
         self._headers = headers
-        if (refusal := from_http(headers)) is not None:
+        if refusal is not None:
             # What follows are no messages.
             self._abandon_call(refusal)
             return
@@ -106,7 +105,7 @@ class Call(grpc.aio.Call):
         if status.is_refused and self.is_repeatable:
             self.refused_by = self._connection
             self.is_repeatable = False
-            if self._method.repeat(self):
+            if self.method.repeat(self):
                 self.stream = self._connection = self._open_waiter = self._headers = self._trailers = None
                 return
         self.status = status
@@ -127,7 +126,7 @@ class Call(grpc.aio.Call):
         self.finish_call(status)
         if stream is not None and connection is not None:
             stream.inbox.clear()
-            connection.drop_stream(stream)
+            connection.drop_stream(stream.id)
         return True
 
     # What the caller asks.
@@ -200,15 +199,15 @@ class Call(grpc.aio.Call):
         if status.code is not grpc.StatusCode.OK:
             initial = grpc.aio.Metadata(*from_headers(self._headers or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
-            said = f"{self._method.path}: {status.details}"
+            said = f"{self.method.path}: {status.details}"
             raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
 
     def encode_request(self, request: Any) -> bytes:
-        serialize = self._method.serialize
+        serialize = self.method.serialize
         return serialize(request) if serialize is not None else request
 
     def decode_message(self, message: bytes) -> Any:
-        deserialize = self._method.deserialize
+        deserialize = self.method.deserialize
         return deserialize(message) if deserialize is not None else message
 
 

@@ -8,19 +8,20 @@ from collections import deque
 import grpc
 import structlog
 
-from services.runtime.http2.client.addresses import Address, resolve_target
-from services.runtime.http2.client.backoff import Backoff
-from services.runtime.http2.client.call import Call
-from services.runtime.http2.client.connection import ClientConnection
-from services.runtime.http2.client.dialer import Dialer
-from services.runtime.http2.codec.status import Status
-from services.runtime.http2.limits import WAITING_MAX
+from services.runtime.calls.addresses import Address, resolve_target
+from services.runtime.calls.backoff import Backoff
+from services.runtime.calls.client_call import Call
+from services.runtime.calls.ends import ClientEnd, Dialer
+from services.runtime.calls.status import Status
 
 RESOLVE_S = 10.0
 """Time after which a spread target is resolved again."""
 
 MISSING_S = 1.0
 """Time after which it is resolved again while an address cannot be reached."""
+
+WAITING_MAX = 10_000
+"""Calls of a channel that wait for a connection or stream."""
 
 State = grpc.ChannelConnectivity
 
@@ -31,8 +32,8 @@ class ConnectionPool:
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
         self.state = State.IDLE
-        self._by_address: dict[Address, ClientConnection] = {}
-        self._order: list[ClientConnection] = []
+        self._by_address: dict[Address, ClientEnd] = {}
+        self._order: list[ClientEnd] = []
         self._next = 0
         self._waiting: deque[Call] = deque()
         self._refused: list[Call] = []
@@ -41,7 +42,7 @@ class ConnectionPool:
         self._backoff = Backoff()
         self._why = "not connected yet"
         self._change_waiters: set[asyncio.Future[None]] = set()
-        self._leaving: set[ClientConnection] = set()
+        self._leaving: set[ClientEnd] = set()
         self._resolved_s = 0.0
         self._is_short = False
         """Whether some address has no connection."""
@@ -174,7 +175,7 @@ class ConnectionPool:
         while self._waiting and any(connection.has_room for connection in self._order):
             self.assign_call(self._waiting.popleft())
 
-    def _on_gone(self, connection: ClientConnection, why: str) -> None:
+    def _on_gone(self, connection: ClientEnd, why: str) -> None:
         self._why = why
         if connection not in self._order:
             return
@@ -185,7 +186,7 @@ class ConnectionPool:
             if self._waiting:
                 self.start_connecting()
 
-    def _forget_connection(self, connection: ClientConnection) -> None:
+    def _forget_connection(self, connection: ClientEnd) -> None:
         self._order.remove(connection)
         self._by_address = {address: kept for address, kept in self._by_address.items() if kept is not connection}
         self._leaving = {kept for kept in self._leaving if not kept.is_lost} | {connection}

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import structlog
 
-from services.runtime.http2.client.call import Call
-from services.runtime.http2.stream import Stream
+from services.runtime.calls.client_call import Call
+from services.runtime.calls.ends import CallStream
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ class _OneRequest(Call):
     is_repeatable = True
     request: bytes
 
-    def send_request(self, stream: Stream) -> None:
+    def send_request(self, stream: CallStream) -> None:
         stream.send_last(self.request)
 
 

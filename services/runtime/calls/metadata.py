@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from services.runtime.http2.limits import STATUS_MESSAGE_BYTES_MAX
+STATUS_MESSAGE_BYTES_MAX = 2 * 1024
 
 Pairs: TypeAlias = list[tuple[str, str | bytes]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-RESERVED = frozenset(
-    {b"te", b"content-type", b"user-agent", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
-)
+TIMEOUT = b"grpc-timeout"
+
+RESERVED = frozenset({b"te", b"content-type", b"user-agent", TIMEOUT, b"grpc-encoding", b"grpc-accept-encoding"})
 """gRPC's own headers, which are no metadata."""
 
 _KEY = re.compile(r"[0-9a-z_.-]+")

@@ -11,12 +11,15 @@ Address: TypeAlias = str | tuple[str, int]
 
 DNS = "dns:///"
 
+LOCAL = "local:"
+"""Prefix of names that have no socket: only channels of the server's own process reach them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     text: str
     path: str
-    """Path of a Unix socket; empty for a host and port."""
+    """Path of a Unix socket, or the whole text of a local name; empty for a host and port."""
 
     host: str
     port: int
@@ -25,6 +28,11 @@ class Target:
 
     several: tuple[Target, ...] = ()
     """The targets of a list; empty for a single one."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no socket leads there, or to some of the list."""
+        return self.path.startswith(LOCAL) or any(part.is_local for part in self.several)
 
     @property
     def authority(self) -> str:
@@ -39,7 +47,7 @@ class Target:
 
 
 def parse_target(target: str) -> Target:
-    """Parse host:port, unix:/path, dns:///host:port for all replicas of a name, or a list of the first two.
+    """Parse host:port, unix:/path, local:name, dns:///host:port for all replicas of a name, or a list of the others.
 
     Raises:
         ValueError: The text has none of these forms.
@@ -49,6 +57,8 @@ def parse_target(target: str) -> Target:
         if any(part.is_spread for part in several):
             raise ValueError(f"target {target!r}: expected host:port or unix:/path in a list")
         return Target(target, "", "", 0, is_spread=True, several=several)
+    if target.startswith(LOCAL) and target != LOCAL:
+        return Target(target, target, "", 0, is_spread=False)
     if target.startswith("unix:"):
         return Target(target, target.removeprefix("unix:").removeprefix("//"), "", 0, is_spread=False)
     name = target.removeprefix(DNS)
@@ -56,6 +66,14 @@ def parse_target(target: str) -> Target:
     if not separator or not port.isdecimal() or not host:
         raise ValueError(f"target {target!r}: expected host:port, unix:/path or dns:///host:port")
     return Target(target, "", host.strip("[]"), int(port), is_spread=target.startswith(DNS))
+
+
+def describe_address(address: Address) -> str:
+    """Return an address as servers and channels are told it."""
+    if isinstance(address, str):
+        return address if address.startswith(LOCAL) else f"unix:{address}"
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def resolve_target(target: Target) -> list[Address]:

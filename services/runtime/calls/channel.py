@@ -1,0 +1,153 @@
+"""grpc.aio.Channel over the connections that a dialer opens.
+
+Calls wait while the channel connects; in the pause after a failure they fail at once, unless they wait for ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from services.runtime.calls.call_kinds import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
+from services.runtime.calls.client_call import Call, Method
+from services.runtime.calls.connection_pool import ConnectionPool
+from services.runtime.calls.ends import Dialer
+from services.runtime.calls.metadata import TIMEOUT, Headers, to_headers, to_timeout
+
+CallT = TypeVar("CallT", bound=Call)
+
+CONNECTIVITY = grpc.ChannelConnectivity
+
+
+class DialingChannel(grpc.aio.Channel):
+    """A channel to one target, on the loop of its first call."""
+
+    def __init__(self, dialer: Dialer) -> None:
+        self._pool = ConnectionPool(dialer)
+        self._calls: set[Call] = set()
+
+    # Kinds of calls, as generated stubs ask for them.
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._make_one_request_method(UnaryUnaryCall, method, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._make_one_request_method(UnaryStreamCall, method, request_serializer, response_deserializer)
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._make_many_requests_method(StreamUnaryCall, method, request_serializer, response_deserializer)
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._make_many_requests_method(StreamStreamCall, method, request_serializer, response_deserializer)
+
+    def _make_one_request_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        called = Method(method, serialize, deserialize, self._pool.repeat_call)
+
+        def call(
+            request: Any,
+            *,
+            timeout: float | None = None,
+            metadata: Any = None,
+            credentials: Any = None,
+            wait_for_ready: bool | None = None,
+            compression: Any = None,
+        ) -> Any:
+            made = kind(called, _make_headers(timeout, metadata), timeout)
+            made.request = made.encode_request(request)
+            return self._start_call(made, wait_for_ready)
+
+        return call
+
+    def _make_many_requests_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        called = Method(method, serialize, deserialize, self._pool.repeat_call)
+
+        def call(
+            request_iterator: Any = None,
+            timeout: float | None = None,
+            metadata: Any = None,
+            credentials: Any = None,
+            wait_for_ready: bool | None = None,
+            compression: Any = None,
+        ) -> Any:
+            made = kind(called, _make_headers(timeout, metadata), timeout)
+            self._start_call(made, wait_for_ready)
+            if request_iterator is not None:
+                made.send_all(request_iterator)
+            return made
+
+        return call
+
+    def _start_call(self, call: CallT, wait_for_ready: bool | None) -> CallT:
+        call.waits_for_ready = bool(wait_for_ready)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        self._pool.assign_call(call)
+        return call
+
+    # The channel itself.
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        if try_to_connect:
+            self._pool.start_connecting()
+        return self._pool.state
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        while self._pool.state is last_observed_state:
+            await self._pool.wait_for_change()
+
+    async def channel_ready(self) -> None:
+        while (state := self._pool.state) is not CONNECTIVITY.READY:
+            if state is CONNECTIVITY.SHUTDOWN:
+                raise asyncio.InvalidStateError("the channel is closed")
+            self._pool.start_connecting()
+            await self._pool.wait_for_change()
+
+    async def close(self, grace: float | None = None) -> None:
+        """End all calls within `grace` seconds, then all connections."""
+        if grace and self._calls:
+            over = [asyncio.ensure_future(call.code()) for call in self._calls]
+            _, late = await asyncio.wait(over, timeout=grace)
+            for waiting in late:
+                waiting.cancel()
+        for call in [*self._calls]:
+            call.cancel()
+        await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _make_headers(timeout_s: float | None, metadata: Any) -> Headers:
+    headers = to_headers(metadata)
+    if timeout_s is not None:
+        headers.insert(0, (TIMEOUT, to_timeout(timeout_s)))
+    return headers

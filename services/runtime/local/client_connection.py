@@ -1,0 +1,170 @@
+"""A channel's end of a connection inside the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import grpc
+
+from services.runtime.calls.client_call import Call
+from services.runtime.calls.ends import ClientEnd
+from services.runtime.calls.metadata import Headers
+from services.runtime.calls.status import Status
+from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
+from services.runtime.local.link import Link
+from services.runtime.local.stream import LocalStream
+
+HEADER_BYTES = 32
+"""Bytes that a header counts for beside its name and value, as HPACK counts them."""
+
+
+class ServerPeer(Protocol):
+    """What the server's end receives."""
+
+    def receive_call(self, stream_id: int, path: str, headers: Headers) -> None: ...
+    def receive_message(self, stream_id: int, message: bytes) -> None: ...
+    def receive_end(self, stream_id: int) -> None: ...
+    def receive_credit(self, stream_id: int, size: int) -> None: ...
+    def receive_reset(self, stream_id: int) -> None: ...
+    def receive_close(self) -> None: ...
+
+
+class LocalClientConnection:
+    def __init__(
+        self,
+        message_bytes_max: int,
+        limits: Limits,
+        on_free: Callable[[], None],
+        on_gone: Callable[[ClientEnd, str], None],
+    ) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._limits = limits
+        self._on_free = on_free
+        self._on_gone = on_gone
+        self.is_leaving = False
+        self.is_lost = False
+        self._next_id = 1
+        self._calls: dict[int, Call] = {}
+        self._streams: dict[int, LocalStream] = {}
+
+    def connect(self, server: ServerPeer, link: Link) -> None:
+        """Send to `server` over `link` from now on."""
+        self._server, self._link = server, link
+
+    # What the channel asks.
+
+    @property
+    def has_room(self) -> bool:
+        return not (self.is_leaving or self.is_lost) and len(self._calls) < self._limits.streams_max
+
+    def open_call(self, call: Call) -> None:
+        headers = call.request_headers
+        if sum(len(name) + len(value) + HEADER_BYTES for name, value in headers) > HEADERS_BYTES_MAX:
+            said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            return
+        stream = LocalStream(self, self._next_id, self._message_bytes_max)
+        self._next_id += 1
+        self._streams[stream.id], self._calls[stream.id] = stream, call
+        self._link.send(self._server.receive_call, stream.id, call.method.path, headers)
+        call.on_opened(self, stream)
+
+    def drop_stream(self, stream_id: int) -> None:
+        if self._calls.pop(stream_id, None) is not None:
+            self._streams.pop(stream_id).close()
+            self._link.send(self._server.receive_reset, stream_id)
+            self._after_call()
+
+    def close_when_done(self) -> None:
+        self.is_leaving = True
+        self._close_if_done()
+
+    async def close(self) -> None:
+        if not self.is_lost:
+            self._link.send(self._server.receive_close)
+            self.lose("the connection is closed")
+
+    def lose(self, why: str) -> None:
+        """End all calls as a broken connection does."""
+        self._leave(why)
+        self.is_lost = True
+        calls, self._calls = self._calls, {}
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+        for call in calls.values():
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
+
+    # What streams send.
+
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        self._link.send(self._server.receive_message, stream_id, message)
+
+    def send_end(self, stream: LocalStream, trailers: Headers) -> None:
+        self._link.send(self._server.receive_end, stream.id)
+
+    def send_credit(self, stream_id: int, size: int) -> None:
+        if not self.is_lost:
+            self._link.send(self._server.receive_credit, stream_id, size)
+
+    # What comes from the server.
+
+    def receive_headers(self, stream_id: int, headers: Headers) -> None:
+        if (call := self._calls.get(stream_id)) is not None:
+            call.on_headers(headers)
+
+    def receive_message(self, stream_id: int, message: bytes) -> None:
+        if (stream := self._streams.get(stream_id)) is None:
+            return
+        if len(message) > stream.message_bytes_max:
+            call = self._calls[stream_id]
+            self.drop_stream(stream_id)
+            said = f"a message is larger than {stream.message_bytes_max} bytes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            return
+        stream.receive_message(message)
+
+    def receive_trailers(self, stream_id: int, trailers: Headers) -> None:
+        if (call := self._calls.pop(stream_id, None)) is not None:
+            # The server has said all; it does not wait for the rest of the request.
+            self._streams.pop(stream_id).close()
+            if call.has_headers:
+                call.on_trailers(trailers)
+            else:
+                call.on_headers(trailers)
+            call.on_remote_end()
+            self._after_call()
+
+    def receive_reset(self, stream_id: int, status: Status) -> None:
+        if (call := self._calls.pop(stream_id, None)) is not None:
+            self._streams.pop(stream_id).close()
+            call.on_reset(status)
+            self._after_call()
+
+    def receive_credit(self, stream_id: int, size: int) -> None:
+        if (stream := self._streams.get(stream_id)) is not None:
+            stream.receive_credit(size)
+
+    def receive_leave(self) -> None:
+        """Open no more calls: the server is leaving."""
+        self._leave("the server told the connection to go")
+        self._close_if_done()
+
+    def receive_close(self) -> None:
+        if not self.is_lost:
+            self.lose("the connection broke: closed by the server")
+
+    def _leave(self, why: str) -> None:
+        if not self.is_leaving:
+            self.is_leaving = True
+            self._on_gone(self, why)
+
+    def _after_call(self) -> None:
+        self._on_free()
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self.is_leaving and not self._calls and not self.is_lost:
+            self.is_lost = True
+            self._link.send(self._server.receive_close)
