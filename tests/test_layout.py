@@ -62,7 +62,7 @@ ROOMS = {
         *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
-        *("admin_cli", ".", "facts", "requests", "compaction", "context", "access"),
+        *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access"),
         *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
     ),
     "services/runtime": (

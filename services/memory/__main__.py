@@ -19,8 +19,8 @@ from services.memory.access.retention import run_daily_cleanup
 from services.memory.compaction.compactor import Compactor
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.context.context_view import ContextWindow
-from services.memory.context.token_counter import TokenCounters
+from services.memory.context.window.context_view import ContextWindow
+from services.memory.context.window.token_counter import TokenCounters
 from services.memory.engines import open_engine
 from services.memory.facts.store import FactStore
 from services.memory.requests.append_decoder import AppendDecoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.memory.context.context_view import MESSAGES_MIN
+from services.memory.context.window.context_view import MESSAGES_MIN
 from services.runtime.process.config import ServerSettings, setting
 
 

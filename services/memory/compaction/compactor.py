@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.access.chat_access import ChatAccess
     from services.memory.context.context_source import ContextSource
-    from services.memory.context.context_view import ContextWindow
-    from services.memory.context.token_counter import TokenCounters
+    from services.memory.context.window.context_view import ContextWindow
+    from services.memory.context.window.token_counter import TokenCounters
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Pin
     from services.memory.storage.engine import Engine

@@ -25,10 +25,10 @@ from services.memory.compaction.receipt import (
     measure_unseen,
 )
 from services.memory.context.context_source import get_position
-from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_view
 from services.memory.context.message_pairing import MessageGroup, make_text_message
 from services.memory.context.summary_changes import SummaryChanges, format_pins
-from services.memory.context.token_limits import get_request_tokens_max
+from services.memory.context.window.context_view import UNBOUNDED, ContextWindow, build_view
+from services.memory.context.window.token_limits import get_request_tokens_max
 from services.memory.log.lines import CompactReceipt
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from services.memory.compaction.receipt import WrittenSummary
     from services.memory.compaction.transcript import Entry
     from services.memory.context.context_source import AppliedCompaction, ContextSource
-    from services.memory.context.token_counter import TokenCounter
+    from services.memory.context.window.token_counter import TokenCounter
     from services.memory.log.lines import Pin, Tokens
 
 SUMMARY_RATIO = 0.1

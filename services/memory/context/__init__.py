@@ -1,1 +1,1 @@
-"""Messages of a model request: read from the log, paired, counted, and cut to the model's window."""
+"""Messages of a model request: read from the log, by context, and paired."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import make_text_message
-from services.memory.context.token_counter import INLINE_BYTES_MAX
+from services.memory.context.window.token_counter import INLINE_BYTES_MAX
 from services.memory.log.blobs import Blob
 from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
 from services.memory.log.media import get_media
@@ -21,7 +21,7 @@ from services.runtime.auth import identity
 from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
-    from services.memory.context.token_counter import TokenCounters
+    from services.memory.context.window.token_counter import TokenCounters
 
 
 @dataclass(frozen=True, slots=True)

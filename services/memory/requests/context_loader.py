@@ -13,9 +13,11 @@ from headrace.errors import ContextLengthExceeded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction.pinned import find_intent, list_open_tasks
 from services.memory.compaction.plan import is_due, is_worth_a_summary
-from services.memory.context import recap
 from services.memory.context.context_source import ContextSource, select_source, select_whole
-from services.memory.context.context_view import (
+from services.memory.context.message_pairing import WITHOUT_REASONING
+from services.memory.context.source_texts import list_texts
+from services.memory.context.window import recap
+from services.memory.context.window.context_view import (
     ContextView,
     ContextWindow,
     build_messages,
@@ -23,12 +25,10 @@ from services.memory.context.context_view import (
     clear_results,
     is_past_cap,
 )
-from services.memory.context.message_pairing import WITHOUT_REASONING
-from services.memory.context.reminders import format_reminder
-from services.memory.context.source_texts import list_texts
-from services.memory.context.token_counter import INLINE_BYTES_MAX
-from services.memory.context.token_limits import get_request_tokens_max
-from services.memory.context.truncation import FittedMessages, fit_groups
+from services.memory.context.window.reminders import format_reminder
+from services.memory.context.window.token_counter import INLINE_BYTES_MAX
+from services.memory.context.window.token_limits import get_request_tokens_max
+from services.memory.context.window.truncation import FittedMessages, fit_groups
 from services.memory.log import media
 from services.memory.log.lines import Known, Line
 from services.memory.requests import context_parts
@@ -40,7 +40,7 @@ MARGIN_RATIO = 0.01
 
 if TYPE_CHECKING:
     from services.memory.context.message_pairing import MessageGroup
-    from services.memory.context.token_counter import TokenCounter, TokenCounters
+    from services.memory.context.window.token_counter import TokenCounter, TokenCounters
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat
 

@@ -13,16 +13,16 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.plan import FALLBACK
 from services.memory.context.context_source import select_whole
 from services.memory.context.message_pairing import WITHOUT_REASONING
-from services.memory.context.shortening import LEFT_OUT as NOTICE
+from services.memory.context.window.shortening import LEFT_OUT as NOTICE
 from services.memory.log.lines import Step
 from services.memory.log.media import get_media
 from services.memory.log.proto_json import load_proto
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
-    from services.memory.context.context_view import ContextView
     from services.memory.context.message_pairing import MessageGroup, PairedMessage
-    from services.memory.context.token_counter import TokenCounter
+    from services.memory.context.window.context_view import ContextView
+    from services.memory.context.window.token_counter import TokenCounter
     from services.memory.log.lines import Line
 
 SHOWN, SHORTENED, SUMMARISED, LEFT_OUT = "shown", "shortened", "summarised", "left_out"

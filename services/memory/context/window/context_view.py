@@ -14,8 +14,8 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
 from services.memory.context.context_source import get_position
 from services.memory.context.message_pairing import MessageGroup, flatten_groups, make_text_message
-from services.memory.context.reminders import append_reminder
-from services.memory.context.shortening import SHORTENED, get_last_n, make_notice, shorten_result
+from services.memory.context.window.reminders import append_reminder
+from services.memory.context.window.shortening import SHORTENED, get_last_n, make_notice, shorten_result
 from services.memory.log.media import describe_media, get_media
 
 if TYPE_CHECKING:

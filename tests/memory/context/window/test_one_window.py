@@ -16,7 +16,7 @@ from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.runtime.tokens import count
 from tests.memory.conftest import memory_over
 from tests.memory.context.test_context import check_paired, left_out, text_of
-from tests.memory.context.test_token_limits import WORDS, limits, load
+from tests.memory.context.window.test_token_limits import WORDS, limits, load
 from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line, user
 
 SYSTEM = "You are of help."

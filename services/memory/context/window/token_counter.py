@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import SUMMARY, WITHOUT_REASONING
-from services.memory.context.token_ratios import CountedRequest, ModelKey, TokenRatios
+from services.memory.context.window.token_ratios import CountedRequest, ModelKey, TokenRatios
 from services.memory.log.lines import Tokens
 from services.memory.log.media import copy_with_media
 from services.runtime.auth import identity

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from services.memory.context.reminders import format_reminder
+from services.memory.context.window.reminders import format_reminder
 from services.memory.log.lines import Insight
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.context.context_source import ContextSource
     from services.memory.context.message_pairing import MessageGroup, PairedMessage
-    from services.memory.context.token_counter import TokenCounter
+    from services.memory.context.window.token_counter import TokenCounter
 
 TOKENS_MAX = 4000
 WINDOW = 5

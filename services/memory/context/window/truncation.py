@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from services.memory.context.shortening import get_last_n, is_shortened, make_notice, shorten_group
+from services.memory.context.window.shortening import get_last_n, is_shortened, make_notice, shorten_group
 
 if TYPE_CHECKING:
     from services.memory.context.message_pairing import MessageGroup
-    from services.memory.context.token_counter import TokenCounter
+    from services.memory.context.window.token_counter import TokenCounter
 
 OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
 """Lengths that older texts are cut to, one after the other, until the request fits."""
