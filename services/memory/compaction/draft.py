@@ -174,7 +174,8 @@ class CompactionDraft:
 
     def _make_receipt(self, plan: CompactionPlan, written: WrittenSummary, unseen: Unseen) -> CompactReceipt:
         former, never = self.source.compacted, self.groups[unseen.groups_seen : plan.start]
-        lines = [*unseen.lines, *([(get_position(never[0]).n, find_last_line(never))] if never else [])]
+        hidden = [group.hidden for group in plan.replaced if group.hidden is not None]
+        lines = [*unseen.lines, *hidden, *([(get_position(never[0]).n, find_last_line(never))] if never else [])]
         covered = self.counter.count_groups(plan.replaced) + (self._former_cost if unseen.groups_seen else 0)
         seen = covered - unseen.tokens - self.counter.count_groups(never) if unseen.groups_seen else 0
         return CompactReceipt(

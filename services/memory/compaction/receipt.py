@@ -66,10 +66,10 @@ def measure_unseen(parts: Iterable[tuple[Entry, float]]) -> tuple[list[tuple[int
     return lines, tokens
 
 
-def find_last_line(groups: Iterable[MessageGroup]) -> int:
-    """Return the last line of the log that has a message of `groups`; 0 if there are none."""
+def find_last_line(groups: Sequence[MessageGroup]) -> int:
+    """Return the last line of the log that has a message of `groups`, or is hidden behind one; 0 if there are none."""
     lines = (said.at.n for group in groups for said in group.list_messages() if said.at is not None)
-    return max(lines, default=0)
+    return max((*lines, *(group.hidden[1] for group in groups if group.hidden)), default=0)
 
 
 def find_former_lines(former: AppliedCompaction) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from services.memory.context.message_pairing import (
     Position,
     make_text_message,
 )
+from services.memory.context.notices import LEFT_OUT, format_notice
 from services.memory.context.scopes import ContextScope, find_scope
 from services.memory.context.summary_changes import NO_CHANGES, SummaryChanges, find_changes
 from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
@@ -92,8 +93,15 @@ class ContextSource:
         """Read the messages of earlier runs, without reasoning, then those of the run itself."""
         return [*self.read_earlier(), *self.read_own_run()]
 
+    def read_log(self) -> list[MessageGroup]:
+        """Read likewise, with what planned runs did before they answered."""
+        scope = ContextScope(None)
+        earlier = [group for lines in self.before for group in _pair_lines(lines, scope, HIDDEN_STAGES)]
+        return [*earlier, *self.read_own_run()]
+
     def read_own_run(self) -> list[MessageGroup]:
-        return self._read_groups(self.lines, self.scope, is_own=True)
+        groups = _pair_lines(self.lines, self.scope, HIDDEN_STAGES, with_reasoning=True)
+        return self._cut_compacted(groups, self.lines)
 
     def read_earlier(self) -> list[MessageGroup]:
         """Read the messages of all earlier runs, the oldest first, without reasoning."""
@@ -101,14 +109,21 @@ class ContextSource:
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
         """Read the messages of each earlier run, the latest first, without reasoning."""
-        return (self._read_groups(lines, ContextScope(None), is_own=False) for lines in reversed(self.before))
+        return map(self._read_earlier_run, reversed(self.before))
 
-    def _read_groups(self, lines: Sequence[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-        found = _pair_lines(lines, scope, is_own=is_own)
-        if self.compacted is None or not any(line.n == self.compacted.start.n for line in lines):
-            return found
+    def _read_earlier_run(self, lines: Sequence[Line]) -> list[MessageGroup]:
+        scope = ContextScope(None)
+        groups = self._cut_compacted(_pair_lines(lines, scope, HIDDEN_STAGES_LATER), lines)
+        first_n = 0 if self.compacted is None or not _holds(lines, self.compacted.start) else self.compacted.start.n
+        hidden = [line.n for line in lines if line.n >= first_n and _is_before_answer(line, scope)]
+        return _note_hidden(groups, hidden[0], hidden[-1]) if hidden else groups
+
+    def _cut_compacted(self, groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
+        if self.compacted is None or not _holds(lines, self.compacted.start):
+            return groups
+        start = self.compacted.start
         return keep_from(
-            found, next((i for i, group in enumerate(found) if get_position(group) >= self.compacted.start), len(found))
+            groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups))
         )
 
 
@@ -169,9 +184,36 @@ def list_compactions(runs: Iterable[Sequence[Line]], scope: ContextScope) -> lis
     return sorted(found, key=lambda compaction: (compaction.start, compaction.summary.n))
 
 
-def _pair_lines(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-    pairing = MessagePairing(with_reasoning=is_own)
-    untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
+def _holds(lines: Sequence[Line], position: Position) -> bool:
+    return any(line.n == position.n for line in lines)
+
+
+def _is_before_answer(line: Line, scope: ContextScope) -> bool:
+    return isinstance(line, Step) and line.stage in STAGES_BEFORE_ANSWER and scope.includes(line.context_id, line.n)
+
+
+def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[MessageGroup]:
+    """Say behind the question which lines are not shown, or in a message of its own if that was compacted."""
+    asked = next(
+        (group for group in reversed(groups) if group.role == "user" and get_position(group).n < first_n), None
+    )
+    if asked is None:
+        asked = MessageGroup(PairedMessage(make_text_message("user", ""), Position(first_n, 0)))
+        groups = sorted([*groups, asked], key=get_position)
+    said = asked.head
+    asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}"
+    notice, parts = format_notice(first_n, last_n), said.message.content
+    if parts[-1].WhichOneof("part") == "text":
+        parts[-1].text = "\n\n".join(filter(None, [parts[-1].text, notice]))
+    else:
+        parts.add(text=notice)
+    return groups
+
+
+def _pair_lines(
+    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], *, with_reasoning: bool = False
+) -> list[MessageGroup]:
+    pairing = MessagePairing(with_reasoning=with_reasoning)
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
             query = QUERY_TEXTS.decode(line.query)

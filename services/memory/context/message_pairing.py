@@ -52,6 +52,10 @@ class MessageGroup:
     results: dict[int, PairedMessage] = field(default_factory=dict[int, PairedMessage])
     """Results in the log, by the position of their call."""
 
+    hidden: tuple[int, int] | None = None
+    """First and last line of what its run did and later runs are not shown, which its message names; None if that is
+    nothing."""
+
     @property
     def role(self) -> str:
         return self.head.message.role

@@ -13,7 +13,7 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.plan import FALLBACK
 from services.memory.context.context_source import select_whole
 from services.memory.context.message_pairing import WITHOUT_REASONING
-from services.memory.context.window.shortening import LEFT_OUT as NOTICE
+from services.memory.context.notices import LEFT_OUT as NOTICE
 from services.memory.log.lines import Step
 from services.memory.log.media import get_media
 from services.memory.log.proto_json import load_proto
@@ -35,6 +35,7 @@ REASONS = {
 
 PAST_CAP = "past the caps of runs or messages"
 TOO_LARGE = "does not fit the model's window"
+BEFORE_ANSWER = "what an earlier run with a plan did before its answer"
 COMPACTED = "a summary stands for it"
 WITHOUT_SUMMARY = "dropped by a compaction that got no summary"
 
@@ -145,12 +146,16 @@ def _find_left(
     """Find the groups of the log that are not in the request, in order, with why."""
     shown = {group.head.at for group in fitted.shown}
     offered = {group.head.at for group in fitted.view.groups}
-    for group in select_whole(runs, source.run_id, source.context_id).read_all():
+    whole = select_whole(runs, source.run_id, source.context_id)
+    told = {group.head.at for group in whole.read_all()}
+    for group in whole.read_log():
         at = group.head.at
         if at is None or at in shown:
             continue
         compaction = next((compaction for compaction in source.compactions if at < compaction.start), None)
-        if compaction is None:
+        if at not in told:
+            yield group, BEFORE_ANSWER
+        elif compaction is None:
             yield group, TOO_LARGE if at in offered else PAST_CAP
         else:
             yield group, WITHOUT_SUMMARY if compaction.boundary.compact_metadata.strategy == FALLBACK else COMPACTED

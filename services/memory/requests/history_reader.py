@@ -144,7 +144,7 @@ def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str 
     """Yield all messages of a context in the order of their lines, those of runs before it included."""
     source = select_whole(runs, run_id, context_id)
     by_number = {line.n: line for lines in (*source.before, source.lines) for line in lines}
-    told = [said for group in source.read_all() for said in (group.head, *group.results.values())]
+    told = [said for group in source.read_log() for said in (group.head, *group.results.values())]
     for said in sorted(told, key=lambda said: said.at or (0, 0)):
         if said.at is not None:
             yield _Said(said, by_number[said.at.n])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.v1 import llm_pb2
+from headrace.v1 import llm_pb2, memory_pb2
+from tests.memory.context.test_context import left_out
 from tests.memory.writing import Memory, call, content, result, run_line, step_line, user
 
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
 TASK, OTHER = "task-0a0b0c0d", "task-11111111"
 AGENT = "subagent-0a0b0c0d"
 
@@ -57,9 +59,25 @@ async def test_later_runs_are_told_the_query_and_the_final_answer(memory: Memory
     report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
     await memory.append(chat_id, run_id, report, answer, run_line())
     _, next_id = await memory.begin("thanks", chat_id)
-    assert list_texts(await memory.context(chat_id, next_id)) == ["trip to Paris", "Have fun.", "thanks"]
+    asked = f"trip to Paris\n\n{left_out(2, 3)}"
+    assert list_texts(await memory.context(chat_id, next_id)) == [asked, "Have fun.", "thanks"]
     earlier = list_texts(await memory.context(chat_id, next_id, context_id=TASK))
-    assert earlier == ["trip to Paris", "Have fun.", "thanks"]
+    assert earlier == [asked, "Have fun.", "thanks"]
+
+
+async def test_what_a_planned_run_did_before_its_answer_can_be_read_again(memory: Memory) -> None:
+    chat_id, run_id = await begin_with_plan(memory)
+    report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
+    await memory.append(chat_id, run_id, report, answer, run_line())
+    _, next_id = await memory.begin("thanks", chat_id)
+    asking = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=next_id, limits=LIMITS, with_parts=True)
+    loaded = await memory.stub.LoadContext(asking)
+    assert loaded.has_left, "the tools that read it are offered"
+    parts = [(part.kind, part.state, part.first_n, part.last_n) for part in loaded.parts if part.state != "shown"]
+    assert parts == [("messages", "left_out", 2, 3), ("results", "left_out", 2, 2)]
+    reading = memory_pb2.ReadHistoryRequest(chat_id=chat_id, run_id=next_id, first_n=2, last_n=3)
+    told = (await memory.stub.ReadHistory(reading)).messages
+    assert [message.text for message in told] == ["", "two tasks", "report"]
 
 
 async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:

@@ -87,7 +87,8 @@ async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(hou
         it.llm.requests.clear()
         await asked(it, model(add("again")))
         shown = [text_of(message) for message in it.llm.requests[0].messages[1:]]
-        assert shown == ["hello", "the answer", "hello"]
+        assert (shown[0].splitlines()[0], shown[1:]) == ("hello", ["the answer", "hello"])
+        assert "are left out here" in shown[0], "and told that there was more"
 
 
 async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_their_own_names(

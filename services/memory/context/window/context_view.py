@@ -7,7 +7,7 @@ fit.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
@@ -135,7 +135,7 @@ def clear_results(view: ContextView, results_kept: int) -> ContextView:
             call: shorten_result(answer, RESULT_CHARS_MAX) if (index, call) in cleared else answer
             for call, answer in group.results.items()
         }
-        own.append(MessageGroup(group.head, group.msg_id, results))
+        own.append(replace(group, results=results))
     return ContextView(view.summary, view.notice, view.earlier, own)
 
 
@@ -188,4 +188,4 @@ def _shorten_group(group: MessageGroup) -> MessageGroup:
                 said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media)))
                 said.form = SHORTENED
     results = {index: shorten_result(answer, RESULT_CHARS_MAX) for index, answer in group.results.items()}
-    return MessageGroup(group.head, group.msg_id, results)
+    return replace(group, results=results)

@@ -6,15 +6,16 @@ The log keeps everything: `read_result` gives a result by its call's id, `read_h
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from headrace.v1 import llm_pb2
 from services.memory.context.message_pairing import MessageGroup, PairedMessage, make_text_message
+from services.memory.context.notices import LEFT_OUT, format_notice
 from services.memory.log.media import describe_media, get_media
 from services.memory.log.messages import is_object
 
 SHORTENED = "shortened"
-LEFT_OUT = "left out"
 
 REASONING_DROPPED = "without its reasoning"
 
@@ -50,14 +51,13 @@ def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool =
         head.message.ClearField("reasoning_content")
         head.message.ClearField("provider_state")
     results = {index: shorten_result(answer, chars_max) for index, answer in group.results.items()}
-    return MessageGroup(head, group.msg_id, results)
+    return replace(group, head=head, results=results)
 
 
 def make_notice(first_n: int, last_n: int) -> MessageGroup:
     """Return the message that stands for lines that are left out."""
-    lines = f"{first_n}-{last_n}"
-    text = f"[Lines {lines} of this chat are left out here, without a summary: read_history {lines} has them.]"
-    return MessageGroup(PairedMessage(make_text_message("user", text), None, form=f"{LEFT_OUT} {lines}"))
+    text = format_notice(first_n, last_n)
+    return MessageGroup(PairedMessage(make_text_message("user", text), None, form=f"{LEFT_OUT} {first_n}-{last_n}"))
 
 
 def get_last_n(group: MessageGroup) -> int:
