@@ -132,6 +132,7 @@ soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster
 	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/cluster/test_crashes.py -k any_event
 	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) CLUSTER_RUNS=50 $(BIN)/pytest -q tests/cluster/test_chaos.py
 	HOSTILE_CONNECTIONS=$(HOSTILE_CONNECTIONS) $(BIN)/pytest -q tests/hostile/test_connections.py
+	HEADRACE_CHATS_MAX=200 $(BIN)/pytest -q tests/memory/context/window/test_any_chat.py
 	TOOLS_AWAY_S=30 $(BIN)/pytest -q tests/e2e/test_tools_away.py
 	FULL_DISK_S=60 $(BIN)/pytest -q tests/e2e/test_full_disk.py
 	$(BIN)/python -m tests.faults

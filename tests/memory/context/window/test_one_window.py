@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headrace.v1 import common_pb2, llm_pb2, memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens import count
-from tests.memory.conftest import memory_over
 from tests.memory.context.test_context import check_paired, left_out, text_of
 from tests.memory.context.window.test_token_limits import WORDS, limits, load
-from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line, user
+from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
 
 SYSTEM = "You are of help."
 READ = re.compile(r"read_history (\d+)(?:-(\d+))? ha")
@@ -147,93 +141,6 @@ async def test_an_agent_sets_when_compaction_is_due(memory: Memory) -> None:
     assert not (await load(memory, chat_id, run_id, limits=small)).compaction_due
     early = memory_pb2.WindowSettings(due_ratio=0.5)
     assert (await load(memory, chat_id, run_id, limits=small, window=early)).compaction_due
-
-
-def repeat(word: str, times: int) -> str:
-    return word * times
-
-
-def say(text: str) -> list[memory_pb2.LogMessage]:
-    return [content(text, msg_id=new_id())]
-
-
-def steer(text: str) -> list[memory_pb2.LogMessage]:
-    return [user(text)]
-
-
-def call_all(texts: list[str], size: int) -> list[memory_pb2.LogMessage]:
-    """Make calls with long arguments, and their results."""
-    arguments = json.dumps({"text": "x" * size})
-    calls = [call(f"c{index}", arguments, msg_id="m_same") for index in range(len(texts))]
-    return [*calls, *(result(f"c{index}", text) for index, text in enumerate(texts))]
-
-
-words = st.sampled_from(["word ", "水は高きより", "q7Zx", "<tag/>\n", "🌊"])
-texts = st.builds(repeat, words, st.sampled_from([1, 20, 400, 2_000]))
-images = st.integers(0, 3)
-steps = st.one_of(
-    st.builds(say, texts),
-    st.builds(steer, texts),
-    st.builds(call_all, st.lists(texts, min_size=1, max_size=8), st.sampled_from([0, 20_000])),
-)
-chats = st.lists(st.tuples(texts, images, st.lists(steps, max_size=3)), min_size=1, max_size=4)
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    chats,
-    st.sampled_from([4_096, 8_192, 32_768, 200_000]),
-    st.sampled_from([1, 10**6]),
-    st.sampled_from(["summary", "drop"]),
-)
-async def test_any_chat_makes_requests_that_fit_and_leave_nothing_without_a_trace(
-    runs: list[Any], window: int, lie: int, older: str
-) -> None:
-    """A provider that lies about usage changes nothing of it."""
-    small = limits(window=window, output=1_000, model="house-model")
-    settings = memory_pb2.WindowSettings(runs_max=3, older=older)
-    with tempfile.TemporaryDirectory() as name:
-        async with memory_over(Path(name)) as memory:
-            chat_id, before = new_id(), b""
-            for message, shown, said in runs:
-                _, run_id = await memory.begin(message, chat_id)
-                picture = user("look")
-                for _ in range(shown):
-                    picture.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
-                lied = content("so", usage=common_pb2.Usage(input_tokens=lie), msg_id=new_id())
-                for messages in [[picture], *said, [lied]]:
-                    loaded = await load(
-                        memory, chat_id, run_id, system=SYSTEM, limits=small, window=settings, reminders=["now"]
-                    )
-                    check_request(loaded, window - 1_000)
-                    assert loaded.SerializeToString() != before
-                    before = loaded.SerializeToString()
-                    await memory.append(chat_id, run_id, step_line(*messages))
-                await memory.append(chat_id, run_id, run_line())
-            _, run_id = await memory.begin("the end", chat_id)
-            last = await load(memory, chat_id, run_id, system=SYSTEM, limits=small, window=settings)
-            whole = await load(memory, chat_id, run_id, limits=limits(window=100_000_000))
-    check_request(last, window - 1_000)
-    check_traces(list(whole.messages), list(last.messages))
-
-
-def check_request(loaded: memory_pb2.LoadContextResponse, tokens_max: int) -> None:
-    check_paired(loaded.messages)
-    assert tokens_of(loaded) <= tokens_max
-    assert loaded.messages[1].role == "user"
-
-
-def check_traces(whole: list[llm_pb2.Message], shown: list[llm_pb2.Message]) -> None:
-    """Assert that each message stands there, whole or shortened, or that a notice covers that many."""
-    texts = [text_of(message) for message in shown]
-    heads = {text[:100] for text in texts}
-    missing = [message for message in whole if text_of(message)[:100] not in heads]
-    ranges = [match for text in texts if (match := READ.search(text))]
-    assert not missing or any(match[2] for match in ranges), "what is missing is named by a notice"
-    for message in shown:
-        if message.role != "system" and message not in whole:
-            told = text_of(message) + "".join(call.arguments for call in message.tool_calls)
-            assert "left out here" in told or "[image" in told or "system_reminder" in told
 
 
 @pytest.mark.parametrize("window", [4_096, 8_192])
