@@ -13,6 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
+USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,9 @@ class Authority:
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType, valid_days: int
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
+        is_ca = isinstance(extension, x509.BasicConstraints)
+        # Python 3.13's default contexts are strict: https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1
+        usage = dict.fromkeys(USAGES, False) | {"key_cert_sign" if is_ca else "digital_signature": True}
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -79,7 +93,10 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - 10 * DAY)
             .not_valid_after(now + valid_days * DAY)
-            .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+            .add_extension(extension, critical=is_ca)
+            .add_extension(x509.KeyUsage(**usage), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
 
