@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-grpcio clients prerequisites check lint types docs bench performance soak faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance soak faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -97,13 +97,30 @@ FAST := 'tests/e2e/test_crash.py::test_killed_in_mid_run_and_started_again[tool.
 test-fast: $(VENV)/dev ## After each change: the layout, the contract, parsers, and one run through every service
 	$(BIN)/pytest -q $(SHARED) $(FAST)
 
+# The newest Python that the machine has beside the one of $(VENV).
+OTHER_PYTHON ?= $(shell for minor in 14 13 12; do \
+	for python in python3.$$minor "$$(pyenv prefix 3.$$minor 2>/dev/null)/bin/python3"; do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && exit; done; done)
+OTHER_VENV := .venv-other
+test-other-python: $(if $(OTHER_PYTHON),$(OTHER_VENV)/dev) ## Run `test-fast` on the newest other Python that is there (OTHER_PYTHON=…)
+ifeq ($(OTHER_PYTHON),)
+	@echo "NOTICE: no newer Python is installed: the suite is NOT tried on a second one" >&2
+else
+	$(OTHER_VENV)/bin/python -m tests.run -q $(SHARED) $(FAST) tests/runtime/http2/test_tls.py
+endif
+
+$(OTHER_VENV)/dev: constraints.txt pyproject.toml
+	$(OTHER_PYTHON) -m venv $(OTHER_VENV)
+	$(OTHER_VENV)/bin/$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
 test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests on grpcio, of which `test` takes a part
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(NOT_ON_GRPCIO)
 
 # Tests of our own transport; and of replicas, which need it: one channel to several addresses.
 NOT_ON_GRPCIO := --ignore tests/runtime/http2 --ignore tests/cluster
 
-check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
+check: $(VENV)/dev lint types proto-check gateway-check test test-other-python ## What CI runs: format, lint, types, protos, tests
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
