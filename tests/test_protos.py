@@ -20,8 +20,8 @@ FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
     "LlmService": "StreamChat> CountTokens Embed ListModels",
-    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append LoadContext ReadHistory ReadResult"
-    " Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
+    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append BeginRun LoadContext ReadHistory"
+    " ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
     " AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"

@@ -934,6 +934,72 @@ class AppendRequest(_message.Message):
 Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
 
 @_typing.final
+class BeginRunRequest(_message.Message):
+    """Which run begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPEND_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def append(self) -> Global___AppendRequest:
+        """Its query line, with the lease of who runs it."""
+
+    @_builtins.property
+    def context(self) -> Global___LoadContextRequest:
+        """The first turn's request, made for a chat with an empty state, without pending_query; absent: not wanted."""
+
+    def __init__(
+        self,
+        *,
+        append: Global___AppendRequest | None = ...,
+        context: Global___LoadContextRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "context", b"context"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "context", b"context"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunRequest: _TypeAlias = BeginRunRequest  # noqa: Y015
+
+@_typing.final
+class BeginRunResponse(_message.Message):
+    """What has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPEND_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def append(self) -> Global___AppendResponse:
+        """The append's answer."""
+
+    @_builtins.property
+    def state(self) -> Global___GetStateResponse:
+        """The state of the main context; absent: not known."""
+
+    @_builtins.property
+    def context(self) -> Global___LoadContextResponse:
+        """The messages of the first turn; absent: not wanted, not to be had, or the state is not empty."""
+
+    def __init__(
+        self,
+        *,
+        append: Global___AppendResponse | None = ...,
+        state: Global___GetStateResponse | None = ...,
+        context: Global___LoadContextResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "context", b"context", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "context", b"context", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRunResponse: _TypeAlias = BeginRunResponse  # noqa: Y015
+
+@_typing.final
 class AppendResponse(_message.Message):
     """What was appended."""
 

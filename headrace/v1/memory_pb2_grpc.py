@@ -97,6 +97,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.AppendRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.AppendResponse.FromString,
                 _registered_method=True)
+        self.BeginRun = channel.unary_unary(
+                '/headrace.v1.MemoryService/BeginRun',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.BeginRunRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.BeginRunResponse.FromString,
+                _registered_method=True)
         self.LoadContext = channel.unary_unary(
                 '/headrace.v1.MemoryService/LoadContext',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.LoadContextRequest.SerializeToString,
@@ -324,6 +329,18 @@ class MemoryServiceServicer(object):
         read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
         request_id the chat already has appends nothing either and is answered with duplicate_run_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginRun(self, request, context):
+        """Begin a run: append its query line, and answer what its first turn needs.
+
+        Effects, order, repetition and errors are those of Append. Beside the append's answer there are the state of the
+        chat's main context, as GetState tells it, and the messages of the first turn, as LoadContext builds them; both are
+        read while the lines are on their way to the disk. What cannot be told of them is left out, and no error: the run
+        has begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -574,6 +591,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.Append,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.AppendRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.AppendResponse.SerializeToString,
+            ),
+            'BeginRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginRun,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.BeginRunRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.BeginRunResponse.SerializeToString,
             ),
             'LoadContext': grpc.unary_unary_rpc_method_handler(
                     servicer.LoadContext,
@@ -998,6 +1020,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/Append',
             headrace_dot_v1_dot_memory__pb2.AppendRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.AppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/BeginRun',
+            headrace_dot_v1_dot_memory__pb2.BeginRunRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.BeginRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

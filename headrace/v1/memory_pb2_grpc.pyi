@@ -117,6 +117,14 @@ class MemoryServiceStub:
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
     request_id the chat already has appends nothing either and is answered with duplicate_run_id.
     """
+    BeginRun: _grpc.UnaryUnaryMultiCallable[_memory_pb2.BeginRunRequest, _memory_pb2.BeginRunResponse]
+    """Begin a run: append its query line, and answer what its first turn needs.
+
+    Effects, order, repetition and errors are those of Append. Beside the append's answer there are the state of the
+    chat's main context, as GetState tells it, and the messages of the first turn, as LoadContext builds them; both are
+    read while the lines are on their way to the disk. What cannot be told of them is left out, and no error: the run
+    has begun.
+    """
     LoadContext: _grpc.UnaryUnaryMultiCallable[_memory_pb2.LoadContextRequest, _memory_pb2.LoadContextResponse]
     """Build the messages of the next model request.
 
@@ -308,6 +316,14 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
     request_id the chat already has appends nothing either and is answered with duplicate_run_id.
+    """
+    BeginRun: _aio.UnaryUnaryMultiCallable[_memory_pb2.BeginRunRequest, _memory_pb2.BeginRunResponse]  # type: ignore[assignment]
+    """Begin a run: append its query line, and answer what its first turn needs.
+
+    Effects, order, repetition and errors are those of Append. Beside the append's answer there are the state of the
+    chat's main context, as GetState tells it, and the messages of the first turn, as LoadContext builds them; both are
+    read while the lines are on their way to the disk. What cannot be told of them is left out, and no error: the run
+    has begun.
     """
     LoadContext: _aio.UnaryUnaryMultiCallable[_memory_pb2.LoadContextRequest, _memory_pb2.LoadContextResponse]  # type: ignore[assignment]
     """Build the messages of the next model request.
@@ -569,6 +585,20 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
         request_id the chat already has appends nothing either and is answered with duplicate_run_id.
+        """
+
+    @_abc_1.abstractmethod
+    def BeginRun(
+        self,
+        request: _memory_pb2.BeginRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.BeginRunResponse, _abc.Awaitable[_memory_pb2.BeginRunResponse]]:
+        """Begin a run: append its query line, and answer what its first turn needs.
+
+        Effects, order, repetition and errors are those of Append. Beside the append's answer there are the state of the
+        chat's main context, as GetState tells it, and the messages of the first turn, as LoadContext builds them; both are
+        read while the lines are on their way to the disk. What cannot be told of them is left out, and no error: the run
+        has begun.
         """
 
     @_abc_1.abstractmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.log.blobs import Blob
@@ -75,6 +75,37 @@ class MemoryService(FactRpcs):
             chat_name=chat.info.name,
             checkpoint_id=answer.checkpoint,
         )
+
+    async def BeginRun(self, request: memory_pb2.BeginRunRequest, context: Context) -> memory_pb2.BeginRunResponse:
+        preparing = asyncio.create_task(self._prepare_first_turn(request, context))
+        try:
+            appended = await self.Append(request.append, context)
+            if appended.HasField("duplicate_run_id"):
+                return memory_pb2.BeginRunResponse(append=appended)
+            state, loaded = await preparing
+        finally:
+            preparing.cancel()
+        return memory_pb2.BeginRunResponse(append=appended, state=state, context=loaded)
+
+    async def _prepare_first_turn(
+        self, request: memory_pb2.BeginRunRequest, context: Context
+    ) -> tuple[memory_pb2.GetStateResponse | None, memory_pb2.LoadContextResponse | None]:
+        await asyncio.sleep(0)  # the append is first on its way to the disk
+        chat_id, lines = request.append.chat_id, request.append.lines
+        try:
+            state = (await self._access.load_chat_or_empty(chat_id)).get_state(get_context_key(""))
+            told = memory_pb2.GetStateResponse(version=state.version, state=state.json)
+        except HeadraceError:
+            return None, None
+        if state.values or not request.HasField("context"):
+            return told, None
+        loading = request.context
+        if lines[0].HasField("query"):
+            loading.pending_query.CopyFrom(lines[0].query.query)
+        try:
+            return told, await self.LoadContext(loading, context)
+        except HeadraceError:
+            return told, None  # who asks again is told why
 
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context

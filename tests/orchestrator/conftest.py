@@ -314,6 +314,16 @@ class WatchedMemory:
         await self.after(request)
         return answer
 
+    async def BeginRun(self, request: memory_pb2.BeginRunRequest, context: Any) -> memory_pb2.BeginRunResponse:
+        if request.HasField("context"):
+            self.loads.append(request.context)
+            if self.context_error is not None:
+                request.ClearField("context")  # it is asked for once more, and fails then
+        await self.before(request.append)
+        answer = await self._real.BeginRun(request, context)
+        await self.after(request.append)
+        return answer
+
     async def AcquireLease(
         self, request: memory_pb2.AcquireLeaseRequest, context: Any
     ) -> memory_pb2.AcquireLeaseResponse:

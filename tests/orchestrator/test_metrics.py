@@ -51,4 +51,5 @@ async def test_compactions_are_counted(house: Open) -> None:
     async with house(ANSWER) as it:
         it.llm.models = [SMALL]
         await compacted_at(it)
-    assert value("headrace_compactions_total", trigger="auto", outcome="complete") == before + 1
+    # Once before the last run's turn; and perhaps once more behind it already.
+    assert value("headrace_compactions_total", trigger="auto", outcome="complete") - before in (1, 2)

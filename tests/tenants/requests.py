@@ -69,6 +69,12 @@ REQUESTS: dict[str, Make] = {
     "MemoryService.Append": _one(
         lambda ids: memory_pb2.AppendRequest(chat_id=ids.chat, run_id=ids.run, request_id=fresh(), lines=[_step(ids)])
     ),
+    "MemoryService.BeginRun": _one(
+        lambda ids: memory_pb2.BeginRunRequest(
+            append=memory_pb2.AppendRequest(chat_id=ids.chat, run_id=ids.run, request_id=fresh(), lines=[_step(ids)]),
+            context=memory_pb2.LoadContextRequest(chat_id=ids.chat, run_id=ids.run),
+        )
+    ),
     "MemoryService.LoadContext": _one(lambda ids: memory_pb2.LoadContextRequest(chat_id=ids.chat, run_id=ids.run)),
     "MemoryService.ReadHistory": _one(lambda ids: memory_pb2.ReadHistoryRequest(chat_id=ids.chat, run_id=ids.run)),
     "MemoryService.ReadResult": _one(

@@ -146,7 +146,7 @@ async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, sta
 async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
     outcome = await stage.call(name, ADA, Ids(BAD, BAD))
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
-    assert re.match(r"(start\.|source\.|leases\[0\]\.)?(chatId|runId|factId): must be a UUID", outcome.message)
+    assert re.match(r"(start\.|source\.|leases\[0\]\.|append\.)?(chatId|runId|factId): must be a UUID", outcome.message)
 
 
 async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 if TYPE_CHECKING:
     from services.orchestrator.lifecycle.leases import Owner
     from services.orchestrator.lifecycle.live_runs import LiveRuns
+    from services.orchestrator.run.first_turn import FirstTurn
     from services.orchestrator.run.run import Run
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
@@ -27,8 +28,20 @@ class QueryLog:
         self._live = live
 
     async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
+        request = self._make_append(run, traceparent)
+        with translating_peer_errors():
+            return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    async def begin(self, run: Run, first_turn: FirstTurn, traceparent: str) -> memory_pb2.BeginRunResponse:
+        """Append the query, with the first turn's request if it is known by then."""
+        context = await first_turn.wait_for_request()
+        request = memory_pb2.BeginRunRequest(append=self._make_append(run, traceparent), context=context)
+        with translating_peer_errors():
+            return await self._peers.memory.BeginRun(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    def _make_append(self, run: Run, traceparent: str) -> memory_pb2.AppendRequest:
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
-        request = memory_pb2.AppendRequest(
+        return memory_pb2.AppendRequest(
             chat_id=run.chat_id,
             run_id=run.id,
             # The run's id, so that a repeated append is answered as it was at first.
@@ -38,12 +51,13 @@ class QueryLog:
             ttl_ms=self._owner.ttl_ms,
             beside=[other.id for other in self._live.of_chat(run.chat_id) if not other.log.is_lost],
         )
-        with translating_peer_errors():
-            return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
-    async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
+    async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.BeginRunResponse | None:
         try:
-            reply = await self.append(run, traceparent)
+            if run.first_turn is not None:
+                response = await self.begin(run, run.first_turn, traceparent)
+            else:
+                response = memory_pb2.BeginRunResponse(append=await self.append(run, traceparent))
         except ChatBusy as error:
             if not caller.done():
                 caller.set_result(OwnedElsewhere(error.metadata["runId"]))
@@ -56,6 +70,7 @@ class QueryLog:
             if not caller.done():
                 caller.set_exception(stopping())
             raise
+        reply = response.append
         is_repeated = reply.HasField("duplicate_run_id")
         if not caller.done():
             caller.set_result(RepeatedQuery(reply.duplicate_run_id) if is_repeated else None)
@@ -63,4 +78,4 @@ class QueryLog:
             return None
         run.chat.store(reply.checkpoint_id)
         run.state.store()
-        return reply
+        return response

@@ -24,6 +24,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.control.steer_queue import Steer
+from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn.compacting import compact_command
@@ -33,6 +34,8 @@ from services.runtime.telemetry import spans
 
 UNSTORED_MAX = 1000
 """A log that takes no end is rare."""
+
+STATEFUL_MAX = 10_000
 
 ENDING_S = 5.0
 """This is within compose's stop_grace_period."""
@@ -65,6 +68,8 @@ class Runs:
         self._group = group
         self._compactions = IdleCompactions(group)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stateful: dict[str, None] = {}
+        """Chats that have a state, which the work of their next runs asks for before anything else."""
         self._extracting: set[asyncio.Task[None]] = set()
         self.unstored: dict[str, common_pb2.Failure] = {}
         """Failures as which runs are to end whose logs took no end."""
@@ -104,11 +109,20 @@ class Runs:
             traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
                 stack.enter_context(tracing.start_run_span(run))
+                agent = run.agent
                 if self.live.is_first(run):
+                    if run.chat_id not in self._stateful:
+                        run.first_turn = FirstTurn()
                     await stack.enter_async_context(working_ahead(run, self._peers, opening))
-                stored = await self._query_log.store(run, traceparent, caller)
-                if stored is None:
+                response = await self._query_log.store(run, traceparent, caller)
+                if response is None:
                     return
+                stored = response.append
+                if run.first_turn is not None and run.first_turn.take_answer(response):
+                    run.first_turn = None
+                elif run.first_turn is not None:
+                    self._note_state(run)
+                    await run.drop_work(agent)
                 self._cancel_earlier(run)
                 run.main.publish(query_event(run.query))
                 await run.state.wait_for_turn()
@@ -121,6 +135,11 @@ class Runs:
                 self._extract_facts(run, stored.first_n)
         finally:
             self._forget_run(run)
+
+    def _note_state(self, run: Run) -> None:
+        self._stateful[run.chat_id] = None
+        while len(self._stateful) > STATEFUL_MAX:
+            del self._stateful[next(iter(self._stateful))]
 
     def _extract_facts(self, run: Run, query_n: int) -> None:
         """Begin to look for facts, which nobody waits for; left out where too many do so, or the process stops."""

@@ -35,7 +35,18 @@ FRESH_S = 2.0
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
 WAITED_FOR = (
-    *("Append", "LoadContext", "ReadHistory", "ReadResult", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
+    *(
+        "Append",
+        "BeginRun",
+        "LoadContext",
+        "ReadHistory",
+        "ReadResult",
+        "GetState",
+        "UpdateState",
+        "GetChat",
+        "PutBlob",
+        "Revert",
+    ),
     *("Remember", "RecallFacts", "DeleteFact"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )

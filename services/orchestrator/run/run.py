@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from services.orchestrator.run.control.state import RunState
 from services.orchestrator.run.control.steer_queue import SteerQueue
 from services.orchestrator.run.control.stop_control import StopControl
 from services.orchestrator.run.events.feed import Feed
+from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.attempt_resets import find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
@@ -81,6 +83,7 @@ class Run:
         "chat",
         "control",
         "feed",
+        "first_turn",
         "id",
         "identity",
         "log",
@@ -122,6 +125,8 @@ class Run:
         self.waits = past.waits()
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
+        self.first_turn: FirstTurn | None = None
+        """None once its work has what came with the stored query, and where nothing is asked for with it."""
 
     @property
     def main(self) -> Scope:
@@ -155,6 +160,14 @@ class Run:
     def hears(self) -> bool:
         """Whether a message still reaches the model, or is passed on at the end."""
         return self.state.name != "queued" and not self.steering.is_over
+
+    async def drop_work(self, agent: Definition) -> None:
+        """Forget what was prepared before the run's start; `agent` is the one it was begun with."""
+        work, self.control.work = self.control.work, None
+        if work is not None:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
         lines: list[memory_pb2.LogLine] = []

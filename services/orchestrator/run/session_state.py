@@ -26,6 +26,11 @@ class State:
     version: int
     values: dict[str, bytes]
 
+    @classmethod
+    def from_response(cls, response: memory_pb2.GetStateResponse) -> State:
+        values = _FIELDS.decode(response.state)
+        return cls(response.version, {name: bytes(value) for name, value in values.items()})
+
     def read(self, name: str, kind: type[T], otherwise: T) -> T:
         try:
             return msgspec.json.decode(self.values[name], type=kind) if name in self.values else otherwise
@@ -44,7 +49,7 @@ async def load(scope: Scope, peers: Peers) -> State:
         if not may_be_new:
             raise
         return State(0, {})
-    return State(reply.version, {name: bytes(value) for name, value in _FIELDS.decode(reply.state).items()})
+    return State.from_response(reply)
 
 
 async def change(scope: Scope, peers: Peers, **values: bytes) -> None:

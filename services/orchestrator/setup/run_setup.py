@@ -59,7 +59,13 @@ async def _load_all(
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
     is_first = run.chat.is_first and not run.past.reason
-    state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
+    told = run.first_turn.state if run.first_turn is not None else None
+    if told is not None and told.state:
+        state = session_state.State.from_response(told)
+    elif is_first or (run.first_turn is not None and told is None):
+        state = session_state.State(0, {})
+    else:
+        state = await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
     if wished:
         await session_state.change(run.main, peers, **wished)

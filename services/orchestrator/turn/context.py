@@ -104,12 +104,19 @@ class Context:
             history_tools=self._history_tools,
             recap=self._recap,
             reminders=make_reminders(scope),
-            pending_query=run.pending_query,
         )
-        with translating_peer_errors():
-            loaded = await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        loaded = None
+        if run.first_turn is not None and scope is run.main and counted:
+            loaded = await run.first_turn.load_context(request)
+        loaded = loaded or await self._ask(request)
         self.tokens, self.has_left = loaded.tokens, loaded.has_left
         return loaded
+
+    async def _ask(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
+        if (query := self._scope.run.pending_query) is not None:
+            request.pending_query.CopyFrom(query)
+        with translating_peer_errors():
+            return await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def _make_frame(self) -> RequestFrame:
         settings = self._scope.settings

@@ -39,7 +39,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(
         _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC
     ),
-    **_allow(_MEMORY, "Append LoadContext ReadHistory ReadResult Compact PutBlob GetBlob", _RUNS),
+    **_allow(_MEMORY, "Append BeginRun LoadContext ReadHistory ReadResult Compact PutBlob GetBlob", _RUNS),
     **_allow(_MEMORY, "AcquireLease RenewLease RenewLeases ReleaseLease ListUnfinishedRuns", _RUNS),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),

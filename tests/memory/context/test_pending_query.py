@@ -48,3 +48,49 @@ async def test_it_stores_nothing(memory: Memory) -> None:
     assert not (await memory.chats()).chats
     with pytest.raises(NotFound):
         await load_with_reminder(memory, chat_id, run_id)
+
+
+def begin_request(chat_id: str, run_id: str, **context: Any) -> memory_pb2.BeginRunRequest:
+    return memory_pb2.BeginRunRequest(
+        append=memory_pb2.AppendRequest(
+            chat_id=chat_id, run_id=run_id, request_id=run_id, lines=[query_line("hello")], owner="a:1", ttl_ms=1000
+        ),
+        context=memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **context),
+    )
+
+
+@pytest.mark.engines
+async def test_a_run_begins_with_what_its_first_turn_needs(memory: Memory) -> None:
+    chat_id, run_id = new_id(), new_id()
+    request = begin_request(chat_id, run_id, system="Be brief.", reminders=["now"])
+    begun = await memory.stub.BeginRun(request)
+    assert (begun.append.first_n, begun.append.chat_created, begun.state.state) == (1, True, "{}")
+    assert begun.context.messages == (await load_with_reminder(memory, chat_id, run_id)).messages
+    [run] = await memory.list_unfinished()
+    assert (run.run_id, run.owner, run.generation) == (run_id, "a:1", 0)
+    assert await memory.stub.BeginRun(request) == begun, "asked again, because the answer was lost"
+    assert len(await memory.list_unfinished()) == 1
+
+
+@pytest.mark.engines
+async def test_a_repeated_query_begins_nothing(memory: Memory) -> None:
+    chat_id, run_id = new_id(), new_id()
+    request = begin_request(chat_id, run_id)
+    request.append.lines[0].query.query.request_id = "mine"
+    await memory.stub.BeginRun(request)
+    request.append.run_id = request.append.request_id = new_id()
+    repeated = await memory.stub.BeginRun(request)
+    assert repeated == memory_pb2.BeginRunResponse(append=repeated.append)
+    assert repeated.append.duplicate_run_id == run_id
+
+
+@pytest.mark.engines
+async def test_a_run_begins_whatever_becomes_of_its_first_turn(memory: Memory) -> None:
+    chat_id, run_id = new_id(), new_id()
+    narrow = memory_pb2.ModelLimits(provider_key="p", model="m", context_window_tokens=1)
+    begun = await memory.stub.BeginRun(begin_request(chat_id, run_id, limits=narrow))
+    assert (begun.append.first_n, begun.state.state, begun.HasField("context")) == (1, "{}", False)
+    await memory.append(chat_id, run_id, run_line())
+    await memory.update_state(chat_id, 0, '{"a":1}')
+    begun = await memory.stub.BeginRun(begin_request(chat_id, new_id()))
+    assert (begun.state.version, begun.state.state, begun.HasField("context")) == (1, '{"a":1}', False)
