@@ -31,6 +31,7 @@ test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMA
 	$(BIN)/python -m tests.run $(SHARED)
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
+	SUITE_FORM=--one-process $(BIN)/python -m tests.run $(SHARED) $(IN_ONE_PROCESS)
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -83,6 +84,9 @@ ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/
 
 # In memory, what lies between a handler and its caller; tests/runtime/http2 has its own cases for each pair of ends.
 ON_LOCAL := tests/runtime/local tests/runtime/rpc tests/runtime/auth tests/conformance tests/test_streams.py tests/test_client.py
+
+# The whole suite as `headrace up --one-process` runs it: killed, left, drained, and what its faces say.
+IN_ONE_PROCESS := $(addprefix tests/e2e/test_,crash.py main_job.py leaving.py conformance.py files.py effects.py trace.py)
 
 prerequisites:
 	@tests/prerequisites
@@ -138,6 +142,7 @@ bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a 
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.runs
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.forms
 
 performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machine, and write docs/performance.md
 	$(BIN)/python -m benchmarks --write docs

@@ -28,3 +28,11 @@ def _status_mb(pid: int, name: str) -> float:
         if line.startswith(name):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of `pid` in MB, where several processes share a page each its part (PSS)."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

@@ -53,17 +53,25 @@ async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGene
 
 @asynccontextmanager
 async def suite(
-    folder: Path, base_url: str, models: list[str], *, agents: Mapping[str, Any] | None = None, transport: str = ""
+    folder: Path,
+    base_url: str,
+    models: list[str],
+    *,
+    agents: Mapping[str, Any] | None = None,
+    transport: str = "",
+    form: str = "--split",
 ) -> AsyncGenerator[tuple[str, dict[str, int]]]:
     """Where the orchestrator of a suite listens, and the process ids by service.
 
     It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `transport` is
-    how its services talk; empty: as the environment says.
+    how its services talk; empty: as the environment says. `form` is the option of `headrace up` that says which of them
+    share a process.
     """
     configure(folder / "config", base_url, models)
     for key, agent in (agents or {}).items():
         (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
     flags = (
+        form,
         "--config-dir",
         str(folder / "config"),
         "--data-dir",
@@ -75,7 +83,7 @@ async def suite(
     )
     environment = {VARIABLE: transport} if transport else {}
     async with started("-m", "headrace.cli", "up", *flags, **environment) as (up, line):
-        yield GRPC.findall(line)[0], services_of(up)
+        yield GRPC.findall(line)[0], services_of(up) | {"up": up}
 
 
 def configure(folder: Path, base_url: str, models: list[str]) -> None:

@@ -26,6 +26,9 @@ READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?
 READY_TIMEOUT_S = 600.0
 TEST_TIMEOUT_S = 300.0
 
+FORM = os.environ.get("SUITE_FORM", "--split")
+"""Option of `headrace up` that says which services share a process."""
+
 COMMAND = (sys.executable, "-m", "headrace.cli")
 
 MODEL = {"providerKey": "sim", "model": "sim-1"}
@@ -215,23 +218,23 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    config_dir: Path, data_dir: Path, sim: Simulator, *, command: Sequence[str] = COMMAND, **env: str
+    config_dir: Path, data_dir: Path, sim: Simulator, *, command: Sequence[str] = COMMAND, form: str = FORM, **env: str
 ) -> AsyncGenerator[Suite]:
     """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
     write_config(config_dir, sim)
     timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     async with (
-        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, **env) as it,
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), command=command, form=form, **env) as it,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
         yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
 
 
 @asynccontextmanager
-async def up(*options: str, command: Sequence[str] = COMMAND, **env: str) -> AsyncGenerator[Running]:
+async def up(*options: str, command: Sequence[str] = COMMAND, form: str = FORM, **env: str) -> AsyncGenerator[Running]:
     """`headrace up` on free ports; `env` is added to our own environment."""
     process = await asyncio.create_subprocess_exec(
-        *(*command, "up", "--port", "0", "--grpc-port", "0", *options),
+        *(*command, "up", form, "--port", "0", "--grpc-port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | env,
     )
@@ -246,9 +249,9 @@ async def up(*options: str, command: Sequence[str] = COMMAND, **env: str) -> Asy
 
 
 @asynccontextmanager
-async def fresh_suite(folder: Path) -> AsyncGenerator[Suite]:
+async def fresh_suite(folder: Path, *, form: str = FORM, **env: str) -> AsyncGenerator[Suite]:
     """A suite of its own, for tests that break it."""
-    async with simulator() as sim, running(folder / "config", folder / "data", sim) as suite:
+    async with simulator() as sim, running(folder / "config", folder / "data", sim, form=form, **env) as suite:
         yield suite
 
 

@@ -33,7 +33,9 @@ async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
 
 def addresses_of(suite: Suite) -> dict[str, str]:
     """Addresses of the services behind the suite's facade."""
-    pairs = Path(f"/proc/{suite.services()['facade']}/environ").read_text().split("\0")
+    services = suite.services()
+    facade = services.get("facade") or services["suite"]
+    pairs = Path(f"/proc/{facade}/environ").read_text().split("\0")
     environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
 

@@ -14,7 +14,7 @@ import pytest
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
-from tests.e2e.suite import Suite, fresh_suite, running
+from tests.e2e.suite import FORM, Suite, fresh_suite, running
 from tests.order import TERMINAL, fold, texts
 from tests.pairing import assert_paired
 
@@ -24,6 +24,9 @@ MOMENTS: dict[str, list[dict[str, Any]]] = {
     "tool.output": [{"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 3600"}']}],
     "run.start": [{"stall": True}],
 }
+
+
+VICTIMS = ["memory", "llm_gateway", "tools", "orchestrator", "facade"] if FORM == "--split" else ["suite", "tools"]
 
 
 @pytest.mark.parametrize("until", MOMENTS)
@@ -69,7 +72,7 @@ async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -
         assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
 
 
-@pytest.mark.parametrize("victim", ["memory", "llm_gateway", "tools", "orchestrator", "facade"])
+@pytest.mark.parametrize("victim", VICTIMS)
 async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path: Path, victim: str) -> None:
     async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         first = await suite.ask("What is the weather in Rome?", "react")

@@ -172,7 +172,8 @@ async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(tra
             if b"content.delta" in line:
                 break
         suite.play({"steps": [{"content": "again"}]})
-        os.kill(suite.services()["orchestrator"], signal.SIGKILL)
+        services = suite.services()
+        os.kill(services.get("orchestrator") or services["suite"], signal.SIGKILL)
     name = "invoke_agent plain"
     await traced.collector.until(lambda: bool(traced.collector.named(name)))
     (span,) = traced.collector.named(name)

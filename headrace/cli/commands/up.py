@@ -55,6 +55,13 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option("--simulate", is_flag=True, help="Start the simulated provider too.")
 @click.option("--simulate-port", default=SIMULATOR_PORT, show_default=True, type=PORT, help="0: any free port.")
+@click.option(
+    "--one-process/--split",
+    "is_one_process",
+    default=False,
+    show_default=True,
+    help="All services but tools in one process, which talk in memory; or a process for each, as in a cluster.",
+)
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
 @click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
 @click.option("--agent", help="Whom to ask.")
@@ -67,6 +74,7 @@ def up(
     memory_port: int | None,
     simulate: bool,
     simulate_port: int,
+    is_one_process: bool,
     verbose: bool,
     message: str | None,
     agent: str | None,
@@ -87,6 +95,7 @@ def up(
             grpc_port=ports.enter_context(reserve_port("--grpc-port", grpc_port)),
             memory_port=ports.enter_context(reserve_port("--memory-port", memory_port)),
             simulator_port=ports.enter_context(reserve_port("--simulate-port", simulate_port)) if simulate else None,
+            is_one_process=is_one_process,
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))

@@ -33,7 +33,7 @@ class ErrorReports:
     def read_errors(self) -> Iterator[str]:
         for log, line in self._reader.read_lines():
             if (text := describe_log_error(line)) is not None:
-                yield f"{log.stem}: {text} (log: {log})"
+                yield f"{_find_service(line) or log.stem}: {text} (log: {log})"
 
 
 def describe_log_error(line: str) -> str | None:
@@ -46,6 +46,12 @@ def describe_log_error(line: str) -> str | None:
         return None
     texts = [_describe_field(fields[name]) for name in FIELDS if fields.get(name)]
     return re.sub(r"\s+", " ", ": ".join([str(fields.get("event")), *texts]))
+
+
+def _find_service(line: str) -> str | None:
+    """Return the service that a JSON line is of, where several share a log; None if it does not say."""
+    service = msgspec.json.decode(line).get("service")
+    return service if isinstance(service, str) else None
 
 
 def _describe_field(value: Any) -> str:

@@ -35,6 +35,8 @@ class SuitePlan:
     memory_port: int
     simulator_port: int | None
     """The simulated provider's port; None without one."""
+    is_one_process: bool
+    """Whether all services but tools, whose commands are apart, share a process."""
 
     @property
     def url(self) -> str:
@@ -86,6 +88,8 @@ class SuitePlan:
                 LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
             ),
         ]
+        if self.is_one_process:
+            processes = [_join_processes(processes), *(process for process in processes if process.name == "tools")]
         if self.simulator_port is not None:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))
             processes.append(
@@ -100,6 +104,15 @@ class SuitePlan:
         host = f"127.0.0.1:{self.simulator_port}"
         allowed = filter(None, (os.environ.get("HEADRACE_TOOLS_FETCH_ALLOW"), host))
         return {"SEARCH_URL": f"http://{host}/search", "FETCH_ALLOW": ",".join(allowed)}
+
+
+def _join_processes(processes: Iterable[ProcessSpec]) -> ProcessSpec:
+    """Return one process for all services but tools."""
+    environment: dict[str, str] = {"HEADRACE_TRANSPORT": "local"}
+    for process in processes:
+        if process.name != "tools":
+            environment |= process.environment
+    return ProcessSpec("suite", (sys.executable, "-m", "services.suite"), environment)
 
 
 def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,9 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +22,9 @@ from structlog.tracebacks import ExceptionDictTransformer
 
 from services.runtime.process.log_writer import LogWriter
 from services.runtime.telemetry import spans
+
+SERVICE: ContextVar[str] = ContextVar("SERVICE")
+"""Service that a line is of, where a process has several; otherwise the process's own name."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -33,7 +38,7 @@ def configure_logging(level: str, service: str) -> None:
             lambda _logger, _method, event: {**event, **spans.get_log_fields()},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            lambda _logger, _method, event: {**event, "service": service},
+            lambda _logger, _method, event: {**event, "service": SERVICE.get(service)},
             # Without the frames' local variables: requests and messages of users are among them.
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_dump_event),
@@ -43,6 +48,16 @@ def configure_logging(level: str, service: str) -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ForwardHandler()], level=logging.WARNING, force=True)
+
+
+@contextmanager
+def naming_service(service: str) -> Generator[None]:
+    """Log lines inside the block as those of `service`."""
+    token = SERVICE.set(service)
+    try:
+        yield
+    finally:
+        SERVICE.reset(token)
 
 
 def _open_log(service: str) -> Any:

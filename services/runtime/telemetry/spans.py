@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TypeAlias
 
 from opentelemetry import trace
@@ -27,34 +28,36 @@ _W3C = TraceContextTextMapPropagator()
 
 TRACEPARENT = "traceparent"
 
-_tracer: Tracer | None = None
+_TRACER: ContextVar[Tracer | None] = ContextVar("_TRACER", default=None)
+"""Each service has its own, also where several share a process."""
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    global _tracer
-    _tracer = tracer
+    """Set the tracer for what the current task does and begins from now on."""
+    _TRACER.set(tracer)
 
 
 def start_server_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """Start a request's span in the trace that it names (empty: a new one); the caller marks errors."""
-    if _tracer is None:
+    if (tracer := _TRACER.get()) is None:
         return NO_SPAN
-    span = _tracer.start_span(name, _extract_context(traceparent), SpanKind.SERVER, attributes)
+    span = tracer.start_span(name, _extract_context(traceparent), SpanKind.SERVER, attributes)
     return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
 
 
 def start_span(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
     """Start a span for a part of the current work; errors are marked."""
-    return NO_SPAN if _tracer is None else _marking_failure(_tracer.start_span(name, None, kind, attributes))
+    tracer = _TRACER.get()
+    return NO_SPAN if tracer is None else _marking_failure(tracer.start_span(name, None, kind, attributes))
 
 
 def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """Start a new trace with a link to that of `traceparent` (empty: unknown)."""
-    if _tracer is None:
+    if (tracer := _TRACER.get()) is None:
         return NO_SPAN
     begun = trace.get_current_span(_extract_context(traceparent)).get_span_context()
     links = [Link(begun)] if begun.is_valid else []
-    return _marking_failure(_tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
+    return _marking_failure(tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
 
 
 def mark_failed(span: Span, reason: str) -> None:
@@ -64,11 +67,11 @@ def mark_failed(span: Span, reason: str) -> None:
 
 
 def is_recording() -> bool:
-    return _tracer is not None
+    return _TRACER.get() is not None
 
 
 def current_traceparent() -> str:
-    if _tracer is None:
+    if _TRACER.get() is None:
         return ""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
@@ -76,7 +79,7 @@ def current_traceparent() -> str:
 
 
 def get_log_fields() -> dict[str, str]:
-    if _tracer is None or not (context := trace.get_current_span().get_span_context()).is_valid:
+    if _TRACER.get() is None or not (context := trace.get_current_span().get_span_context()).is_valid:
         return {}
     return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.supervisor.suite_plan import ProcessSpec, SuitePlan, describe_overruled_settings
 
 
-def plan(tmp_path: Path) -> SuitePlan:
+def plan(tmp_path: Path, *, is_one_process: bool = False) -> SuitePlan:
     return SuitePlan(
         config_dir=tmp_path,
         data_dir=tmp_path,
@@ -18,7 +18,21 @@ def plan(tmp_path: Path) -> SuitePlan:
         grpc_port=2,
         memory_port=3,
         simulator_port=None,
+        is_one_process=is_one_process,
     )
+
+
+def test_one_process_has_the_settings_of_all_services_but_tools(tmp_path: Path) -> None:
+    suite, tools = plan(tmp_path, is_one_process=True).build_processes()
+    assert (suite.name, tools.name) == ("suite", "tools")
+    assert suite.environment["HEADRACE_TRANSPORT"] == "local"
+    listening = {name for name in suite.environment if name.endswith(("_LISTEN", "_PORT"))}
+    assert listening == {
+        "HEADRACE_FACADE_PORT",
+        *(f"HEADRACE_{name}_LISTEN" for name in ("ORCHESTRATOR", "LLM_GATEWAY", "MEMORY")),
+    }
+    assert suite.environment["HEADRACE_FACADE_TOOLS_ADDRESS"] == tools.environment["HEADRACE_TOOLS_LISTEN"]
+    assert suite.environment["HEADRACE_INTERNAL_TOKEN"] == tools.environment["HEADRACE_INTERNAL_TOKEN"]
 
 
 @pytest.mark.parametrize(
