@@ -10,6 +10,7 @@ import grpc
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.facts.rpcs import FactRpcs
+from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
@@ -19,7 +20,6 @@ from services.memory.requests import chat_history, checkpoints, history_reader, 
 from services.memory.requests.append_decoder import make_stamp
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
-from services.memory.storage.leases import lease_lost
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(FactRpcs):
+class MemoryService(LeaseRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(
@@ -268,41 +268,6 @@ class MemoryService(FactRpcs):
         line = make_state_line(stamped, chat.get_state(get_context_key(request.context_id)), request)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
         return memory_pb2.UpdateStateResponse(version=line.version)
-
-    async def AcquireLease(
-        self, request: memory_pb2.AcquireLeaseRequest, context: Context
-    ) -> memory_pb2.AcquireLeaseResponse:
-        await self._access.find_entry(request.chat_id)
-        lease = await self._engine.leases.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)
-        return memory_pb2.AcquireLeaseResponse(generation=lease.generation, expires_at=lease.expires_at)
-
-    async def RenewLease(
-        self, request: memory_pb2.RenewLeaseRequest, context: Context
-    ) -> memory_pb2.RenewLeaseResponse:
-        if not await self._access.owns_run(request.run_id):
-            raise lease_lost(request.run_id, request.generation)
-        expires_at, lost = await self._engine.leases.renew({request.run_id: request.generation}, request.ttl_ms)
-        if lost:
-            raise lease_lost(request.run_id, request.generation)
-        return memory_pb2.RenewLeaseResponse(expires_at=expires_at)
-
-    async def RenewLeases(
-        self, request: memory_pb2.RenewLeasesRequest, context: Context
-    ) -> memory_pb2.RenewLeasesResponse:
-        held = {lease.run_id: lease.generation for lease in request.leases}
-        foreign: list[str] = []
-        if not identity.is_own_account():
-            foreign = [run_id for run_id in held if not await self._access.owns_run(run_id)]
-        ours = {run_id: generation for run_id, generation in held.items() if run_id not in foreign}
-        expires_at, lost = await self._engine.leases.renew(ours, request.ttl_ms)
-        return memory_pb2.RenewLeasesResponse(expires_at=expires_at, lost_run_ids=[*foreign, *lost])
-
-    async def ReleaseLease(
-        self, request: memory_pb2.ReleaseLeaseRequest, context: Context
-    ) -> memory_pb2.ReleaseLeaseResponse:
-        if await self._access.owns_run(request.run_id):
-            await self._engine.leases.release(request.run_id, request.generation)
-        return memory_pb2.ReleaseLeaseResponse()
 
     async def PutBlob(self, request: memory_pb2.PutBlobRequest, context: Context) -> memory_pb2.PutBlobResponse:
         blob = Blob.create(request.mime_type, request.data)
