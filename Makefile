@@ -110,7 +110,7 @@ test-other-python: $(if $(OTHER_PYTHON),$(OTHER_VENV)/dev) ## Run `test-fast` on
 ifeq ($(OTHER_PYTHON),)
 	@echo "NOTICE: no newer Python is installed: the suite is NOT tried on a second one" >&2
 else
-	$(OTHER_VENV)/bin/python -m tests.run -q $(SHARED) $(FAST) tests/runtime/http2/test_tls.py
+	$(OTHER_VENV)/bin/python -m tests.run -q $(SHARED) $(FAST) tests/runtime/http2/test_tls.py tests/facade/openapi
 endif
 
 $(OTHER_VENV)/dev: constraints.txt pyproject.toml

@@ -30,7 +30,7 @@ SAMPLE: dict[str, dict[str, tuple[int, ...]]] = {
         "open": (3, 20, 40, 13),
         "opendir": (2, 10),
         "read": (5, 20, 35),
-        "write": (2, 6, 9),
+        "write": (2, 5, 6),
         "fsync": (2, 8, 12),
         "rename": (1,),
         "link": (1, 3),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from http import HTTPStatus
 from typing import Any
 
 from headrace.errors import BY_REASON
@@ -13,6 +12,7 @@ from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.proto_routes import Route
 from services.facade.responses.envelope import HTTP_STATUS
+from services.facade.responses.status_phrases import get_phrase
 
 COMMON_REASONS = (
     "INVALID_REQUEST",
@@ -124,7 +124,7 @@ def _build_reply(route: Route, schemas: Schemas) -> Schema:
 
 
 def _build_file(status: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    told: dict[str, Any] = {"description": get_phrase(status)}
     if status < 300:
         told["content"] = {"*/*": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}}
     if status == 416:

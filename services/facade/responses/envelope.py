@@ -25,6 +25,7 @@ from headrace.errors import (
     to_failure,
 )
 from headrace.v1 import common_pb2
+from services.facade.responses.status_phrases import get_phrase
 from services.runtime.json_form import encode, split
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
@@ -112,7 +113,7 @@ def wrap_http_error(error: web.HTTPException) -> web.Response:
         broken = InvalidRequest.of("body", error.text or "")
         return build_failure(error.status, broken.reason, broken.message, details=broken.metadata)
     cls = HTTP_ERRORS.get(error.status, InvalidRequest)
-    answer = build_failure(error.status, cls.reason, HTTPStatus(error.status).phrase.lower())
+    answer = build_failure(error.status, cls.reason, get_phrase(error.status).lower())
     if allow := error.headers.get("Allow"):
         answer.headers["Allow"] = allow
     return answer
