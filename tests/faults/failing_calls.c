@@ -2,6 +2,8 @@
  *
  * Only calls count that touch what a service owns: paths below the folders that the file names, and sockets that have an
  * address. They count while the file is armed, over restarts of the service; children of a service are left alone.
+ * Of equal reads in a row (pread of one file with one size) the 1st, 2nd, 4th, 8th… count: SQLite reads a log of any
+ * length frame by frame in one loop, and what follows has the same number however long the loop was.
  * calls.py has the same layout and order of names. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -85,14 +87,17 @@ static int is_below(const char *path) {
   return 0;
 }
 
-/* Count a call about `where`; whether it fails, and with what. */
-static int32_t count(enum call call, const char *where) {
-  int32_t number = __atomic_add_fetch(&control->counts[self][call], 1, __ATOMIC_SEQ_CST);
+/* Count a call about `where`, unless it repeats another; whether it fails, and with what. */
+static int32_t count_unless(int is_repeated, enum call call, const char *where) {
+  int32_t number = __atomic_add_fetch(&control->counts[self][call], is_repeated ? 0 : 1, __ATOMIC_SEQ_CST);
   if (control->service != self || control->call != (int32_t)call) return NONE;
   if (number < control->first || number > control->last) return NONE;
+  if (is_repeated && control->first == control->last) return NONE;
   if (__atomic_add_fetch(&control->fired, 1, __ATOMIC_SEQ_CST) == 1) snprintf(control->where, WHERE, "%s", where);
   return control->error;
 }
+
+static int32_t count(enum call call, const char *where) { return count_unless(0, call, where); }
 
 static int read_link(const char *path, char *target) {
   ssize_t size = readlink(path, target, PATH_MAX - 1);
@@ -130,6 +135,23 @@ static int32_t judge_file(enum call call, int fd) {
   int32_t error = NONE;
   char path[PATH_MAX];
   if (is_counting() && find_path(fd, path) && is_below(path)) error = count(call, path);
+  errno = before;
+  return error;
+}
+
+/* The same for a read that knows its place, of which many equal ones may follow each other. */
+static int32_t judge_read_at(int fd, size_t size) {
+  static __thread char last_path[PATH_MAX];
+  static __thread size_t last_size, times;
+  int before = errno;
+  int32_t error = NONE;
+  char path[PATH_MAX];
+  if (is_counting() && find_path(fd, path) && is_below(path)) {
+    times = size == last_size && !strcmp(path, last_path) ? times + 1 : 1;
+    last_size = size;
+    strcpy(last_path, path);
+    error = count_unless((times & (times - 1)) != 0, READ, path);
+  }
   errno = before;
   return error;
 }
@@ -208,12 +230,12 @@ ssize_t read(int fd, void *data, size_t size) {
   return REAL(read)(fd, data, error == SHORT ? HALF(size) : size);
 }
 ssize_t pread(int fd, void *data, size_t size, off_t at) {
-  int32_t error = judge_file(READ, fd);
+  int32_t error = judge_read_at(fd, size);
   FAIL(error, -1);
   return REAL(pread)(fd, data, error == SHORT ? HALF(size) : size, at);
 }
 ssize_t pread64(int fd, void *data, size_t size, off64_t at) {
-  int32_t error = judge_file(READ, fd);
+  int32_t error = judge_read_at(fd, size);
   FAIL(error, -1);
   return REAL(pread64)(fd, data, error == SHORT ? HALF(size) : size, at);
 }
