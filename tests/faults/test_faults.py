@@ -53,6 +53,8 @@ SINGLE = (
     "memory:start:ftruncate:1:EIO",
     "memory:start:ftruncate:1:EINTR",
     "memory:start:mmap:1:ENOMEM",
+    "memory:start:read:16:EIO",
+    "memory:start:read:19:EIO",
     "memory:start:socket:1:EMFILE",
     "orchestrator:start:open:1:EMFILE",
     "orchestrator:start:open:1:ENOSPC",

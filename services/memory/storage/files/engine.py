@@ -12,16 +12,15 @@ from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
-from services.memory.storage.files.index_recovery import open_index, read_change
+from services.memory.storage.files.index_recovery import OpenIndex, open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
-from services.memory.storage.leases import Lease, now_ms
+from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
-    from services.memory.storage.files.database import IndexDatabase
     from services.memory.storage.files.disk import Disk
 
 
@@ -45,10 +44,9 @@ async def open_files(
 
     Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`.
     """
-    database, room = await _open_index(disk), DiskRoom(disk.folder, probe_s)
-    held = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
-    index = Index(database, lambda chat_id: read_change(disk, chat_id), room, clock)
-    table = LeaseTable(index, held, database.get_generation_floor(), clock)
+    opened, room = await _open_index(disk), DiskRoom(disk.folder, probe_s)
+    index = Index(opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock)
+    table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     commits = Commits(disk, room, index, table)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
@@ -68,7 +66,7 @@ async def open_files(
         fact_log.close()
 
 
-async def _open_index(disk: Disk) -> IndexDatabase:
+async def _open_index(disk: Disk) -> OpenIndex:
     stopped = threading.Event()
     indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped))
     try:

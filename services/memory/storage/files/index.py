@@ -47,17 +47,18 @@ class Index:
     def __init__(
         self,
         database: IndexDatabase,
+        reader: IndexDatabase,
         read: Callable[[str], IndexChange | str],
         room: DiskRoom,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        """Own `database`; `read` gives a chat's log as a change, in the index's thread."""
+        """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread."""
         self._database = database
         self._disk_room = room
         self._read = read
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "index")
-        self._reader = database.open_reader()
+        self._reader = reader
         self._waiting: list[IndexChange | str] = []
         self._unwritten: dict[str, str] = {}
         """Chats of runs that are not in the file yet, by run."""

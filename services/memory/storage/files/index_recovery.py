@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -17,6 +17,7 @@ from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.database import IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.index_rows import IndexChange, make_full_change
+from services.memory.storage.leases import Lease
 
 if TYPE_CHECKING:
     import threading
@@ -38,28 +39,51 @@ REPORT_EVERY_S = 5.0
 log = structlog.get_logger()
 
 
-def open_index(disk: Disk, stopped: threading.Event) -> IndexDatabase:
+class OpenIndex(NamedTuple):
+    """What a start needs of the index, read before anything is served."""
+
+    database: IndexDatabase
+    reader: IndexDatabase
+    leases: dict[str, Lease]
+    """Held leases, by run."""
+    generation_floor: int
+
+    def close(self) -> None:
+        self.reader.close()
+        self.database.close()
+
+
+def open_index(disk: Disk, stopped: threading.Event) -> OpenIndex:
     """Bring the index of `disk` up to date, and mend logs that a crash has cut.
 
     Once `stopped` is set it returns soon, with an index that the next start goes on with.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be read or written now.
     """
     path, logs = disk.folder / INDEX_NAME, disk.list_logs()
-    database = None
     try:
-        database = open_database(path, is_first=not logs)
-        catch_up(database, disk, logs, stopped)
-    except sqlite3.OperationalError as error:
-        raise OSError(f"{path}: {error}") from error
+        try:
+            return _read_index(open_database(path, is_first=not logs), disk, logs, stopped)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            log.warning("index damaged", error=str(error))
+            return _read_index(create_database(path, is_first=not logs), disk, logs, stopped)
     except sqlite3.DatabaseError as error:
-        log.warning("index damaged", error=str(error))
-        if database is not None:
-            database.close()
-        database = create_database(path, is_first=not logs)
+        raise OSError(f"{path}: {error}") from error
+
+
+def _read_index(
+    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
+) -> OpenIndex:
+    try:
         catch_up(database, disk, logs, stopped)
-    return database
+        leases = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
+        return OpenIndex(database, database.open_reader(), leases, database.get_generation_floor())
+    except BaseException:
+        database.close()
+        raise
 
 
 def open_database(path: Path, *, is_first: bool) -> IndexDatabase:

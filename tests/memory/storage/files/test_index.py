@@ -182,7 +182,7 @@ async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve
 
 async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path) -> None:
     refusing = Refusing(tmp_path / "index.sqlite")
-    index = Index(refusing, lambda chat_id: chat_id, DiskRoom(tmp_path))
+    index = Index(refusing, refusing.open_reader(), lambda chat_id: chat_id, DiskRoom(tmp_path))
     running = asyncio.create_task(index.run_writes())
     async with asyncio.timeout(100):
         refusing.refuses = True
@@ -200,7 +200,7 @@ async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path
 
 async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
     slow = Slow(tmp_path / "index.sqlite")
-    index = Index(slow, lambda chat_id: chat_id, DiskRoom(tmp_path))
+    index = Index(slow, slow.open_reader(), lambda chat_id: chat_id, DiskRoom(tmp_path))
     running = asyncio.create_task(index.run_writes())
     async with asyncio.timeout(100):
         index.put_change(_change("a", "run of a"))

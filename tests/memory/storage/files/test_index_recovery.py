@@ -37,10 +37,10 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
 
 async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
-    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as database:
-        assert set(database.list_logs()) == chats
-        assert database.list_logs() == disk.list_logs()
-        entry = database.find_chat(min(chats))
+    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as opened:
+        assert set(opened.database.list_logs()) == chats
+        assert opened.database.list_logs() == disk.list_logs()
+        entry = opened.database.find_chat(min(chats))
     assert entry is not None
     assert entry.name == "水车"
 
@@ -53,8 +53,8 @@ async def test_logs_that_are_large_together_are_taken_in_portions(serve: Serve, 
             log.truncate(0)
             log.seek(0)
             log.write(line.replace("水车".encode(), b"x" * (index_recovery.BATCH_BYTES_MAX // 2 + 1)))
-    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as database:
-        assert set(database.list_logs()) == chats
+    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as opened:
+        assert set(opened.database.list_logs()) == chats
 
 
 async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(ser
                 await opening_it
         stopped = threading.Event()
         stopped.set()
-        with closing(open_index(disk, stopped)) as database:
-            assert len(database.list_logs()) < len(chats)
-        with closing(open_index(disk, threading.Event())) as database:
-            assert set(database.list_logs()) == chats
+        with closing(open_index(disk, stopped)) as opened:
+            assert len(opened.database.list_logs()) < len(chats)
+        with closing(open_index(disk, threading.Event())) as opened:
+            assert set(opened.database.list_logs()) == chats
