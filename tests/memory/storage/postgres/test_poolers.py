@@ -62,6 +62,8 @@ async def pooling(server: Server, *settings: str) -> AsyncGenerator[str]:
         ["pool_mode = transaction", IGNORED],
         ["pool_mode = transaction", IGNORED, "default_pool_size = 1"],
         ["pool_mode = transaction", IGNORED, "server_round_robin = 1", "min_pool_size = 5"],
+        ["pool_mode = statement"],
+        ["pool_mode = statement", IGNORED],
         ["pool_mode = session"],
     ],
     ids=" ".join,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -11,28 +13,37 @@ from services.memory.storage.postgres.connection.session import Connection
 from services.runtime.ending import CannotServe
 
 REFUSAL = (
-    "HEADRACE_DATABASE_URL leads to a pooler that keeps no sessions (PgBouncer in transaction mode?): "
+    "HEADRACE_DATABASE_URL leads to a pooler that keeps no sessions (PgBouncer in transaction or statement mode?): "
     "give PostgreSQL's own address, as memory pools its connections itself, or a pool in session mode with "
     "ignore_startup_parameters = statement_timeout, idle_in_transaction_session_timeout, synchronous_commit"
 )
+
+OWN_WORDS = ("startup parameter", "pooling mode")
+"""What a pooler says, and PostgreSQL does not: of settings that it does not pass on, of transactions that it forbids."""
 
 
 async def refuse_pooler(url: str, **options: Any) -> None:
     """Raise CannotServe if `url` does not lead to sessions of our own; `options` are asyncpg.connect's."""
     # Without named statements, which the next transaction may not find any more.
     options |= {"statement_cache_size": 0}
-    try:
+    with _naming_pooler():
         connection = await open_connection(url, **options)
-    except asyncpg.ProtocolViolationError as error:
-        if "startup parameter" in str(error):
+        try:
+            session = await _find_session(connection)
+            if session != connection.get_server_pid():  # it is a pooler's
+                await _hold_session(session, connection, url, options)
+        finally:
+            connection.terminate()
+
+
+@contextmanager
+def _naming_pooler() -> Generator[None]:
+    try:
+        yield
+    except (asyncpg.ProtocolViolationError, asyncpg.ConnectionDoesNotExistError) as error:
+        if any(words in str(error) for words in OWN_WORDS):
             raise CannotServe(REFUSAL) from error
         raise
-    try:
-        session = await _find_session(connection)
-        if session != connection.get_server_pid():  # it is a pooler's
-            await _hold_session(session, connection, url, options)
-    finally:
-        connection.terminate()
 
 
 async def _hold_session(session: int, connection: Connection, url: str, options: dict[str, Any]) -> None:
