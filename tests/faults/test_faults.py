@@ -14,8 +14,8 @@ from tests.faults.series import try_points
 SAMPLE: dict[str, dict[str, tuple[int, ...]]] = {
     "memory": {
         "open": (2, 9, 14, 19),
-        "read": (2, 5),
-        "write": (4, 30, 60, 100),
+        "read": (1, 2),
+        "write": (4, 20, 40, 60),
         "fsync": (2, 4, 6),
         "fdatasync": (1, 6, 12),
         "rename": (1,),
@@ -54,7 +54,6 @@ SINGLE = (
     "memory:start:ftruncate:1:EINTR",
     "memory:start:mmap:1:ENOMEM",
     "memory:start:read:16:EIO",
-    "memory:start:read:19:EIO",
     "memory:start:socket:1:EMFILE",
     "orchestrator:start:open:1:EMFILE",
     "orchestrator:start:open:1:ENOSPC",

@@ -127,7 +127,10 @@ class LogBuilder:
         if run_id:
             run, event = self._get_run(run_id, ts), line.get("event")
             if isinstance(event, dict):
-                run.last_seq = max(run.last_seq, to_count(event.get("seq")) or 0)
+                # Without a number it would come before the run's own first event.
+                seq = to_count(event.get("seq")) or run.last_seq + 1
+                line = {**line, "event": {**event, "seq": seq}}
+                run.last_seq = max(run.last_seq, seq)
         stamp = self._make_stamp(run_id, ts, str(line.get("uuid") or ""))
         members = {
             **line, "_n": stamp["n"], "uuid": stamp["uuid"], "chatId": self.chat_id, "runId": run_id,

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import LogDamaged
@@ -243,6 +243,7 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
         max_size=6,
     )
 )
+@example([make_line("event", {"runId": RUN, "event": {"type": "run.notice"}})])
 async def test_whatever_an_older_log_holds_its_chat_is_served_and_continued(lines: list[dict[str, Any]]) -> None:
     data = "".join(json.dumps(each) + "\n" for each in lines).encode()
     with tempfile.TemporaryDirectory() as name:

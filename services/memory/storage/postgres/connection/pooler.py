@@ -19,7 +19,7 @@ REFUSAL = (
 )
 
 OWN_WORDS = ("startup parameter", "pooling mode")
-"""What a pooler says, and PostgreSQL does not: of settings that it does not pass on, of transactions that it forbids."""
+"""What a pooler says and PostgreSQL does not: of settings that it does not pass on, of transactions that it forbids."""
 
 
 async def refuse_pooler(url: str, **options: Any) -> None:
