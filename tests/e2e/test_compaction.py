@@ -43,7 +43,10 @@ async def test_a_chat_larger_than_its_models_window_goes_on(suite: Suite) -> Non
     chat_id, runs = await outgrown(suite)
     told = [event for events in runs for event in of_compaction(events)]
     # Between two runs, without events; or before a turn that would pass the window, where the next query came first.
-    assert all(event["type"] in ("compaction.start", "compaction.complete") for event in told)
+    # The other may still be done before it.
+    failures = [event["reason"] for event in told if event["type"] == "compaction.fail"]
+    assert set(failures) <= {"ALREADY_COMPACTED"}
+    assert "compaction.fallback" not in [event["type"] for event in told]
     last = suite.requests()[-1]["messages"]
     assert "Much was said." in json.dumps(last)
     for request in suite.requests():
