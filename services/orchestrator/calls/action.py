@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from headrace.v1 import agent_pb2, tools_pb2
-from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
     return tools_pb2.ToolOutcome(ok=True, result="OK")

@@ -14,6 +14,7 @@ from services.orchestrator import tracing
 from services.orchestrator.calls import action, backend, frontend, gate, outcomes, shown_media
 from services.orchestrator.calls.own_tools import catalogue
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.telemetry import spans
@@ -29,7 +30,7 @@ KINDS: dict[str, Execute] = {
     "frontend": frontend.execute_frontend,
     "own": catalogue.execute_own,
 }
-"""Tools of other kinds are not offered to a model."""
+"""Tools of other kinds are not offered to a model. All but `backend` get arguments that have been checked."""
 
 OVER_BUDGET = "the budget of tool calls is used up"
 
@@ -84,7 +85,7 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
         if call.kind != "own":
             scope.run.control.go_live()
         passed = await gate.check_gate(scope, call)
-        outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
+        outcome = passed.outcome or await _run_tool(scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
@@ -93,3 +94,10 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
     text = outcomes.add_notes(outcome.result, passed.note, call.note, warning)
     media = await shown_media.load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
+
+
+async def _run_tool(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    # The tools service checks the arguments of its own.
+    if call.kind != "backend" and (problem := arguments.violation(call)):
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    return await KINDS[call.kind](scope, peers, call)

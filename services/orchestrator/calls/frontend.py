@@ -7,7 +7,6 @@ import msgspec
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
@@ -20,8 +19,6 @@ class _Question(msgspec.Struct):
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     with scope.run.waiting():
         payload = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
     if payload is not None:

@@ -9,6 +9,7 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.calls.frontend import ASK_HUMAN
 from services.orchestrator.calls.own_tools import facts, history, planning, subagent, todos
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
@@ -44,7 +45,8 @@ async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> No
     """Repeat what a call with a logged result did to the run's own state, without publishing."""
     if call.name.casefold() == subagent.NAME:
         subagent.recall_subagent(scope, call, result)
-    if function := planning.FUNCTIONS.get(call.name.casefold()):
+    function = planning.FUNCTIONS.get(call.name.casefold())
+    if function is not None and not arguments.violation(call):
         await function(scope, peers, call)
 
 

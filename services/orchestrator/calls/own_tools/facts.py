@@ -10,7 +10,6 @@ from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
@@ -82,8 +81,6 @@ def are_offered(scope: Scope) -> bool:
 
 
 async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     given = msgspec.json.decode(call.effective, type=_NewFact)
     agent_key = scope.run.agent.key if given.onlyHere else ""
     request = memory_pb2.RememberRequest(
@@ -105,8 +102,6 @@ async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Too
 
 
 async def recall_facts(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     query = msgspec.json.decode(call.effective, type=_Question).query
     request = memory_pb2.RecallFactsRequest(query=query, agent_key=scope.run.agent.key, limit=RECALLED_MAX)
     try:
@@ -118,8 +113,6 @@ async def recall_facts(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
 
 
 async def forget_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     request = memory_pb2.DeleteFactRequest(fact_id=msgspec.json.decode(call.effective, type=_OldFact).factId)
     try:
         with translating_peer_errors():

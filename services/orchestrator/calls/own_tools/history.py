@@ -14,7 +14,6 @@ from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.model_info import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
@@ -66,8 +65,6 @@ class _ResultArguments(msgspec.Struct):
 
 
 async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     given = msgspec.json.decode(call.effective, type=_HistoryArguments)
     request = memory_pb2.ReadHistoryRequest(
         **_describe_reader(scope),
@@ -89,8 +86,6 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
 
 
 async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     given = msgspec.json.decode(call.effective, type=_ResultArguments)
     request = memory_pb2.ReadResultRequest(
         **_describe_reader(scope),

@@ -13,7 +13,6 @@ import msgspec
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
@@ -121,8 +120,6 @@ PLAN_NAMES = frozenset(_CHANGES)
 
 
 async def _execute_plan_call(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     assert scope.planned is not None, "only scopes of a plan have its tools"
     try:
         return await _CHANGES[call.name.casefold()](scope.planned, scope, call)

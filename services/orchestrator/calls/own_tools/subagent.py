@@ -9,7 +9,6 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.calls import outcomes
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.notes import SubagentReturn
 from services.orchestrator.run.scope import Scope
@@ -62,8 +61,6 @@ def describe_tool(scope: Scope) -> tools_pb2.Tool:
 
 
 async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     given = msgspec.json.decode(call.effective, type=_SubagentArguments)
     agent = _list_callable(scope).get(given.agentKey.casefold())
     if agent is None and given.agentKey:

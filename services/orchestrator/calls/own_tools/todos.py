@@ -8,7 +8,6 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
-from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.attention import Todo
 from services.orchestrator.run.scope import Scope
@@ -48,8 +47,6 @@ class _TodoArguments(msgspec.Struct):
 
 
 async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     todos = msgspec.json.decode(call.effective, type=_TodoArguments).todos
     if sum(todo.status == "in_progress" for todo in todos) > 1:
         return outcomes.make_failure("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
@@ -61,7 +58,5 @@ async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
 
 
 async def read_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    if problem := arguments.violation(call):
-        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.attention.todos = (await session_state.load(scope, peers)).read("todos", list[Todo], [])
     return outcomes.make_success(todos=msgspec.to_builtins(scope.attention.todos))
