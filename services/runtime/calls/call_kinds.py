@@ -67,13 +67,14 @@ class _ManyAnswers(Call):
 
         If `take` returns False, messages stay here, and no more than the stream's window, for `wait_until_drained`.
         """
-        push = _Push(self, take, can_pause=wait_until_drained is not None)
+        push = _Push(self, take)
         self.add_done_callback(push.wake)
         try:
             while not push.is_over:
                 await push.wait()
-                if push.is_paused and wait_until_drained is not None:
-                    await wait_until_drained()
+                if push.is_paused:
+                    if wait_until_drained is not None:
+                        await wait_until_drained()
                     push.resume()
         except asyncio.CancelledError:
             self.cancel()
@@ -86,12 +87,11 @@ class _ManyAnswers(Call):
 class _Push:
     """Messages of one call on their way to a callback."""
 
-    def __init__(self, call: _ManyAnswers, take: Callable[[bytes], bool | None], *, can_pause: bool) -> None:
+    def __init__(self, call: _ManyAnswers, take: Callable[[bytes], bool | None]) -> None:
         self.is_paused = False
         self.failure: Exception | None = None
         self._call = call
         self._take = take
-        self._can_pause = can_pause
         self._woken = asyncio.Event()
         self.resume()
 
@@ -131,7 +131,7 @@ class _Push:
             self._call.cancel()
             self.wake()
             return
-        if has_room is False and self._can_pause:
+        if has_room is False:
             self.is_paused = True
             self._call.on_message = None
             if self._call.stream is not None:

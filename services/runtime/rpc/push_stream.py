@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -57,36 +57,31 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
         _ = writing.cancelled() or writing.exception()
 
 
-async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
-    """Pass each message to `take` on arrival, or raise the service's error; leaving early cancels the call."""
-    if isinstance(call, UnaryStreamCall):
-        try:
-            with rpc_errors():
-                await call.push_messages(take)
-        finally:
-            call.cancel()
-        return
-    async with reading(call) as messages:
-        async for message in messages:
-            take(message)
+async def push_messages(
+    call: grpc.aio.UnaryStreamCall[Any, bytes],
+    take: Callable[[bytes], bool | None],
+    wait_until_drained: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Pass each message to `take` on arrival, or raise the service's error; leaving early cancels the call.
 
-
-async def pipe_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], sink: MessageSink) -> None:
-    """Pass each message to `sink` on arrival, and stop the source while the sink's reader is behind.
-
-    Raises the service's error; leaving early cancels the call.
+    While `take` has returned False and `wait_until_drained` has not, the source is stopped.
     """
     if isinstance(call, UnaryStreamCall):
         try:
             with rpc_errors():
-                await call.push_messages(sink.send, sink.wait_until_drained)
+                await call.push_messages(take, wait_until_drained)
         finally:
             call.cancel()
         return
     async with reading(call) as messages:
         async for message in messages:
-            if not sink.send(message):
-                await sink.wait_until_drained()
+            if take(message) is False and wait_until_drained is not None:
+                await wait_until_drained()
+
+
+async def pipe_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], sink: MessageSink) -> None:
+    """Push all messages into `sink`, and stop the source while the sink's reader is behind."""
+    await push_messages(call, sink.send, sink.wait_until_drained)
 
 
 class _QueuedSink:
