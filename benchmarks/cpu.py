@@ -15,24 +15,21 @@ def cpu_us(pid: int) -> float:
 
 def rss_mb(pid: int) -> float:
     """Resident memory of `pid` in MB."""
-    return _status_mb(pid, "VmRSS:")
+    return _read_mb(f"/proc/{pid}/status", "VmRSS:")
 
 
 def peak_rss_mb(pid: int) -> float:
     """The most that it has ever had."""
-    return _status_mb(pid, "VmHWM:")
-
-
-def _status_mb(pid: int, name: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    return _read_mb(f"/proc/{pid}/status", "VmHWM:")
 
 
 def pss_mb(pid: int) -> float:
     """Memory of `pid` in MB, where several processes share a page each its part (PSS)."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+    return _read_mb(f"/proc/{pid}/smaps_rollup", "Pss:")
+
+
+def _read_mb(path: str, name: str) -> float:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     return 0.0
