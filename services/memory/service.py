@@ -16,8 +16,8 @@ from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Revert
 from services.memory.log.session_state import get_context_key, make_state_line
+from services.memory.log.stamps import make_stamp
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
-from services.memory.requests.append_decoder import make_stamp
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
 from services.memory.storage.paging import Page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -25,7 +24,7 @@ from services.memory.log import media
 from services.memory.log.chat_info import find_base
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
 from services.memory.log.session_state import SessionState
-from services.runtime.auth import identity
+from services.memory.log.stamps import make_stamp
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -150,20 +149,9 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
     request, groups = draft.request, result.plan.groups
     start = get_position(groups[result.plan.start])
     last = get_position(groups[result.plan.start - 1]).n if result.plan.start else start.n
-    writer = identity.require_identity()
-    stamp: dict[str, Any] = {
-        "n": 0,
-        "chat_id": request.chat_id,
-        "run_id": run_id,
-        "updated_at": 0,
-        "tenant": writer.tenant,
-        "user": writer.user,
-        "generation": request.generation,
-    }
     lines = (line for run in (*draft.source.before, draft.source.lines) for line in run)
     boundary = CompactBoundary(
-        **stamp,
-        uuid=str(uuid.uuid4()),
+        **make_stamp(request.chat_id, run_id, request.generation),
         lines=2,
         parent_uuid=draft.base,
         type="system",
@@ -176,8 +164,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
         context_id=draft.source.context_id,
     )
     summary = CompactSummary(
-        **stamp,
-        uuid=str(uuid.uuid4()),
+        **make_stamp(request.chat_id, run_id, request.generation),
         parent_uuid=boundary.uuid,
         logical_parent_uuid=next((line.uuid for line in lines if line.n == last), ""),
         role="user",

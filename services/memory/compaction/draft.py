@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
-from services.memory.compaction import context_files as context_files
+from services.memory.compaction import context_files
 from services.memory.compaction.plan import (
     FALLBACK_RATIO,
     GAIN_RATIO,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.memory.context.context_source import keep_from
-from services.memory.context.window.context_view import DUE_RATIO as DUE_RATIO
 from services.memory.log.lines import CompactBoundary
 
 if TYPE_CHECKING:

@@ -139,9 +139,7 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
     if not whole.compactions:
         return whole
     compacted = whole.compactions[-1]
-    first = next(
-        (i for i, lines in enumerate(whole.before) if any(line.n == compacted.start.n for line in lines)), None
-    )
+    first = next((i for i, lines in enumerate(whole.before) if _holds(lines, compacted.start)), None)
     if whole.scope.is_main:
         changes = find_changes(runs.get("", ()), compacted.summary.uuid, compacted.start.n)
         compacted = replace(compacted, changes=changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Lea
 from services.memory.log.media import get_media
 from services.memory.log.messages import encode_message, encode_range
 from services.memory.log.proto_json import dump_proto, embed_json
-from services.runtime.auth import identity
+from services.memory.log.stamps import make_stamp
 from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
@@ -76,21 +75,6 @@ def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> li
     lines[0].uuid = request.request_id
     lines[0].lines = len(lines)
     return lines
-
-
-def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_id: str = "") -> dict[str, Any]:
-    """Make the fields that every line has; an empty request id becomes a new one."""
-    writer = identity.require_identity()
-    return {
-        "n": 0,
-        "uuid": request_id or str(uuid.uuid4()),
-        "chat_id": chat_id,
-        "run_id": run_id,
-        "updated_at": 0,
-        "tenant": writer.tenant,
-        "user": writer.user,
-        "generation": generation,
-    }
 
 
 def _check_order(kinds: list[str | None]) -> None:
