@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.cpu import peak_rss_mb, rss_mb
 from benchmarks.memory.chats import chat_of
 from benchmarks.memory.lines import PROSE, TIMEOUT_S
 from benchmarks.memory.service import running
+from benchmarks.memory.summariser import summarising
 from benchmarks.memory.tables import table
 from headrace.streams import reading
-from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.server import GrpcService, serving_grpc
+from headrace.v1 import memory_pb2
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,27 +22,15 @@ if TYPE_CHECKING:
 
 SIZES = (10, 100, 1_000, 10_000)
 SECTIONS = "\n".join(f"{number}. Section {number}: {PROSE}" for number in range(1, 10))
-SUMMARY = f"<analysis>hm</analysis><summary>{SECTIONS}</summary>"
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=10_000_000, output_tokens=1_000)
-
-
-class Summariser(llm_pb2_grpc.LlmServiceServicer):
-    """Answers at once."""
-
-    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
-        yield llm_pb2.LlmDelta(content=SUMMARY)
-        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
 
 
 async def compacting(folder: Path) -> Table:
     found = table("Compaction without the model's time", "messages", "ms", "MB added", "tokens", "to", "left", "×10")
-    summariser = Summariser()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    settings = ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0)
     times: list[float] = []
-    async with serving_grpc(settings, [gateway]) as llm:
+    async with summarising(folder, SECTIONS) as address:
         for size in SIZES:
-            async with running(folder / str(size), llm.addresses[0]) as memory:
+            async with running(folder / str(size), address) as memory:
                 chat_id, run_id = await chat_of(memory.stub, size, size)
                 await _loaded(memory.stub, chat_id, run_id)
                 before_mb = rss_mb(memory.pid)

@@ -7,19 +7,18 @@ nothing is known by luck. In the end each fact is in the last request, or the to
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.memory.lines import PROSE, TIMEOUT_S, answer, append, call, end, new_id, query, result, step
 from benchmarks.memory.service import running
+from benchmarks.memory.summariser import summarising
 from benchmarks.memory.tables import table
 from headrace.streams import reading
-from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
-from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.server import GrpcService, serving_grpc
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.compaction.summary_check import SECTIONS
 from services.runtime.tokens import count
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ SYSTEM = "You are an agent that helps with everything. " * 20
 SYSTEM_TOKENS = count.count_text(SYSTEM, "o200k_base")
 WINDOW = memory_pb2.WindowSettings()
 
-SECTIONS = (
-    *("Primary request and intent", "Key concepts", "Files and code", "Errors and fixes", "Problem solving"),
-    *("All user messages", "Pending tasks", "Current work", "Next step"),
-)
 FORGETFUL = "\n".join(f"{number}. {name}: much was said." for number, name in enumerate(SECTIONS, 1))
 
 TOOLS = [llm_pb2.ToolSchema(name=name, parameters="{}") for name in ("read_history", "read_result")]
@@ -79,21 +74,13 @@ class Recall:
         return mean([found for each in self.shown.values() for found in each])
 
 
-class Forgetful(llm_pb2_grpc.LlmServiceServicer):
-    """Writes summaries that say nothing."""
-
-    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
-        yield llm_pb2.LlmDelta(content=f"<analysis>hm</analysis>\n<summary>\n{FORGETFUL}\n</summary>")
-        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
-
-
 async def recall(folder: Path) -> Table:
     found = table(
         "Recall: planted facts that a model has or can read again",
         *("messages", "compactions", "reachable", "shown", "goal and pinned", "tokens", "cost"),
         *("last 40: shown", "tokens", "everything: tokens", "summary alone: shown"),
     )
-    async with forgetting(folder) as address, running(folder / "memory", address) as memory:
+    async with summarising(folder, FORGETFUL) as address, running(folder / "memory", address) as memory:
         for size in MESSAGES:
             done = await measure(memory.stub, size)
             whole = done.tokens_of_everything
@@ -111,15 +98,6 @@ async def recall(folder: Path) -> Table:
                 f"{mean([shown for where, each in done.shown.items() if where != 'pinned' for shown in each]):.0%}",
             )
     return found
-
-
-@asynccontextmanager
-async def forgetting(folder: Path) -> AsyncGenerator[str]:
-    """Serve the summariser inside the block, at this address."""
-    summariser = Forgetful()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
-    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-    async with serving_grpc(ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0), [gateway]) as server:
-        yield server.addresses[0]
 
 
 async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
