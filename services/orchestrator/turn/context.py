@@ -93,18 +93,8 @@ class Context:
         scope, run = self._scope, self._scope.run
         await run.log.commit_held()
         frame = await self._make_frame()
-        request = memory_pb2.LoadContextRequest(
-            chat_id=run.chat_id,
-            run_id=run.id,
-            context_id=scope.context_id,
-            system=scope.system,
-            window=make_window_settings(scope.agent.memory),
-            limits=frame.limits if counted else None,
-            tools=self._tools,
-            history_tools=self._history_tools,
-            recap=self._recap,
-            reminders=make_reminders(scope),
-        )
+        limits = frame.limits if counted else None
+        request = make_load_request(scope, limits, self._tools, self._history_tools, self._recap)
         loaded = None
         if run.first_turn is not None and scope is run.main and counted:
             loaded = await run.first_turn.load_context(request)
@@ -126,6 +116,28 @@ class Context:
             self._framed_for, self.model = settings, info
             self._frame = RequestFrame(self._tools, info, make_limits(info, model.max_tokens or 0))
         return self._frame
+
+
+def make_load_request(
+    scope: Scope,
+    limits: memory_pb2.ModelLimits | None,
+    tools: Sequence[llm_pb2.ToolSchema],
+    history_tools: Sequence[llm_pb2.ToolSchema],
+    recap_settings: memory_pb2.RecapSettings | None,
+) -> memory_pb2.LoadContextRequest:
+    """Make the request for what a scope's model is shown next; without `limits` nothing is counted."""
+    return memory_pb2.LoadContextRequest(
+        chat_id=scope.run.chat_id,
+        run_id=scope.run.id,
+        context_id=scope.context_id,
+        system=scope.system,
+        window=make_window_settings(scope.agent.memory),
+        limits=limits,
+        tools=tools,
+        history_tools=history_tools,
+        recap=recap_settings,
+        reminders=make_reminders(scope),
+    )
 
 
 def _is_wanted(loaded: memory_pb2.LoadContextResponse) -> bool:

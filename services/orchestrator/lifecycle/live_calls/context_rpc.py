@@ -23,9 +23,8 @@ from services.orchestrator.setup.run_setup import RunSetup
 from services.orchestrator.setup.system_message import make_prompt_context
 from services.orchestrator.setup.tool_selection import find_catalogue, find_usable_tools
 from services.orchestrator.turn.compacting.compact_command import COMMAND
-from services.orchestrator.turn.compacting.compaction import make_window_settings
+from services.orchestrator.turn.context import make_load_request
 from services.orchestrator.turn.conversation import select_history_tools
-from services.orchestrator.turn.reminders import make_reminders
 from services.runtime.rpc.call_ids import forward_metadata
 
 
@@ -39,18 +38,10 @@ async def get_context(
     scope, model = run.main, run.main.settings.model
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     limits = make_limits(info, model.max_tokens or 0)
-    loading = memory_pb2.LoadContextRequest(
-        chat_id=run.chat_id,
-        run_id=run.id,
-        system=scope.system,
-        window=make_window_settings(scope.agent.memory),
-        limits=limits,
-        tools=scope.tools.schemas,
-        history_tools=Toolbox(select_history_tools(scope, scope.tools.tools)).schemas,
-        recap=recap.make_recap_settings(scope.agent, scope.settings.steps_max),
-        reminders=make_reminders(scope),
-        with_parts=True,
-    )
+    history_tools = Toolbox(select_history_tools(scope, scope.tools.tools)).schemas
+    recap_settings = recap.make_recap_settings(scope.agent, scope.settings.steps_max)
+    loading = make_load_request(scope, limits, scope.tools.schemas, history_tools, recap_settings)
+    loading.with_parts = True
     if live is not None and live.pending_query is not None:
         loading.pending_query.CopyFrom(live.pending_query)
     elif live is None and not request.HasField("run_id"):
