@@ -17,6 +17,7 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.asking import time_first_delta
 from benchmarks.cpu import cpu_us
 from benchmarks.processes import stack
 from headrace.client import Client
@@ -35,15 +36,9 @@ class Asking:
     async def ask_until(self, until_s: float) -> None:
         known = ""
         while time.monotonic() < until_s:
-            chat_id, asked_s, first_s = "", time.perf_counter(), 0.0
-            async with self._client.ask("go", agent_key=self._model, chat_id=known) as deltas:
-                async for delta in deltas:
-                    assert not delta.HasField("run_error"), delta
-                    chat_id = chat_id or delta.run_start.chat_id
-                    if delta.HasField("content_delta") and not first_s:
-                        first_s = time.perf_counter()
+            first_ms, chat_id = await time_first_delta(self._client, self._model, known)
             known = "" if known else chat_id
-            self.first_ms.append((first_s - asked_s) * 1000)
+            self.first_ms.append(first_ms)
 
 
 async def main(streams: int, seconds: float, model: str, provider_ms: float) -> None:

@@ -20,6 +20,7 @@ import aiohttp
 import uvloop
 from rich.console import Console
 
+from benchmarks.asking import time_first_delta
 from benchmarks.cpu import cpu_us, pss_mb
 from benchmarks.memory.tables import table
 from benchmarks.processes import simulating, suite
@@ -82,13 +83,8 @@ async def ask_some(client: Client, runs: int, at_once: int) -> list[float]:
         nonlocal left
         while left > 0:
             left -= 1
-            begun_s, first_s = time.perf_counter(), 0.0
-            async with client.ask("go", agent_key=MODEL) as deltas:
-                async for delta in deltas:
-                    assert not delta.HasField("run_error"), delta
-                    if not first_s and delta.HasField("content_delta"):
-                        first_s = time.perf_counter()
-            firsts_ms.append((first_s - begun_s) * 1000)
+            first_ms, _ = await time_first_delta(client, MODEL)
+            firsts_ms.append(first_ms)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
