@@ -527,7 +527,9 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?}."""
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?}. Whoever submits is the caller
+    that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the payload.
+    """
     request_id: _builtins.str
     """The caller's id of this request."""
     chat_id: _builtins.str
@@ -1618,6 +1620,8 @@ class RequestSubmit(_message.Message):
     TOOL_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     VIEW_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id."""
     chat_id: _builtins.str
@@ -1630,6 +1634,12 @@ class RequestSubmit(_message.Message):
     """What was submitted: JSON."""
     view_id: _builtins.str
     """The view that was filled in."""
+    by: _builtins.str
+    """The user who submitted, as the server has authenticated the call; absent in runs of earlier versions."""
+    credential: _builtins.str
+    """How the user was proven: api_key: or jwt: and the credential's name, never the credential; absent: by nothing, as
+    the server asks for no credentials.
+    """
     def __init__(
         self,
         *,
@@ -1639,13 +1649,24 @@ class RequestSubmit(_message.Message):
         tool_id: _builtins.str = ...,
         payload: _builtins.str = ...,
         view_id: _builtins.str | None = ...,
+        by: _builtins.str | None = ...,
+        credential: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_view_id", b"_view_id", "view_id", b"view_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_credential", b"_credential", "_view_id", b"_view_id", "by", b"by", "credential", b"credential", "view_id", b"view_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_view_id", b"_view_id", "chat_id", b"chat_id", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_credential", b"_credential", "_view_id", b"_view_id", "by", b"by", "chat_id", b"chat_id", "credential", b"credential", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
+    _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
     _WhichOneofReturnType__view_id: _TypeAlias = _typing.Literal["view_id"]  # noqa: Y015
     _WhichOneofArgType__view_id: _TypeAlias = _typing.Literal["_view_id", b"_view_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__view_id) -> _WhichOneofReturnType__view_id | None: ...
 
 Global___RequestSubmit: _TypeAlias = RequestSubmit  # noqa: Y015
@@ -3307,14 +3328,19 @@ class ApprovalAnswer(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """The approval."""
     decision: _builtins.str
     """approve, edit or reject."""
     by: _builtins.str
-    """Who."""
+    """The user who decided, as the server has authenticated the call; absent where nobody did in time. Without
+    `credential` the name is unproven; in runs of earlier versions the caller could choose it.
+    """
     note: _builtins.str
     """A note to the model."""
+    credential: _builtins.str
+    """How the user was proven, as in request.submit; absent: by nothing."""
     def __init__(
         self,
         *,
@@ -3322,17 +3348,22 @@ class ApprovalAnswer(_message.Message):
         decision: _builtins.str = ...,
         by: _builtins.str | None = ...,
         note: _builtins.str | None = ...,
+        credential: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_note", b"_note", "by", b"by", "note", b"note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_credential", b"_credential", "_note", b"_note", "by", b"by", "credential", b"credential", "note", b"note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_note", b"_note", "approval_id", b"approval_id", "by", b"by", "decision", b"decision", "note", b"note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_credential", b"_credential", "_note", b"_note", "approval_id", b"approval_id", "by", b"by", "credential", b"credential", "decision", b"decision", "note", b"note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
     _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
     _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
     _WhichOneofArgType__note: _TypeAlias = _typing.Literal["_note", b"_note"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
 

@@ -59,7 +59,7 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"approval is asked for: {delta.approval_ask.reason}"
         case "approval_answer":
             answer = delta.approval_answer
-            by = f" by {answer.by}" if answer.by else ""
+            by = f" by {answer.by}{'' if answer.credential else ' (identity unproven)'}" if answer.by else ""
             return f"approval: {answer.decision}{by}{f': {answer.note}' if answer.note else ''}"
         case "compaction_start":
             return f"compacting {delta.compaction_start.pre_tokens} tokens"

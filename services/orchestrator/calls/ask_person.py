@@ -22,7 +22,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True):
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     note: str = ""
     by: str = ""
-    """Person named by the caller of Submit, unverified; may be empty."""
+    """A name that the caller of Submit gave: a remark, as the log has who it was."""
 
     @property
     def arguments(self) -> str:
@@ -62,11 +62,15 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
             approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=risk, expires_at=expires_at
         )
         await scope.record(question)
-        payload = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
+        submission = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
     expired = ApprovalAnswer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
-    answer = expired if payload is None else parse_answer(payload)
+    answer = expired if submission is None else parse_answer(submission.payload)
     event = agent_pb2.ApprovalAnswer(
-        approval_id=approval_id, decision=answer.decision, by=answer.by or None, note=answer.note or None
+        approval_id=approval_id,
+        decision=answer.decision,
+        by=submission.by or None if submission else None,
+        note=answer.note or None,
+        credential=submission.credential or None if submission else None,
     )
     await scope.record(event)
     return answer

@@ -20,9 +20,9 @@ class _Question(msgspec.Struct):
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     with scope.run.waiting():
-        payload = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
-    if payload is not None:
-        return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(payload))
+        submission = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
+    if submission is not None:
+        return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(submission.payload))
     if call.name.casefold() == ASK_HUMAN:
         question = msgspec.json.decode(call.effective, type=_Question)
         if question.default and not question.required:

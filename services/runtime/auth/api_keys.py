@@ -22,6 +22,9 @@ from services.runtime.refused_files import REFUSED_FILES
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for about 100,000 keys."""
 
+NAME_DIGITS = 12
+"""Digits of a key's hash that name it in logs."""
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 log = structlog.get_logger()
@@ -67,7 +70,7 @@ class ApiKeys:
 def _read_keys(path: Path) -> dict[bytes, Identity]:
     found: dict[bytes, Identity] = {}
     for index, entry in enumerate(msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX), type=_File).keys):
-        identity = Identity(entry.tenant, entry.user)
+        identity = Identity(entry.tenant, entry.user, f"api_key:{entry.sha256[:NAME_DIGITS]}")
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
         if not identity.is_valid:

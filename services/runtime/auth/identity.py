@@ -9,11 +9,11 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import Unauthenticated
 
-TENANT, USER = "x-headrace-tenant", "x-headrace-user"
+TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
 _NAME = re.compile(r"[!-~]{1,128}")
 """Names that pass unchanged through headers, logs and databases."""
 
@@ -22,6 +22,9 @@ _NAME = re.compile(r"[!-~]{1,128}")
 class Identity:
     tenant: str
     user: str
+    credential: str = field(default="", compare=False)
+    """How the user was proven (`api_key:` or `jwt:` and a name of the credential); empty: by nothing. The same user
+    with another credential is the same identity."""
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
@@ -30,7 +33,8 @@ class Identity:
 
     @property
     def is_valid(self) -> bool:
-        return _NAME.fullmatch(self.tenant) is not None and _NAME.fullmatch(self.user) is not None
+        names = (self.tenant, self.user, *filter(None, [self.credential]))
+        return all(_NAME.fullmatch(name) is not None for name in names)
 
 
 DEFAULT = Identity("default", "default")
@@ -74,4 +78,7 @@ def acting_as(identity: Identity | None) -> Generator[None]:
 
 def forward_identity() -> tuple[tuple[str, str], ...]:
     identity = _identity.get()
-    return () if identity is None else ((TENANT, identity.tenant), (USER, identity.user))
+    if identity is None:
+        return ()
+    names = (TENANT, identity.tenant), (USER, identity.user)
+    return (*names, (CREDENTIAL, identity.credential)) if identity.credential else names

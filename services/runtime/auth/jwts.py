@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +11,14 @@ import jwt
 import structlog
 
 from headrace.errors import Unauthenticated
+from services.runtime.auth.api_keys import NAME_DIGITS
 from services.runtime.auth.identity import DEFAULT, Identity
 from services.runtime.auth.jwt_keys import KeySource
 
 KEYS_TRIED_MAX = 8
 """Keys that are tried for a token that names none."""
+
+_OWN_ID = re.compile(r"[!-~]{1,100}")
 
 log = structlog.get_logger()
 
@@ -39,9 +44,8 @@ class JwtVerifier:
             header = jwt.get_unverified_header(token)
             key_id = header.get("kid")
             keys = await self.keys.find_keys(key_id if isinstance(key_id, str) else None)
-            return self._read_identity(
-                self._verify_claims(token, [key for key in keys if header.get("alg") in key.algorithms])
-            )
+            claims = self._verify_claims(token, [key for key in keys if header.get("alg") in key.algorithms])
+            return self._read_identity(claims, _name_token(token, claims))
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
@@ -66,9 +70,17 @@ class JwtVerifier:
                 problem = error  # the next key may be the one
         raise problem
 
-    def _read_identity(self, claims: dict[str, Any]) -> Identity:
+    def _read_identity(self, claims: dict[str, Any], credential: str) -> Identity:
         tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
-        identity = Identity(tenant if isinstance(tenant, str) else "", str(claims["sub"]))
+        identity = Identity(tenant if isinstance(tenant, str) else "", str(claims["sub"]), credential)
         if not identity.is_valid:
             raise ValueError("the names of tenant and user")
         return identity
+
+
+def _name_token(token: str, claims: dict[str, Any]) -> str:
+    """Name a token in logs: by its own id, or where that is none that fits by the beginning of its hash."""
+    own = claims.get("jti")
+    if isinstance(own, str) and _OWN_ID.fullmatch(own):
+        return f"jwt:{own}"
+    return f"jwt:{hashlib.sha256(token.encode()).hexdigest()[:NAME_DIGITS]}"

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
-from services.orchestrator.run.control.waits import KEPT_MAX, Waits
+from services.orchestrator.run.control.waits import KEPT_MAX, Submission, Waits
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
@@ -230,8 +230,8 @@ async def test_submits_that_come_before_their_waits_are_kept_up_to_a_number() ->
         assert waits.claim(f"t_{number}", "") == "accepted"
     with pytest.raises(QueueFull):
         waits.claim("t_more", "")
-    waits.fulfil("t_0", "1")
-    assert await waits.wait("t_0", 1.0) == "1"
+    waits.fulfil("t_0", Submission("1"))
+    assert await waits.wait("t_0", 1.0) == Submission("1")
     assert waits.claim("t_more", "") == "accepted"
     assert waits.claim("t_more", "") == "duplicate"
 
@@ -242,6 +242,6 @@ async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -
     await asyncio.sleep(0)
     assert waits.claim("t_1", "") == "accepted"
     await asyncio.sleep(0.1)
-    waits.fulfil("t_1", "2")
+    waits.fulfil("t_1", Submission("2"))
     async with within(1):
-        assert await waiting == "2"
+        assert await waiting == Submission("2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from headrace.errors import PermissionDenied, Unauthenticated
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
-from services.runtime.auth.identity import DEFAULT, Identity
+from services.runtime.auth.identity import DEFAULT, Identity, acting_as, forward_identity
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.http2.tls import PEER_URIS
@@ -62,6 +63,20 @@ async def test_a_client_is_whoever_its_credential_says_whatever_else_it_says(tmp
         await admitted(tmp_path, FOR_ADA)
     with pytest.raises(Unauthenticated, match="once"):
         await admitted(tmp_path, [*KEY, ("x-api-key", "other")])
+
+
+async def test_how_somebody_was_proven_is_said_by_the_credential_and_by_services_alone(tmp_path: Path) -> None:
+    said = [("x-headrace-credential", "api_key:0123456789ab")]
+    name = f"api_key:{hashlib.sha256(b'secret').hexdigest()[:12]}"
+    by_client = await admitted(tmp_path, [*KEY, *said])
+    by_service = await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA, *said], APPEND)
+    unproven = await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA], APPEND)
+    assert [found and found.credential for found in (by_client, by_service, unproven)] == [name, said[0][1], ""]
+    with acting_as(by_client):
+        assert forward_identity() == (*FOR_ADA, ("x-headrace-credential", name))
+    for bad in ("two words", "x" * 129):
+        with pytest.raises(Unauthenticated):
+            await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA, ("x-headrace-credential", bad)], APPEND)
 
 
 async def test_a_client_may_call_what_is_for_clients(tmp_path: Path) -> None:

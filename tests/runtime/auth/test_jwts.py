@@ -46,6 +46,14 @@ async def test_a_token_names_tenant_and_user(tmp_path: Path) -> None:
     assert await whose(tmp_path, token(), jwt_tenant_claim="") == Identity("default", "ada")
 
 
+async def test_a_token_is_named_by_its_own_id_or_its_hash(tmp_path: Path) -> None:
+    assert (await whose(tmp_path, token(jti="7f3a"))).credential == "jwt:7f3a"
+    for unusable in ({}, {"jti": "two words"}, {"jti": "x" * 101}):
+        shown = token(**unusable)
+        named = hashlib.sha256(shown.encode()).hexdigest()[:12]
+        assert (await whose(tmp_path, shown)).credential == f"jwt:{named}"
+
+
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "PS256"), (EC, "ES256"), (ED, "EdDSA")])
 async def test_every_kind_of_public_key_verifies(key: Any, algorithm: str, tmp_path: Path) -> None:
     keys = jwks(jwk(RSA, "other"), jwk(EC, "another"), jwk(key, "k1"))

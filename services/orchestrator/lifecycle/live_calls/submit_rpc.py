@@ -12,7 +12,9 @@ from services.orchestrator.calls import ask_person
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
+from services.runtime.auth import identity
 
 DETAILS = {
     "accepted": "the run goes on with it",
@@ -45,6 +47,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
         return response(run.id, wait_id, "unmatched")
     claim = run.waits.claim(wait_id, request.request_id)
     if claim == "accepted":
+        caller = identity.require_identity()
         event = agent_pb2.RequestSubmit(
             request_id=request.request_id or ids.new_uuid(),
             chat_id=run.chat_id,
@@ -52,8 +55,10 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
             tool_id=wait_id,
             payload=request.payload,
             view_id=request.view_id if request.HasField("view_id") else None,
+            by=caller.user,
+            credential=caller.credential or None,
         )
-        fulfil = partial(run.waits.fulfil, wait_id, request.payload)
+        fulfil = partial(run.waits.fulfil, wait_id, Submission(request.payload, caller.user, caller.credential))
         await asyncio.shield(live_input.publish(run, event, tasks, fulfil))
     return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
 

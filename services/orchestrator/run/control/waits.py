@@ -17,9 +17,18 @@ KEPT_MAX = 32
 """Each may be as large as a message."""
 
 
+@dataclass(frozen=True, slots=True)
+class Submission:
+    payload: str
+    by: str = ""
+    """The authenticated user; empty in logs of earlier versions."""
+    credential: str = ""
+    """How the user was proven; empty: by nothing."""
+
+
 @dataclass(slots=True)
 class _Wait:
-    payload: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    submission: asyncio.Future[Submission] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     request_id: str = ""
     is_claimed: bool = False
     has_begun: bool = False
@@ -57,9 +66,9 @@ class Waits:
         wait.is_claimed, wait.request_id = True, request_id
         return "accepted"
 
-    def recall(self, wait_id: str, request_id: str, payload: str) -> None:
+    def recall(self, wait_id: str, request_id: str, submission: Submission) -> None:
         self._waits[wait_id] = _Wait(request_id=request_id, is_claimed=True, has_begun=True)
-        self.fulfil(wait_id, payload)
+        self.fulfil(wait_id, submission)
 
     def end(self, wait_id: str) -> None:
         self._waits.setdefault(wait_id, _Wait()).has_expired = True
@@ -67,22 +76,22 @@ class Waits:
     def close(self) -> None:
         self._is_over = True
 
-    def fulfil(self, wait_id: str, payload: str) -> None:
-        future = self._waits[wait_id].payload
+    def fulfil(self, wait_id: str, submission: Submission) -> None:
+        future = self._waits[wait_id].submission
         if not future.done():
-            future.set_result(payload)
+            future.set_result(submission)
 
-    async def wait(self, wait_id: str, timeout_s: float) -> str | None:
-        """Return the payload, or None after `timeout_s`, when nothing is accepted any more."""
+    async def wait(self, wait_id: str, timeout_s: float) -> Submission | None:
+        """Return the submission, or None after `timeout_s`, when nothing is accepted any more."""
         wait = self._waits.setdefault(wait_id, _Wait())
         wait.has_begun = True
         try:
             async with asyncio.timeout(timeout_s):
                 # Shielded: the timeout ends this wait, not the future that a claimed submit is still to be put into.
-                return await asyncio.shield(wait.payload)
+                return await asyncio.shield(wait.submission)
         except TimeoutError:
             if not wait.is_claimed:
                 wait.has_expired = True
                 return None
         # It came in time and is on its way to the disk; whoever commits it ends the run when that fails.
-        return await wait.payload
+        return await wait.submission

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import agent_pb2
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.control.waits import Waits
+from services.orchestrator.run.control.waits import Submission, Waits
 from services.orchestrator.run.log import RunLog
 from services.orchestrator.run.replay.replay import Recording
 
@@ -32,7 +32,7 @@ class ResumePoint:
     def waits(self) -> Waits:
         waits = Waits()
         for submit in self.recording.find_payloads("request_submit"):
-            waits.recall(submit.tool_id, submit.request_id, submit.payload)
+            waits.recall(submit.tool_id, submit.request_id, Submission(submit.payload, submit.by, submit.credential))
         return waits
 
 

@@ -35,8 +35,8 @@ export class ApprovalView {
     return this.element.dataset.decision !== undefined;
   }
 
-  showAnswer({ decision, by, note }) {
-    const author = by ? ` by ${by}` : "";
+  showAnswer({ decision, by, note, credential }) {
+    const author = by ? ` by ${by}${credential ? "" : " (identity unproven)"}` : "";
     this.element.dataset.decision = decision;
     this.element.replaceChildren(
       createElement("p", {}, (DECISION_TEXTS[decision] ?? decision) + author + (note ? `: ${note}` : "")),
