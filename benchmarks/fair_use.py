@@ -2,7 +2,7 @@
 
 Tenant B asks one question after the other, with nothing else to do and while tenant A starts many runs at once. Prints
 the median and the worst time of B's runs until their first event, until they have started, and until their first delta.
-HEADRACE_TRANSPORT says how all of them talk.
+HEADRACE_TRANSPORT says how all of them talk. With `--concurrency 2 --runs 60` the provider answers two calls at a time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Times:
     first_delta: list[float] = field(default_factory=list[float])
 
 
-async def main(runs: int, questions: int) -> None:
+async def main(runs: int, questions: int, quota: dict[str, int]) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         os.environ.update({"HEADRACE_AUTH": "api_key", "HEADRACE_AUTH_API_KEYS_FILE": str(_keys_file(folder))})
-        async with stack(folder, [MODEL]) as it, Client(it.grpc, token=KEYS["b"]) as b:
+        async with stack(folder, [MODEL], quota=quota) as it, Client(it.grpc, token=KEYS["b"]) as b:
             await _ask(b, WARM_UP)
             quiet = await _ask(b, questions)
             rush = asyncio.create_task(_rush_of_its_own(it.grpc, runs))
@@ -154,5 +154,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=2000, help="of tenant A")
     parser.add_argument("--questions", type=int, default=100, help="of tenant B, alone")
     parser.add_argument("--rush", metavar="ADDRESS", help="be tenant A alone")
+    parser.add_argument("--concurrency", type=int, help="calls at a time that the provider takes")
     given = parser.parse_args()
-    uvloop.run(rush(given.rush, given.runs) if given.rush else main(given.runs, given.questions))
+    quota = {"concurrency": given.concurrency} if given.concurrency else {}
+    uvloop.run(rush(given.rush, given.runs) if given.rush else main(given.runs, given.questions, quota))

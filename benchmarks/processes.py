@@ -32,12 +32,17 @@ class Stack:
 
 @asynccontextmanager
 async def stack(
-    folder: Path, models: list[str], *, agents: Mapping[str, Any] | None = None, script: list[Any] | None = None
+    folder: Path,
+    models: list[str],
+    *,
+    agents: Mapping[str, Any] | None = None,
+    quota: Mapping[str, int] | None = None,
+    script: list[Any] | None = None,
 ) -> AsyncGenerator[Stack]:
     """A simulator and a suite that asks it."""
     async with (
         simulating(folder, script) as (base_url, simulator),
-        suite(folder, base_url, models, agents=agents) as (grpc, pids),
+        suite(folder, base_url, models, agents=agents, quota=quota) as (grpc, pids),
     ):
         yield Stack(f"{base_url}/chat/completions", grpc, {"simulator": simulator} | pids)
 
@@ -58,16 +63,17 @@ async def suite(
     models: list[str],
     *,
     agents: Mapping[str, Any] | None = None,
+    quota: Mapping[str, int] | None = None,
     transport: str = "",
     form: str = "--split",
 ) -> AsyncGenerator[tuple[str, dict[str, int]]]:
     """Where the orchestrator of a suite listens, and the process ids by service.
 
-    It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `transport` is
-    how its services talk; empty: as the environment says. `form` is the option of `headrace up` that says which of them
-    share a process.
+    It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `quota` is that of
+    the provider. `transport` is how its services talk; empty: as the environment says. `form` is the option of
+    `headrace up` that says which of them share a process.
     """
-    configure(folder / "config", base_url, models)
+    configure(folder / "config", base_url, models, quota)
     for key, agent in (agents or {}).items():
         (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
     flags = (
@@ -86,7 +92,7 @@ async def suite(
         yield GRPC.findall(line)[0], services_of(up) | {"up": up}
 
 
-def configure(folder: Path, base_url: str, models: list[str]) -> None:
+def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str, int] | None = None) -> None:
     """Write a configuration that has an agent for each of `models`, of the provider at `base_url`."""
     (folder / "agents").mkdir(parents=True)
     for model in models:
@@ -99,7 +105,9 @@ def configure(folder: Path, base_url: str, models: list[str]) -> None:
         (folder / "agents" / f"{model}.json").write_text(json.dumps(agent))
     timeouts = {"firstDeltaMs": 600_000, "idleMs": 600_000}
     entries = [{"name": model} for model in models]
-    provider = {"key": "sim", "protocol": "openai", "baseUrl": base_url, "timeouts": timeouts, "models": entries}
+    provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": base_url, "timeouts": timeouts, "models": entries}
+    if quota:
+        provider["quota"] = quota
     (folder / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
 

@@ -90,7 +90,9 @@ class Attempt:
             )
             expected_tokens = estimate_total(self._request) if self._account.counts_tokens else 0
             async with (
-                self._account.admitting(expected_tokens, due_s, self._count_spent_tokens),
+                self._account.admitting(
+                    expected_tokens, due_s, self._count_spent_tokens, tenant=self._breaker_call.tenant
+                ),
                 opening_stream(pool, request) as self._stream,
             ):
                 while not self._reader.is_over:

@@ -105,7 +105,7 @@ class EmbeddingCaller:
 
         try:
             with tracing.tracing_attempt(call, names.EMBEDDINGS):
-                async with account.admitting(expected_tokens, due_s, count_spent):
+                async with account.admitting(expected_tokens, due_s, count_spent, tenant=planned.breaker_call.tenant):
                     body = await self._post(request, planned)
                 read = embeddings.read_answer
                 if len(body) > INLINE_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Quotas of a provider's account: calls over the quota wait in a queue.
+"""Quotas of a provider's account: calls over the quota wait, and tenants take turns.
 
 Requests and tokens are counted over a sliding minute. A call reserves estimated tokens and corrects them at its end.
 Limits are divided among the gateway's replicas.
@@ -10,10 +10,10 @@ import asyncio
 import math
 from collections import deque
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import QueueFull, QuotaExceeded
+from services.llm_gateway.limits.tenant_use import HELD_S, Reservation, TenantUse, TenantUses, Waiter
 from services.llm_gateway.providers.provider_file import Quota
 from services.llm_gateway.telemetry.metrics import WAITING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 
 WAITING_MAX = 100
-"""A longer queue would only hide that the quota is too small."""
+"""Calls of a tenant; a longer queue would only hide that the quota is too small."""
 
 WAIT_S_MAX = 120.0
 """Longest wait without a deadline: two windows."""
@@ -36,35 +36,31 @@ ANSWER_S = 0.25
 RETRY_S = 1.0
 
 
-@dataclass(slots=True)
-class Reservation:
-    """One request's share; `tokens` is an estimate while it runs."""
-
-    at_s: float
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    tokens: int
-    admission: asyncio.Future[Reservation]
-
-
 class Account:
-    def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
+    def __init__(
+        self,
+        provider: str,
+        quota: Quota | None,
+        *,
+        replicas: int = 1,
+        window_s: float = WINDOW_S,
+        held_s: float = HELD_S,
+    ) -> None:
         self._provider = provider
         self._replicas = replicas
         self._window_s = window_s
+        self._held_s = held_s
         self._quota = quota or Quota()
+        self._uses = TenantUses()
         self._window: deque[Reservation] = deque()
         self._window_tokens = 0
         self._running = 0
-        self._waiters: deque[_Waiter] = deque()
+        self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
-        return len(self._waiters)
+        return self._waiting
 
     @property
     def counts_tokens(self) -> bool:
@@ -76,38 +72,45 @@ class Account:
         self._admit_waiting()
 
     @asynccontextmanager
-    async def admitting(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
+    async def admitting(
+        self, tokens: int, due_s: float, spent: Callable[[], int], *, tenant: str
+    ) -> AsyncGenerator[None]:
         """Wait for admission; the call runs inside the block, at whose end `spent` corrects `tokens`.
 
         `due_s` is the deadline on the loop's clock, infinite without one.
 
         Raises:
-            QueueFull: The queue is full.
+            QueueFull: Too many calls of the tenant wait already.
             QuotaExceeded: The call was not admitted in time.
         """
-        reservation = await self._wait_for_admission(tokens, due_s)
+        reservation = await self._wait_for_admission(tokens, due_s, tenant)
         try:
             yield
         finally:
             self._release_reservation(reservation, spent())
 
     def _release_reservation(self, reservation: Reservation, tokens: int) -> None:
-        if self._window and reservation.at_s >= self._window[0].at_s:
+        use = reservation.use
+        if reservation.is_in_window:
             self._window_tokens += tokens - reservation.tokens
+            use.tokens += tokens - reservation.tokens
         reservation.tokens = tokens
         self._running -= 1
+        use.running -= 1
+        use.held_until_s = asyncio.get_running_loop().time() + self._held_s
         self._admit_waiting()
 
-    async def _wait_for_admission(self, tokens: int, due_s: float) -> Reservation:
+    async def _wait_for_admission(self, tokens: int, due_s: float, tenant: str) -> Reservation:
         loop = asyncio.get_running_loop()
-        if not self._waiters and not self._time_until_free(tokens):
-            return self._make_reservation(tokens)
-        if len(self._waiters) >= WAITING_MAX:
+        use = self._uses.get_use(tenant, loop.time())
+        if not (self._waiting or self._time_until_free(tokens) or self._time_until_unheld(use, self._list_holds())):
+            return self._make_reservation(tokens, use)
+        if len(use.waiters) >= WAITING_MAX:
             message = f"{WAITING_MAX} calls wait for the quota of provider {self._provider!r} already; try again later"
             raise QueueFull(message, retry_after_s=self._suggest_retry_after(tokens), provider=self._provider)
-        place = _Waiter(tokens, loop.create_future())
-        self._waiters.append(place)
-        self._show_waiting()
+        place = Waiter(tokens, loop.create_future())
+        use.waiters.append(place)
+        self._count_waiting(1)
         self._admit_waiting()
         try:
             # Unlike a timeout around the future, this does not cancel it when the wait is cut short.
@@ -116,62 +119,106 @@ class Account:
                 message = f"the quota of provider {self._provider!r} is used up; try again later"
                 raise QuotaExceeded(message, retry_after_s=self._suggest_retry_after(tokens), provider=self._provider)
         except BaseException:
-            self._leave_line(place)
+            self._leave_line(place, use)
             raise
         return place.admission.result()
 
-    def _leave_line(self, place: _Waiter) -> None:
+    def _leave_line(self, place: Waiter, use: TenantUse) -> None:
         """Leave the queue, or return a late reservation."""
         if place.admission.done():
             self._release_reservation(place.admission.result(), 0)
             return
-        self._waiters.remove(place)
-        self._show_waiting()
+        use.waiters.remove(place)
+        self._count_waiting(-1)
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """Admit queued calls strictly in order."""
+        """Admit queued calls: a tenant's in their order, and the tenants by their shares."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiters:
-            wait_s = self._time_until_free(self._waiters[0].tokens)
-            if wait_s:
+        while self._waiting:
+            use, wait_s = self._find_next()
+            if use is None:
                 if wait_s < math.inf:
                     self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit_waiting)
                 return
-            place = self._waiters.popleft()
-            self._show_waiting()
-            place.admission.set_result(self._make_reservation(place.tokens))
+            place = use.waiters.popleft()
+            self._count_waiting(-1)
+            place.admission.set_result(self._make_reservation(place.tokens, use))
 
-    def _make_reservation(self, tokens: int) -> Reservation:
-        reservation = Reservation(asyncio.get_running_loop().time(), tokens)
+    def _find_next(self) -> tuple[TenantUse | None, float]:
+        """Return the tenant whose call may start now, or None and the seconds until one may, as far as is known."""
+        wait_s = math.inf
+        if not self._count_free_places():
+            return None, wait_s
+        holds = self._list_holds()
+        for use in self._uses.rank_waiting(self._quota):
+            # No smaller call of another overtakes the first one's, which might never start then.
+            if free_s := self._time_until_below(use.waiters[0].tokens):
+                return None, min(wait_s, free_s)
+            if not (unheld_s := self._time_until_unheld(use, holds)):
+                return use, 0.0
+            wait_s = min(wait_s, unheld_s)
+        return None, wait_s
+
+    def _make_reservation(self, tokens: int, use: TenantUse) -> Reservation:
+        reservation = Reservation(asyncio.get_running_loop().time(), tokens, use)
+        self._uses.take_turn(use, self._quota.get_weight(use.tenant))
         self._running += 1
+        use.running += 1
         if self._quota.requests_per_minute or self._quota.tokens_per_minute:
             self._window.append(reservation)
+            reservation.is_in_window = True
             self._window_tokens += tokens
+            use.requests += 1
+            use.tokens += tokens
         return reservation
 
-    def _time_until_free(self, tokens: int) -> float:
-        """Return the seconds until a call may start; infinite when another must end first."""
-        if self._running >= self._divide_limit(self._quota.concurrency):
-            return math.inf
-        requests_max = self._divide_limit(self._quota.requests_per_minute)
-        # A request larger than the whole quota runs alone rather than never.
-        tokens_max = self._divide_limit(self._quota.tokens_per_minute)
-        return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
+    def _count_free_places(self) -> float:
+        return max(self._divide_limit(self._quota.concurrency) - self._running, 0)
 
-    def _time_until_below(self, requests_max: float, tokens_max: float) -> float:
+    def _list_holds(self) -> list[float]:
+        """Return until when places are held for tenants that have none, at most half of them all."""
+        places = self._divide_limit(self._quota.concurrency)
+        if places == math.inf:
+            return []
+        holds = self._uses.list_holds(asyncio.get_running_loop().time())
+        return holds[max(len(holds) - int(places) // 2, 0) :]
+
+    def _time_until_unheld(self, use: TenantUse, holds: list[float]) -> float:
+        """Return the seconds until one of the free places is held for no other tenant."""
+        free = self._count_free_places()
+        if not use.running or free > len(holds):
+            return 0.0
+        return holds[len(holds) - int(free)] - asyncio.get_running_loop().time()
+
+    def _time_until_free(self, tokens: int) -> float:
+        """Return the seconds until a call may start, holds apart; infinite when another must end first."""
+        return self._time_until_below(tokens) if self._count_free_places() else math.inf
+
+    def _time_until_below(self, tokens: int) -> float:
+        """Return the seconds until the window has room for a request of so many tokens."""
+        requests_max = self._divide_limit(self._quota.requests_per_minute) - 1
+        # A request larger than the whole quota runs alone rather than never.
+        tokens_max = max(self._divide_limit(self._quota.tokens_per_minute) - tokens, 0)
         now_s = asyncio.get_running_loop().time()
         while self._window and self._window[0].at_s <= now_s - self._window_s:
-            self._window_tokens -= self._window.popleft().tokens
-        requests, tokens, wait_s = len(self._window), self._window_tokens, 0.0
+            self._forget_oldest()
+        requests, tokens_used, wait_s = len(self._window), self._window_tokens, 0.0
         for oldest in self._window:
-            if requests <= requests_max and tokens <= tokens_max:
+            if requests <= requests_max and tokens_used <= tokens_max:
                 break
-            requests, tokens = requests - 1, tokens - oldest.tokens
+            requests, tokens_used = requests - 1, tokens_used - oldest.tokens
             wait_s = oldest.at_s + self._window_s - now_s
         return wait_s
+
+    def _forget_oldest(self) -> None:
+        oldest = self._window.popleft()
+        oldest.is_in_window = False
+        self._window_tokens -= oldest.tokens
+        oldest.use.requests -= 1
+        oldest.use.tokens -= oldest.tokens
 
     def _divide_limit(self, limit: int | None) -> float:
         return math.inf if limit is None else max(limit // self._replicas, 1)
@@ -180,8 +227,9 @@ class Account:
         wait_s = self._time_until_free(tokens)
         return wait_s if 0 < wait_s < math.inf else RETRY_S
 
-    def _show_waiting(self) -> None:
-        WAITING.labels(self._provider).set(len(self._waiters))
+    def _count_waiting(self, change: int) -> None:
+        self._waiting += change
+        WAITING.labels(self._provider).set(self._waiting)
 
 
 class Accounts:

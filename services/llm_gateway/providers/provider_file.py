@@ -46,6 +46,9 @@ def _refuse_own_fields(fields: dict[str, Any]) -> dict[str, Any]:
 Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=64), AfterValidator(_refuse_own_headers)]
 ExtraBody = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_refuse_own_fields)]
 
+TenantName = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
+Weight = Annotated[int, Field(ge=1, le=1000)]
+
 Capability = Literal["tools", "reasoning", "vision", "audio", "files", "json_schema", "embeddings"]
 
 Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}/.{1,256}$")]
@@ -61,7 +64,8 @@ class _Entry(BaseModel):
 
 class Quota(_Entry):
     """Limits of the account at the provider, whichever of its keys is used. Each gateway keeps to its even part
-    (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in a line of at most 100, up to its deadline."""
+    (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in a line of at most 100 of its tenant, up to its
+    deadline. Of several tenants that wait, the one with the least part of the quota comes next."""
 
     requests_per_minute: int | None = Field(default=None, gt=0)
     """Requests in any 60 s. Left out, no limit."""
@@ -71,7 +75,15 @@ class Quota(_Entry):
     limit."""
 
     concurrency: int | None = Field(default=None, gt=0)
-    """Requests at a time. Left out, no limit."""
+    """Requests at a time. Left out, no limit. A tenant that has one running leaves a place free to each that has none
+    but had one in the last 15 s, up to half of all places."""
+
+    weights: dict[TenantName, Weight] = Field(default={}, max_length=10_000)
+    """Weights of tenants, from 1 to 1,000: one of weight 3 gets three times as much of the quota as one of weight 1,
+    when both wait. Left out, 1."""
+
+    def get_weight(self, tenant: str) -> int:
+        return self.weights.get(tenant, 1)
 
 
 class Timeouts(_Entry):

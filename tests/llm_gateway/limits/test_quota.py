@@ -23,12 +23,12 @@ WINDOW_S = 0.3
 
 
 def account(replicas: int = 1, **limits: int) -> Account:
-    return Account("p", Quota(**limits), replicas=replicas, window_s=WINDOW_S)
+    return Account("p", Quota.model_validate(limits), replicas=replicas, window_s=WINDOW_S)
 
 
 async def use(account: Account, *, tokens: int = 1, spent: int | None = None, for_s: float = 0) -> float:
     """One call; gives when it got its turn."""
-    async with account.admitting(tokens, math.inf, lambda: tokens if spent is None else spent):
+    async with account.admitting(tokens, math.inf, lambda: tokens if spent is None else spent, tenant="t"):
         began_s = asyncio.get_running_loop().time()
         await asyncio.sleep(for_s)
     return began_s
@@ -85,7 +85,7 @@ async def test_replicas_share_the_quota_evenly_and_each_has_at_least_one() -> No
 
 async def test_a_full_line_refuses_at_once() -> None:
     limited = account(concurrency=1)
-    async with limited.admitting(0, math.inf, int), asyncio.TaskGroup() as group:
+    async with limited.admitting(0, math.inf, int, tenant="t"), asyncio.TaskGroup() as group:
         waiting = [group.create_task(use(limited)) for _ in range(WAITING_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull) as caught:
@@ -103,7 +103,7 @@ async def test_a_wait_ends_just_before_the_callers_deadline() -> None:
     loop = asyncio.get_running_loop()
     due_s = loop.time() + ANSWER_S + 0.1
     with pytest.raises(QuotaExceeded) as caught:
-        async with limited.admitting(1, due_s, int):
+        async with limited.admitting(1, due_s, int, tenant="t"):
             pass
     assert due_s - ANSWER_S - 0.01 < loop.time() < due_s
     assert caught.value.retry_after_s == pytest.approx(WINDOW_S - 0.1, abs=ANSWER_S)
@@ -113,7 +113,7 @@ async def test_who_leaves_the_line_gives_its_place_and_its_turn_back() -> None:
     limited = account(concurrency=1)
     for turns_of_the_loop in range(5):
         async with asyncio.TaskGroup() as group:
-            async with limited.admitting(0, math.inf, int):
+            async with limited.admitting(0, math.inf, int, tenant="t"):
                 left = group.create_task(use(limited))
                 await asyncio.sleep(0)
             for _ in range(turns_of_the_loop):
@@ -138,7 +138,7 @@ async def test_a_reload_changes_the_limits_and_keeps_the_counters() -> None:
         await waiting
     assert accounts.get_account(provider()) is sim
     with pytest.raises(QuotaExceeded):
-        async with sim.admitting(0, asyncio.get_running_loop().time(), int):
+        async with sim.admitting(0, asyncio.get_running_loop().time(), int, tenant="t"):
             pass
     accounts.keep_configured([])
     assert accounts.get_account(provider()) is not sim
