@@ -398,6 +398,9 @@ class GetContextResponse(_message.Message):
     COMPACTION_DUE_FIELD_NUMBER: _builtins.int
     LAST_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     LAST_CACHED_RATIO_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    CHAT_USAGE_FIELD_NUMBER: _builtins.int
+    BETWEEN_RUNS_USAGE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -426,6 +429,20 @@ class GetContextResponse(_message.Message):
         and reason.
         """
 
+    @_builtins.property
+    def compaction(self) -> Global___ContextCompaction:
+        """The compaction whose summary the request begins with; absent: there is none."""
+
+    @_builtins.property
+    def chat_usage(self) -> _common_pb2.Usage:
+        """Usage of the chat's runs that have ended, and of the compactions between runs; absent before the first end."""
+
+    @_builtins.property
+    def between_runs_usage(self) -> _common_pb2.Usage:
+        """Of chat_usage, what compactions between runs have spent, which is in no run's usage; one that wrote no summary is in
+        the metrics alone. Absent: there was none.
+        """
+
     def __init__(
         self,
         *,
@@ -441,10 +458,13 @@ class GetContextResponse(_message.Message):
         compaction_due: _builtins.bool = ...,
         last_input_tokens: _builtins.int | None = ...,
         last_cached_ratio: _builtins.float | None = ...,
+        compaction: Global___ContextCompaction | None = ...,
+        chat_usage: _common_pb2.Usage | None = ...,
+        between_runs_usage: _common_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "run_id", b"run_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "agent_key", b"agent_key", "chat_id", b"chat_id", "compaction_due", b"compaction_due", "context_window_tokens", b"context_window_tokens", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "model", b"model", "output_tokens", b"output_tokens", "parts", b"parts", "provider_key", b"provider_key", "run_id", b"run_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio", "_last_input_tokens", b"_last_input_tokens", "_run_id", b"_run_id", "agent_key", b"agent_key", "between_runs_usage", b"between_runs_usage", "chat_id", b"chat_id", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "context_window_tokens", b"context_window_tokens", "last_cached_ratio", b"last_cached_ratio", "last_input_tokens", b"last_input_tokens", "model", b"model", "output_tokens", b"output_tokens", "parts", b"parts", "provider_key", b"provider_key", "run_id", b"run_id", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_cached_ratio: _TypeAlias = _typing.Literal["last_cached_ratio"]  # noqa: Y015
     _WhichOneofArgType__last_cached_ratio: _TypeAlias = _typing.Literal["_last_cached_ratio", b"_last_cached_ratio"]  # noqa: Y015
@@ -460,6 +480,102 @@ class GetContextResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___GetContextResponse: _TypeAlias = GetContextResponse  # noqa: Y015
+
+@_typing.final
+class ContextCompaction(_message.Message):
+    """A compaction as the log has it: what the events of one inside a run tell, and of one between runs nothing but this."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TRIGGER_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    PRE_TOKENS_FIELD_NUMBER: _builtins.int
+    POST_TOKENS_FIELD_NUMBER: _builtins.int
+    FILES_INCLUDED_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    SECTIONS_FIELD_NUMBER: _builtins.int
+    IS_EDITED_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the summary's line."""
+    run_id: _builtins.str
+    """The run that it was made in; empty: it was made between runs."""
+    trigger: _builtins.str
+    """auto or manual."""
+    strategy: _builtins.str
+    """summary, or fallback where no summary could be had."""
+    pre_tokens: _builtins.int
+    """Tokens of the context before."""
+    post_tokens: _builtins.int
+    """Tokens of the context after."""
+    is_edited: _builtins.bool
+    """Whether a person has given the summary another text."""
+    created_at: _builtins.int
+    """When the summary was committed, Unix milliseconds."""
+    @_builtins.property
+    def files_included(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Files whose content stands behind the summary."""
+
+    @_builtins.property
+    def receipt(self) -> Global___CompactionReceipt:
+        """What the summary stands for, what its writer saw of that, and what it cost; absent in older logs."""
+
+    @_builtins.property
+    def sections(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextSection]:
+        """The parts of the summary's text, in its order, as it was written or edited last."""
+
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        trigger: _builtins.str = ...,
+        strategy: _builtins.str = ...,
+        pre_tokens: _builtins.int = ...,
+        post_tokens: _builtins.int = ...,
+        files_included: _abc.Iterable[_builtins.str] | None = ...,
+        receipt: Global___CompactionReceipt | None = ...,
+        sections: _abc.Iterable[Global___ContextSection] | None = ...,
+        is_edited: _builtins.bool = ...,
+        created_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "files_included", b"files_included", "is_edited", b"is_edited", "n", b"n", "post_tokens", b"post_tokens", "pre_tokens", b"pre_tokens", "receipt", b"receipt", "run_id", b"run_id", "sections", b"sections", "strategy", b"strategy", "trigger", b"trigger"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContextCompaction: _TypeAlias = ContextCompaction  # noqa: Y015
+
+@_typing.final
+class ContextSection(_message.Message):
+    """A part of a summary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TITLE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    """Its heading: one of the nine sections; Behind the summary for what is copied from the log; empty for what stands before
+    the first.
+    """
+    tokens: _builtins.int
+    """Tokens of its text, heading included."""
+    def __init__(
+        self,
+        *,
+        title: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["title", b"title", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContextSection: _TypeAlias = ContextSection  # noqa: Y015
 
 @_typing.final
 class ContextPart(_message.Message):
@@ -3150,6 +3266,9 @@ class CompactionReceipt(_message.Message):
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
     CACHED_RATIO_FIELD_NUMBER: _builtins.int
     PINNED_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    REPLACED_MESSAGES_FIELD_NUMBER: _builtins.int
+    KEPT_MESSAGES_FIELD_NUMBER: _builtins.int
     first_line: _builtins.int
     """First line of the log that the summary stands for, what a former summary stood for included."""
     last_line: _builtins.int
@@ -3162,6 +3281,10 @@ class CompactionReceipt(_message.Message):
     """Model calls that the summary took."""
     cached_ratio: _builtins.float
     """Share of their input that came from the provider's cache, 0 to 1; absent where no provider said."""
+    replaced_messages: _builtins.int
+    """Messages that it replaced; 0 in older logs."""
+    kept_messages: _builtins.int
+    """Messages that stay beside the summary; 0 in older logs."""
     @_builtins.property
     def unseen(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineRange]:
         """Lines of which it did not see all, by this summary and those before it; at most 50, the latest."""
@@ -3171,6 +3294,10 @@ class CompactionReceipt(_message.Message):
         """What stands behind the summary whatever the model wrote: goal, first request, todos, open tasks, calls, approvals and
         the lines that the user has pinned.
         """
+
+    @_builtins.property
+    def usage(self) -> _common_pb2.Usage:
+        """What its model calls have spent; absent where none was made, and in older logs. Inside a run it is part of the run's."""
 
     def __init__(
         self,
@@ -3183,10 +3310,13 @@ class CompactionReceipt(_message.Message):
         model_calls: _builtins.int = ...,
         cached_ratio: _builtins.float | None = ...,
         pinned: _abc.Iterable[_builtins.str] | None = ...,
+        usage: _common_pb2.Usage | None = ...,
+        replaced_messages: _builtins.int = ...,
+        kept_messages: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio", "covered_tokens", b"covered_tokens", "first_line", b"first_line", "last_line", b"last_line", "model_calls", b"model_calls", "pinned", b"pinned", "seen_tokens", b"seen_tokens", "unseen", b"unseen"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio", "cached_ratio", b"cached_ratio", "covered_tokens", b"covered_tokens", "first_line", b"first_line", "kept_messages", b"kept_messages", "last_line", b"last_line", "model_calls", b"model_calls", "pinned", b"pinned", "replaced_messages", b"replaced_messages", "seen_tokens", b"seen_tokens", "unseen", b"unseen", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached_ratio: _TypeAlias = _typing.Literal["cached_ratio"]  # noqa: Y015
     _WhichOneofArgType__cached_ratio: _TypeAlias = _typing.Literal["_cached_ratio", b"_cached_ratio"]  # noqa: Y015

@@ -1739,6 +1739,9 @@ class LoadContextResponse(_message.Message):
     HAS_LEFT_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     LAST_CALL_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
+    CHAT_USAGE_FIELD_NUMBER: _builtins.int
+    BETWEEN_RUNS_USAGE_FIELD_NUMBER: _builtins.int
     IS_PAST_CAP_FIELD_NUMBER: _builtins.int
     IS_OVER_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
@@ -1770,6 +1773,18 @@ class LoadContextResponse(_message.Message):
     def last_call(self) -> _common_pb2.Usage:
         """Usage of the last model call of the context; only with parts, and absent before the first call."""
 
+    @_builtins.property
+    def compaction(self) -> _agent_pb2.ContextCompaction:
+        """As in GetContextResponse; only with parts."""
+
+    @_builtins.property
+    def chat_usage(self) -> _common_pb2.Usage:
+        """As in GetContextResponse; only with parts."""
+
+    @_builtins.property
+    def between_runs_usage(self) -> _common_pb2.Usage:
+        """As in GetContextResponse; only with parts."""
+
     def __init__(
         self,
         *,
@@ -1779,13 +1794,16 @@ class LoadContextResponse(_message.Message):
         has_left: _builtins.bool = ...,
         parts: _abc.Iterable[_agent_pb2.ContextPart] | None = ...,
         last_call: _common_pb2.Usage | None = ...,
+        compaction: _agent_pb2.ContextCompaction | None = ...,
+        chat_usage: _common_pb2.Usage | None = ...,
+        between_runs_usage: _common_pb2.Usage | None = ...,
         is_past_cap: _builtins.bool = ...,
         is_over: _builtins.bool = ...,
         notice: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_call", b"last_call"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2313,22 +2331,30 @@ class Pin(_message.Message):
     N_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     n: _builtins.int
     """Number of its line."""
     text: _builtins.str
     """Its text."""
     created_at: _builtins.int
     """When it was pinned, Unix milliseconds."""
+    run_id: _builtins.str
+    """The run that said it."""
+    role: _builtins.str
+    """user for a question, assistant for an answer."""
     def __init__(
         self,
         *,
         n: _builtins.int = ...,
         text: _builtins.str = ...,
         created_at: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "n", b"n", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "n", b"n", "role", b"role", "run_id", b"run_id", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter, Gauge
 
 if TYPE_CHECKING:
+    from headrace.v1 import common_pb2
     from services.orchestrator.run.run import Run
 
 STATES = ("queued", "running", "waiting")
@@ -18,8 +19,21 @@ STATES = ("queued", "running", "waiting")
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
 COMPACTIONS = Counter("headrace_compactions", "Compactions of contexts that have ended.", ("trigger", "outcome"))
+COMPACTION_TOKENS = Counter(
+    "headrace_compaction_tokens",
+    "Tokens of summaries' model calls; `moment`: in_run, or between_runs, where no run's usage has them.",
+    ("moment", "kind"),
+)
+COMPACTION_COST = Counter("headrace_compaction_cost_usd", "Of these tokens, for models that have a price.", ("moment",))
 ASKED_AGAIN = Counter("headrace_turns_asked_again", "Turns whose gateway went away in the middle of them.")
 QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a place of their tenant.", ("tenant",))
+
+
+def count_compaction(moment: str, usage: common_pb2.Usage) -> None:
+    """Count one model call of a compaction."""
+    COMPACTION_TOKENS.labels(moment, "input").inc(usage.input_tokens)
+    COMPACTION_TOKENS.labels(moment, "output").inc(usage.output_tokens)
+    COMPACTION_COST.labels(moment).inc(usage.cost_usd)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.v1 import common_pb2
@@ -21,6 +22,17 @@ def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
         total.cost_usd += one.cost_usd
     if one.estimated:
         total.estimated = True
+
+
+def sum_usages(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage | None:
+    """Sum up tokens, money and calls; None for none."""
+    total: common_pb2.Usage | None = None
+    for usage in usages:
+        total = total or common_pb2.Usage()
+        add_cost(total, usage)
+        total.model_calls += usage.model_calls
+        total.tool_calls += usage.tool_calls
+    return total
 
 
 @dataclass(frozen=True, slots=True)

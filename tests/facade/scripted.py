@@ -204,8 +204,42 @@ def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
             for kind, state, why, count, tokens, first, last in rows
         ],
         compaction_due=True,
+        compaction=make_compaction(),
+        chat_usage=common_pb2.Usage(input_tokens=90_000, output_tokens=4_000, model_calls=30, cost_usd=0.25),
+        between_runs_usage=common_pb2.Usage(input_tokens=9_000, output_tokens=600, model_calls=1, cost_usd=0.02),
         last_input_tokens=9_000,
         last_cached_ratio=0.75,
+    )
+
+
+def make_compaction() -> agent_pb2.ContextCompaction:
+    """The compaction that the window stands behind, made between runs."""
+    return agent_pb2.ContextCompaction(
+        n=41,
+        trigger="auto",
+        strategy="summary",
+        pre_tokens=26_000,
+        post_tokens=9_000,
+        files_included=["plan.md"],
+        receipt=agent_pb2.CompactionReceipt(
+            first_line=1,
+            last_line=29,
+            covered_tokens=8_800,
+            seen_tokens=8_000,
+            unseen=[agent_pb2.LineRange(first_line=12, last_line=14)],
+            model_calls=1,
+            cached_ratio=0.5,
+            pinned=["Intent: My boat\nis Ada."],
+            usage=common_pb2.Usage(input_tokens=9_000, output_tokens=600, model_calls=1, cost_usd=0.02),
+            replaced_messages=24,
+            kept_messages=9,
+        ),
+        sections=[
+            agent_pb2.ContextSection(title="Primary request and intent", tokens=1_200),
+            agent_pb2.ContextSection(title="Behind the summary", tokens=300),
+        ],
+        is_edited=True,
+        created_at=1_700_000_000_000,
     )
 
 
@@ -226,7 +260,7 @@ class ScriptedMemory(_MemoryServicer):
         return memory_pb2.PinMessageResponse(n=10)
 
     async def ListPins(self, request: Any, context: Context) -> memory_pb2.ListPinsResponse:
-        return memory_pb2.ListPinsResponse(pins=[memory_pb2.Pin(n=1, text="My boat\nis Ada.")])
+        return memory_pb2.ListPinsResponse(pins=[memory_pb2.Pin(n=1, text="My boat\nis Ada.", run_id=RUN, role="user")])
 
     async def GetSummary(self, request: Any, context: Context) -> memory_pb2.GetSummaryResponse:
         return memory_pb2.GetSummaryResponse(n=41, text="of the weather", retained_from_n=30)
@@ -239,7 +273,14 @@ class ScriptedMemory(_MemoryServicer):
 
     async def ListCheckpoints(self, request: Any, context: Context) -> memory_pb2.ListCheckpointsResponse:
         at = 1_700_000_000_000
-        steps = [memory_pb2.Checkpoint(checkpoint_id=1, n=2, kind="step", tools=["weather", "bash"], created_at=at)]
+        steps = [
+            memory_pb2.Checkpoint(
+                checkpoint_id=1, n=2, run_id=RUN, kind="step", tools=["weather", "bash"], created_at=at
+            )
+        ]
+        if request.kind == "step":
+            answer = memory_pb2.Checkpoint(checkpoint_id=1, n=3, run_id=RUN, kind="step", text="So.", created_at=at)
+            return memory_pb2.ListCheckpointsResponse(checkpoints=[answer, *steps])
         queries = [
             memory_pb2.Checkpoint(checkpoint_id=2, n=4, run_id=RUN, kind="query", text="and\nnow?", created_at=at),
             memory_pb2.Checkpoint(checkpoint_id=0, n=1, run_id=RUN, kind="query", text="水车 怎么做", created_at=at),

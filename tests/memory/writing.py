@@ -173,8 +173,10 @@ def step_line(*messages: memory_pb2.LogMessage, stage: str = "react", **step: An
     return memory_pb2.LogLine(step=memory_pb2.StepLine(stage=stage, seq=1, messages=messages, **step))
 
 
-def run_line(state: str = "completed", seq: int = 99, **run: Any) -> memory_pb2.LogLine:
-    end = memory_pb2.RunLine(state=state, usage=USAGE, events=events(seq), **run)
+def run_line(
+    state: str = "completed", seq: int = 99, usage: common_pb2.Usage = USAGE, **run: Any
+) -> memory_pb2.LogLine:
+    end = memory_pb2.RunLine(state=state, usage=usage, events=events(seq), **run)
     return memory_pb2.LogLine(run=end)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import click
@@ -9,13 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-
-
-class Pin(msgspec.Struct, frozen=True):
-    """A pin as GET /api/chat/pins has it."""
-
-    n: int
-    text: str
+from headrace.cli.run_view.pin_list import print_pins
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -31,7 +26,7 @@ class Summary(msgspec.Struct, frozen=True):
 @click.argument("chat_id")
 @click.argument("line", type=click.IntRange(1))
 def pin(url: str, remove: bool, chat_id: str, line: int) -> None:
-    """Pin the message of a LINE of the chat CHAT_ID; `chats checkpoints` says the numbers.
+    """Pin the message of a LINE of the chat CHAT_ID; `chats checkpoints --steps` says the numbers.
 
     It stands word for word beside every summary that stands for it.
     """
@@ -43,10 +38,8 @@ def pin(url: str, remove: bool, chat_id: str, line: int) -> None:
 @url_option
 @click.argument("chat_id")
 def pins(url: str, chat_id: str) -> None:
-    """List the pinned messages of the chat CHAT_ID: line, text."""
-    data = make_request(url, lambda facade: facade.get("/api/chat/pins", chatId=chat_id))
-    for item in msgspec.json.decode(data, type=list[Pin]):
-        click.echo(f"{item.n:5}  {' '.join(item.text.split())}")
+    """List the pinned messages of the chat CHAT_ID: line, who said it, text."""
+    asyncio.run(print_pins(url, chat_id))
 
 
 @click.command()

@@ -18,6 +18,7 @@ from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
 from headrace.cli.run_view.agent_list import print_agents
 from headrace.cli.run_view.checkpoint_list import print_checkpoints, revert_chat
 from headrace.cli.run_view.context_view import print_context
+from headrace.cli.run_view.pin_list import KINDS, pin_message, print_pins
 from headrace.cli.run_view.view import choose_view
 
 HELP = """\
@@ -25,6 +26,9 @@ HELP = """\
 /agent KEY     ask this agent from now on; `auto` has one picked for each question
 /compact HINT  shorten what the model is told of this chat; the hint is for the summary
 /context       show what fills the model's window, and what has left it
+/pin WHICH     keep a message word for word beside every summary: `question`, `answer` (the last), or its line
+/unpin WHICH   take that back
+/pins          list the pinned messages
 /checkpoints   list the places that this chat can go back to
 /revert ID     go back to before the question of a checkpoint; nothing is deleted
 /cancel        stop the running answer; Ctrl-C does too, twice leaves
@@ -94,10 +98,16 @@ class Conversation:
                 click.echo("no run is going on")
             case "/compact" if not self.chat_id:
                 click.echo("there is nothing to compact yet")
-            case "/context" | "/checkpoints" | "/revert" if not self.chat_id:
+            case "/context" | "/pin" | "/unpin" | "/pins" | "/checkpoints" | "/revert" if not self.chat_id:
                 click.echo("nothing has been asked in this chat yet")
             case "/context" if self.chat_id:
                 await print_context(self._url, self.chat_id, self._agent_key)
+            case "/pins" if self.chat_id:
+                await print_pins(self._url, self.chat_id)
+            case "/pin" | "/unpin" if self.chat_id and (rest.strip() in KINDS or rest.strip().isdecimal()):
+                await pin_message(self._url, self.chat_id, rest.strip(), remove=command == "/unpin")
+            case "/pin" | "/unpin":
+                click.echo(f"{command} needs `question`, `answer`, or the number of a line; /checkpoints lists lines")
             case "/checkpoints" if self.chat_id:
                 await print_checkpoints(self._url, self.chat_id)
             case "/revert" if self.chat_id and rest.strip().isdecimal():

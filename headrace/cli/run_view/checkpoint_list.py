@@ -21,6 +21,7 @@ class Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
     text: str = ""
     tools: tuple[str, ...] = ()
     created_at: int = 0
+    context_id: str = ""
 
     @property
     def title(self) -> str:

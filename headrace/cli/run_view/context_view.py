@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
-import msgspec
+from google.protobuf import json_format
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.compaction_view import describe_compaction
+from headrace.cli.run_view.costs import describe_usage
+from headrace.v1 import agent_pb2
 
 BAR_CHARS = 30
 """Width of a bar that fills the whole window."""
@@ -13,52 +18,36 @@ BAR_CHARS = 30
 GONE = ("summarised", "left_out")
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part as GET /api/context has it."""
-
-    kind: str
-    state: str
-    why: str = ""
-    count: int = 0
-    tokens: int = 0
-    first_n: int = 0
-    last_n: int = 0
-
-    @property
-    def lines(self) -> str:
-        return f"lines {self.first_n}-{self.last_n}" if self.first_n else ""
-
-
-class Window(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer of GET /api/context."""
-
-    agent_key: str
-    model: str = ""
-    tokens: int = 0
-    context_window_tokens: int = 0
-    parts: tuple[Part, ...] = ()
-    compaction_due: bool = False
-    last_cached_ratio: float | None = None
-
-
 async def print_context(url: str, chat_id: str, agent_key: str | None = None, run_id: str | None = None) -> None:
     wanted = {"chatId": chat_id, "agentKey": agent_key, "runId": run_id}
     async with FacadeClient(url) as facade:
         data = await facade.get("/api/context", **{name: value for name, value in wanted.items() if value})
-    window = msgspec.json.decode(data, type=Window)
+    window = json_format.Parse(bytes(data), agent_pb2.GetContextResponse(), ignore_unknown_fields=True)
+    for line in _describe_window(window):
+        click.echo(line)
+
+
+def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:
     room = window.context_window_tokens
     share = f" of {room:,} ({window.tokens / room:.0%})" if room else ""
-    click.echo(f"{window.agent_key}, {window.model}: {window.tokens:,} tokens{share}")
+    yield f"{window.agent_key}, {window.model}: {window.tokens:,} tokens{share}"
     for part in window.parts:
         if part.state not in GONE:
             bar = "█" * max(1, round(BAR_CHARS * part.tokens / (room or window.tokens or 1)))
             why = f"  {part.why}" if part.why else ""
-            click.echo(f"  {part.kind:9} {part.tokens:>9,}  {bar} {part.count or ''}{why}")
+            yield f"  {part.kind:9} {part.tokens:>9,}  {bar} {part.count or ''}{why}"
     for part in window.parts:
         if part.state in GONE:
+            lines = f"lines {part.first_n}-{part.last_n}" if part.first_n else ""
             state = part.state.replace("_", " ")
-            click.echo(f"  {state}: {part.count} {part.kind}, {part.tokens:,} tokens, {part.lines}: {part.why}")
-    if window.last_cached_ratio is not None:
-        click.echo(f"  {window.last_cached_ratio:.0%} of the last call came from the provider's cache")
+            yield f"  {state}: {part.count} {part.kind}, {part.tokens:,} tokens, {lines}: {part.why}"
+    if window.HasField("last_cached_ratio"):
+        yield f"  {window.last_cached_ratio:.0%} of the last call came from the provider's cache"
     if window.compaction_due:
-        click.echo("  a compaction comes before the next turn")
+        yield "  a compaction comes before the next turn"
+    if window.HasField("compaction"):
+        yield from describe_compaction(window.compaction)
+    if window.HasField("chat_usage"):
+        yield f"spent in this chat: {describe_usage(window.chat_usage)}"
+    if window.HasField("between_runs_usage"):
+        yield f"  of that by summaries between runs: {describe_usage(window.between_runs_usage)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from headrace.cli.run_view import compaction_view
 from headrace.v1 import agent_pb2
 
 SUMMARY_CHARS_MAX = 200
@@ -64,14 +65,10 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
         case "compaction_start":
             return f"compacting {delta.compaction_start.pre_tokens} tokens"
         case "compaction_complete":
-            return _describe_compaction(delta.compaction_complete)
+            return compaction_view.describe_event(delta.compaction_complete)
         case "compaction_fallback":
-            return _describe_compaction(delta.compaction_fallback)
+            return compaction_view.describe_event(delta.compaction_fallback)
         case "compaction_fail":
             return f"not compacted: {delta.compaction_fail.reason}"
         case _:
             return ""
-
-
-def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback) -> str:
-    return f"compacted: {done.pre_tokens} tokens are {done.post_tokens}"

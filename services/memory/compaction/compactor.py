@@ -13,15 +13,14 @@ import structlog
 from headrace.errors import StaleLease
 from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
-from services.memory.compaction.pinned import find_first_request, find_intent, format_facts, read_todos
+from services.memory.compaction.pinned import collect_facts, find_first_request, find_intent, read_todos
 from services.memory.compaction.plan import FALLBACK, SUMMARY
-from services.memory.compaction.receipt import WrittenSummary, to_event
+from services.memory.compaction.receipt import WrittenSummary, describe_receipt, to_event
 from services.memory.compaction.summary_requests import SummaryRequests
 from services.memory.compaction.summary_writer import SummaryWriter
 from services.memory.context.context_source import get_position, select_source, select_whole
 from services.memory.context.summary_changes import list_pins
 from services.memory.log import media
-from services.memory.log.chat_info import find_base
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
 from services.memory.log.session_state import SessionState
 from services.memory.log.stamps import make_stamp
@@ -107,16 +106,16 @@ class Compactor:
         source = select_source(runs, request.run_id, request.context_id or None)
         todos = read_todos(chat.states.get(request.context_id, SessionState()))
         whole = select_whole(runs, source.run_id, source.context_id)
-        facts = format_facts(source, find_first_request(whole), find_intent(whole), todos)
+        facts = collect_facts(source, find_first_request(whole), find_intent(whole), todos)
         counter = self._counting.create_counter(chat, request.limits)
-        base = find_base(chat.log, source.context_id)
+        base = chat.bases.find(source.context_id)
         pins = _list_pins(chat, source)
         return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins)
 
     async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
         """Return the draft with what people have pinned and edited meanwhile."""
         chat = await self._access.load_chat(draft.request.chat_id)
-        if find_base(chat.log, draft.source.context_id) != draft.base:
+        if chat.bases.find(draft.source.context_id) != draft.base:
             return draft  # it will not be committed
         source = select_source(chat.copy_runs(), draft.source.run_id, draft.source.context_id)
         return draft.update(source.compacted, _list_pins(chat, source))
@@ -132,7 +131,7 @@ class Compactor:
         try:
             await self._engine.chats.append(chat_id, lines, len(result.content) * 4)
         except StaleLease:
-            if (await self._access.load_chat(chat_id)).info.find_base(context_id) == draft.base:
+            if (await self._access.load_chat(chat_id)).info.bases.find(context_id) == draft.base:
                 raise
             return False
         log.info(
@@ -141,6 +140,7 @@ class Compactor:
             trigger=draft.request.trigger,
             pre_tokens=draft.tokens,
             post_tokens=result.tokens,
+            **describe_receipt(result.receipt),
         )
         return True
 

@@ -18,10 +18,10 @@ from services.memory.compaction.plan import (
 from services.memory.compaction.prompt import EDITED, build_content, extract_summary, format_lines
 from services.memory.compaction.receipt import (
     Unseen,
+    count_messages,
     find_first_line,
     find_last_line,
     join_lines,
-    list_facts,
     measure_unseen,
 )
 from services.memory.context.context_source import get_position
@@ -29,11 +29,13 @@ from services.memory.context.message_pairing import MessageGroup, make_text_mess
 from services.memory.context.summary_changes import SummaryChanges, format_pins
 from services.memory.context.window.context_view import UNBOUNDED, ContextWindow, build_view
 from services.memory.context.window.token_limits import get_request_tokens_max
-from services.memory.log.lines import CompactReceipt
+from services.memory.log.lines import ABSENT, CompactReceipt
+from services.memory.log.proto_json import dump_proto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from services.memory.compaction.pinned import PinnedFacts
     from services.memory.compaction.receipt import WrittenSummary
     from services.memory.compaction.transcript import Entry
     from services.memory.context.context_source import AppliedCompaction, ContextSource
@@ -63,7 +65,7 @@ class CompactionDraft:
     request: memory_pb2.CompactRequest
     window: ContextWindow
     counter: TokenCounter
-    facts: str
+    facts: PinnedFacts
     """What stands behind the summary whatever a model writes."""
     base: str
     """The line that the compaction has to follow: the context's last boundary, or a later revert."""
@@ -103,7 +105,7 @@ class CompactionDraft:
         room = (
             int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)
             - self._frame
-            - self.counter.count_text(self.facts)
+            - self.counter.count_text(self.facts.format())
             - self.counter.count_text(format_pins(self.pins))
         )
         return self._make_plan(self.window.kept_ratio, room)
@@ -137,7 +139,7 @@ class CompactionDraft:
     def fall_back(self, written: WrittenSummary) -> CompactionResult:
         """Return the result with the former summary, and a note of what it lacks."""
         plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
-        count = sum(len(group.list_messages()) for group in plan.replaced)
+        count = count_messages(plan.replaced)
         lines = format_lines([(get_position(self.groups[0]).n, find_last_line(self.groups[: plan.start]))])
         note = f"[{count:,} older messages were left out without a summary: lines {lines}.]"
         former = self.edited or ("" if self.source.compacted is None else extract_summary(self.source.compacted.text))
@@ -152,14 +154,14 @@ class CompactionDraft:
         unseen: Unseen,
     ) -> CompactionResult:
         # What is left must not be due again at once. The head's figures, which depend on it, are known only then.
-        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.facts, files)
+        expected = build_content(text, (1, len(self.groups)), unseen.lines, self.facts.format(), files)
         cost = self._frame + self._count_shown(expected, self.pins)
         plan = self._make_plan(
             ratio, int(self.window.due_ratio * self.counter.from_model_tokens(self.tokens_max)) - cost
         )
         receipt = self._make_receipt(plan, written, unseen)
         told = (receipt.first_line, receipt.last_line)
-        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.facts, files)
+        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self.facts.format(), files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
         shown = self._count_shown(content, self._list_replaced_pins(plan))
         tokens = self._frame + shown + self.counter.count_groups(plan.kept)
@@ -186,8 +188,11 @@ class CompactionDraft:
             unseen=join_lines(former, lines),
             model_calls=written.calls,
             cached_ratio=written.cached_ratio,
+            usage=ABSENT if written.usage is None else dump_proto(written.usage),
+            replaced_messages=count_messages(plan.replaced),
+            kept_messages=count_messages(plan.kept),
             pinned=[
-                *list_facts(self.facts),
+                *self.facts.list_items(),
                 *(f"Pinned by the user: line {pin.target}" for pin in self._list_replaced_pins(plan)),
             ],
         )

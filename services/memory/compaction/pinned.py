@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,8 +36,24 @@ _APPROVAL = b'"approval.'
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
-def format_facts(source: ContextSource, first_request: str, intent: str, todos: Iterable[Todo]) -> str:
-    """Format goal, todos, the plan's open tasks, and unanswered calls; empty if there are none."""
+@dataclass(frozen=True, slots=True)
+class PinnedFacts:
+    sections: Mapping[str, Sequence[str]]
+    """Items, each of which may have several lines, by the name of their section; none is empty."""
+
+    def format(self) -> str:
+        """Format what stands behind the summary; empty if there is nothing."""
+        return "\n\n".join(
+            f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in self.sections.items()
+        )
+
+    def list_items(self) -> list[str]:
+        """List all items, each with the name of its section."""
+        return [f"{name}: {item}" for name, items in self.sections.items() for item in items]
+
+
+def collect_facts(source: ContextSource, first_request: str, intent: str, todos: Iterable[Todo]) -> PinnedFacts:
+    """Collect goal, todos, the plan's open tasks, and unanswered calls."""
     sections = {
         "Intent": [intent] if intent else [],
         "First request": [first_request] if first_request != intent else [],
@@ -45,9 +62,7 @@ def format_facts(source: ContextSource, first_request: str, intent: str, todos: 
         "Tool calls without a result": list_open_calls(source.read_own_run()),
         "Approvals that are waited for": list_open_approvals(source.lines, source.context_id),
     }
-    return "\n\n".join(
-        f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
-    )
+    return PinnedFacts({name: items for name, items in sections.items() if items})
 
 
 def read_todos(state: SessionState) -> list[Todo]:

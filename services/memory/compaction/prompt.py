@@ -102,6 +102,17 @@ def format_lines(ranges: Iterable[tuple[int, int]]) -> str:
     return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
 
 
+def split_content(content: str) -> tuple[str, str, str]:
+    """Split what `build_content` has built, or a person has made of it: before, in and behind the summary's tags.
+
+    Without tags all of it is the summary.
+    """
+    found = _SUMMARY.search(content)
+    if found is None:
+        return "", content.strip(), ""
+    return content[: found.start()].strip(), found[1].strip(), content[found.end() :].strip()
+
+
 def extract_summary(answer: str) -> str:
     """Return the summary in an answer: without tags all but the analysis; empty if there is none."""
     found = _SUMMARY.search(answer)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.memory.log.lines import CompactReceipt
+from services.memory.log.proto_json import load_proto
 
 if TYPE_CHECKING:
-    from headrace.v1 import common_pb2
     from services.memory.compaction.transcript import Entry
     from services.memory.context.context_source import AppliedCompaction
     from services.memory.context.message_pairing import MessageGroup
@@ -37,6 +37,9 @@ class WrittenSummary:
     calls: int
     cached_ratio: float | None
     """Share of the calls' input that came from the provider's cache; None if it did not say."""
+
+    usage: common_pb2.Usage | None
+    """What the calls have spent; None if none can have been billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +101,30 @@ def join_lines(former: AppliedCompaction | None, unseen: Iterable[tuple[int, int
     return joined[-UNSEEN_MAX:]
 
 
-def list_facts(facts: str) -> list[str]:
-    """List what `format_facts` has formatted, each item with the name of its section."""
-    items: list[str] = []
-    name = ""
-    for line in facts.splitlines():
-        if line.startswith("- "):
-            items.append(f"{name}: {line[2:]}")
-        elif line.endswith(":"):
-            name = line[:-1]
-    return items
+def count_messages(groups: Iterable[MessageGroup]) -> int:
+    return sum(len(group.list_messages()) for group in groups)
+
+
+def describe_receipt(receipt: CompactReceipt) -> dict[str, int | float]:
+    """Return the fields of the log record about a compaction: what it took away, and what it cost."""
+    usage = read_usage(receipt) or common_pb2.Usage()
+    return {
+        "replaced_messages": receipt.replaced_messages,
+        "kept_messages": receipt.kept_messages,
+        "model_calls": receipt.model_calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def read_usage(receipt: CompactReceipt) -> common_pb2.Usage | None:
+    """Return what a compaction has spent; None if it asked no model, or in a log that does not say."""
+    if not receipt.usage:
+        return None
+    usage = common_pb2.Usage()
+    load_proto(receipt.usage, usage)
+    return usage
 
 
 def to_event(receipt: CompactReceipt) -> agent_pb2.CompactionReceipt:
@@ -120,6 +137,9 @@ def to_event(receipt: CompactReceipt) -> agent_pb2.CompactionReceipt:
         model_calls=receipt.model_calls,
         cached_ratio=receipt.cached_ratio,
         pinned=receipt.pinned,
+        usage=read_usage(receipt),
+        replaced_messages=receipt.replaced_messages,
+        kept_messages=receipt.kept_messages,
     )
 
 

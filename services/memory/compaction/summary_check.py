@@ -53,6 +53,29 @@ def list_missing_sections(text: str) -> list[int]:
     return missing
 
 
+def split_sections(text: str) -> list[tuple[str, str]]:
+    """Split a summary into what stands before its sections, without a name, and its sections by their names here.
+
+    A number may also begin an item of a list: a place with the section's name is its own, else the first in order.
+    """
+    begins = [0]
+    names = [""]
+    for number, name in enumerate(SECTIONS, 1):
+        places = [
+            match.start()
+            for match in _HEADING.finditer(text, begins[-1] + 1 if names[-1] else 0)
+            if int(match[1]) == number
+        ]
+        named = [at for at in places if name.casefold() in text[at:].lstrip().partition("\n")[0].casefold()]
+        if places:
+            begins.append((named or places)[0])
+            names.append(name)
+    return [
+        (name, text[first:last].strip())
+        for name, first, last in zip(names, begins, [*begins[1:], len(text)], strict=True)
+    ]
+
+
 def describe_fault(fault: str, text: str) -> str:
     """Tell a model what was wrong with its answer."""
     match fault:

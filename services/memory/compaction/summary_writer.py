@@ -11,6 +11,7 @@ from services.memory.compaction.receipt import WrittenSummary, measure_cached_ra
 from services.memory.compaction.summariser import request_summary
 from services.memory.compaction.summary_check import FAULTS
 from services.memory.compaction.summary_requests import PartSummary, format_part
+from services.runtime.usage import sum_usages
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -91,7 +92,10 @@ class SummaryWriter:
         yield self._make_result(text, "" if parts else failure, self._requests.draft.plan.start, seen)
 
     def _make_result(self, text: str, failure: str, groups_seen: int, seen: Sequence[float]) -> WrittenSummary:
-        return WrittenSummary(text, failure, groups_seen, seen, self._calls, measure_cached_ratio(self._usages))
+        usage = sum_usages(self._usages)
+        if usage is not None:
+            usage.model_calls = self._calls
+        return WrittenSummary(text, failure, groups_seen, seen, self._calls, measure_cached_ratio(self._usages), usage)
 
     def _build_whole(self) -> tuple[SummaryCall, int] | None:
         whole = self._requests.build_whole()

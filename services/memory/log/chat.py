@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
-from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, RunInfo, read_info
+from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
 from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
@@ -47,6 +47,8 @@ class Chat:
     """Session state by context; the run's own has the empty id."""
     appends: dict[str, Span] = field(default_factory=dict[str, Span])
     """Committed and staged appends by request id, the uuid of their first line."""
+    bases: CompactionBases = field(default_factory=CompactionBases)
+    """Of the lines, where `info` may be ahead."""
     is_deleted: bool = False
     _timeline: Timeline = field(default_factory=Timeline)
 
@@ -121,6 +123,7 @@ class Chat:
         self.log.extend(lines)
         for line in lines:
             self._timeline.add_line(line)
+            self.bases.add_line(line)
         if any(isinstance(line, Revert) for line in lines):
             self._rebuild_views()
         else:
@@ -181,7 +184,7 @@ class Chat:
                 chatId=self.chat_id,
                 checkpointId=line.to_checkpoint_id,
             )
-        if isinstance(line, CompactBoundary) and line.parent_uuid != self.info.find_base(line.context_id):
+        if isinstance(line, CompactBoundary) and line.parent_uuid != self.info.bases.find(line.context_id):
             raise StaleLease("the context was compacted or reverted meanwhile", chatId=self.chat_id)
         if isinstance(line, State):
             version = self.info.state_versions.get(line.context_id or "", 0)

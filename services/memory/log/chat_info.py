@@ -11,7 +11,7 @@ from services.memory.log.lines import CompactBoundary, Event, Line, Query, Range
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 CHAT_NAME_CODE_POINTS = 10
 CHAT_NAME_EMPTY = "New chat"
@@ -53,6 +53,29 @@ class RunInfo:
 
 
 @dataclass(slots=True)
+class CompactionBases:
+    """The lines that compactions have to follow, so that none is made from a view that another has changed."""
+
+    boundaries: dict[str, str] = field(default_factory=dict[str, str])
+    """Uuids of the last compactions' boundaries by context, without those before the last revert."""
+    revert: str = ""
+    """Uuid of the last revert, which changes what every context shows."""
+
+    def add_line(self, line: Line) -> None:
+        if isinstance(line, CompactBoundary):
+            self.boundaries[line.context_id or ""] = line.uuid
+        elif isinstance(line, Revert):
+            self.boundaries, self.revert = {}, line.uuid
+
+    def find(self, context_id: str | None) -> str:
+        """Return the uuid of the line that a context's next compaction has to follow; empty if there is none."""
+        return self.boundaries.get(context_id or "", self.revert)
+
+    def copy(self) -> CompactionBases:
+        return CompactionBases(dict(self.boundaries), self.revert)
+
+
+@dataclass(slots=True)
 class ChatInfo:
     chat_id: str
     owner: Identity = DEFAULT
@@ -66,10 +89,7 @@ class ChatInfo:
     checkpoints: int = 0
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
-    boundaries: dict[str, str] = field(default_factory=dict[str, str])
-    """Uuids of the last compactions' boundaries by context, without those before the last revert."""
-    revert: str = ""
-    """Uuid of the last revert, which changes what every context shows."""
+    bases: CompactionBases = field(default_factory=CompactionBases)
 
     @property
     def last_agent_key(self) -> str:
@@ -87,18 +107,13 @@ class ChatInfo:
         return [run for run in self.list_unfinished() if run.has_begun]
 
     def copy(self) -> ChatInfo:
-        return replace(
-            self, runs=dict(self.runs), state_versions=dict(self.state_versions), boundaries=dict(self.boundaries)
-        )
-
-    def find_base(self, context_id: str | None) -> str:
-        """Return the uuid of the line that a context's next compaction has to follow; empty if there is none."""
-        return self.boundaries.get(context_id or "", self.revert)
+        return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions), bases=self.bases.copy())
 
     def add_line(self, line: Line) -> None:
         self.last_n = line.n
         self.updated_at = line.updated_at
         self.created_at = self.created_at or line.updated_at
+        self.bases.add_line(line)
         if isinstance(line, Query):
             self._add_query(line)
         else:
@@ -135,10 +150,7 @@ class ChatInfo:
                 self.checkpoints += 1
             case State():
                 self.state_versions[line.context_id or ""] = line.version
-            case CompactBoundary():
-                self.boundaries[line.context_id or ""] = line.uuid
             case Revert():
-                self.boundaries, self.revert = {}, line.uuid
                 self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
                 if line.scope == SCOPE_ALL:
                     self._revert_to(line.to_checkpoint_id)
@@ -158,15 +170,6 @@ def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) 
     for line in lines:
         facts.add_line(line)
     return facts
-
-
-def find_base(lines: Sequence[Line], context_id: str | None) -> str:
-    """Return what ChatInfo.find_base would, of `lines` alone."""
-    for line in reversed(lines):
-        is_boundary = isinstance(line, CompactBoundary) and line.context_id == context_id
-        if is_boundary or isinstance(line, Revert):
-            return line.uuid
-    return ""
 
 
 def count_derived_events(line: Query) -> int:

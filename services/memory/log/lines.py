@@ -196,6 +196,10 @@ class CompactReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
     cached_ratio: float | None = None
     """Share of its input that was cached; None if no provider said."""
     pinned: list[str] = []
+    usage: Raw = ABSENT
+    """What its model calls have spent; absent if none was made."""
+    replaced_messages: int = 0
+    kept_messages: int = 0
 
 
 class CompactMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -32,6 +32,7 @@ from services.memory.context.window.truncation import FittedMessages, fit_groups
 from services.memory.log import media
 from services.memory.log.lines import Known, Line
 from services.memory.requests import context_parts
+from services.memory.requests.context_compaction import add_compaction
 from services.memory.requests.history_reader import READERS
 from services.runtime.tokens.encodings import is_loaded
 
@@ -78,6 +79,9 @@ class ContextLoader:
             with suppress(_NeedsFile):
                 built = build(replace(counter, find=_refuse_blob), _refuse_blob)
         response, count = built or await asyncio.to_thread(build, counter, find)
+        if request.with_parts:
+            lines = list(chat.log)
+            await asyncio.to_thread(add_compaction, response, lines, source.compacted, counter)
         if request.HasField("limits") and not request.with_parts:
             self._counting.note_request(chat, source, request.limits, count)
         return response

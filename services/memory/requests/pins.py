@@ -45,8 +45,18 @@ def make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin | No
 
 def list_pinned(chat: Chat) -> memory_pb2.ListPinsResponse:
     pins = list_pins(chat.model_runs.get("", ()))
+    said = {pin.target: chat.log[pin.target - 1] for pin in pins}
     return memory_pb2.ListPinsResponse(
-        pins=[memory_pb2.Pin(n=pin.target, text=pin.text, created_at=pin.updated_at) for pin in pins]
+        pins=[
+            memory_pb2.Pin(
+                n=pin.target,
+                text=pin.text,
+                created_at=pin.updated_at,
+                run_id=said[pin.target].run_id,
+                role="user" if isinstance(said[pin.target], Query) else "assistant",
+            )
+            for pin in pins
+        ]
     )
 
 

@@ -65,7 +65,21 @@ async def test_messages_are_pinned_and_the_summary_is_edited(tmp_path: Path) -> 
         _, before, _ = await run("chats", "summary", CHAT, url=facade.url)
         _, after, _ = await run("chats", "summary", "--set", "-", CHAT, url=facade.url, given=b"of boats")
         pinned, edits = facade.memory.pinned, facade.memory.edits
-    assert listed.decode() == "    1  My boat is Ada.\n"
+    assert listed.decode() == "    1  user       My boat is Ada.\n"
     assert [(request.n, request.remove) for request in pinned] == [(1, False), (1, True)]
     assert (before, after) == (b"of the weather\n", b"of boats\n")
     assert [(request.n, request.text) for request in edits] == [(41, "of boats")]
+
+
+async def test_a_conversation_pins_its_last_messages_and_takes_them_back(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("a"))) as facade:
+        given = b"/pin answer\nhi\n/pin\n/pin question\n/pin answer\n/unpin 3\n/pins\n"
+        code, out, _ = await run("chat", url=facade.url, given=given)
+        pinned = [(request.n, request.remove) for request in facade.memory.pinned]
+    shown = out.decode()
+    assert (code, pinned) == (0, [(4, False), (3, False), (3, True)])
+    assert "nothing has been asked in this chat yet" in shown
+    assert "/pin needs `question`, `answer`, or the number of a line" in shown
+    assert "line 3 is pinned: it stands beside every summary" in shown
+    assert "line 3 is not pinned any more" in shown
+    assert "    1  user       My boat is Ada.\n" in shown

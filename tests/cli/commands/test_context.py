@@ -22,6 +22,18 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     assert "left out: 1 results, 40,000 tokens, lines 31-31: does not fit the model's window" in shown
     assert "75% of the last call came from the provider's cache" in shown
     assert "a compaction comes before the next turn" in shown
+    assert (
+        "compacted (auto, between runs, summary, edited since): 26,000 tokens are 9,000; the summary is line 41\n"
+        "  it stands for lines 1-29, 24 messages; 9 stay\n"
+        "  its writer saw 8,000 of 8,800 tokens; not all of lines 12-14\n"
+        "  it cost 9000 tokens in, 600 out, 1 model call, $0.0200, 50% cached\n"
+        "  kept: Intent: My boat is Ada.\n"
+        "  files: plan.md\n"
+        "      1,200  Primary request and intent\n"
+        "        300  Behind the summary\n"
+        "spent in this chat: 90000 tokens in, 4000 out, 30 model calls, $0.2500\n"
+        "  of that by summaries between runs: 9000 tokens in, 600 out, 1 model call, $0.0200\n"
+    ) in shown
     asked = [(request.chat_id, request.agent_key, request.run_id) for request in script.requests]
     assert asked == [(CHAT, "writer", RUN), (CHAT, "", "")]
     assert "helper, sim-1: 9,300 tokens" in talk.decode()

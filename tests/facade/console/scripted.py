@@ -242,7 +242,7 @@ class Memory(_MemoryServicer):
     older: dict[str, str] = field(default_factory=dict[str, str])
     forked: list[memory_pb2.ForkChatRequest] = field(default_factory=list[memory_pb2.ForkChatRequest])
     reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
-    pinned: list[int] = field(default_factory=list[int])
+    pins: dict[int, memory_pb2.Pin] = field(default_factory=dict[int, memory_pb2.Pin])
     edits: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     refusal: HeadraceError | None = None
     """What Revert raises."""
@@ -276,15 +276,31 @@ class Memory(_MemoryServicer):
     ) -> memory_pb2.ListCheckpointsResponse:
         starts = [event.run_start.run_id for event in self.events if event.HasField("run_start")]
         found = [number for number, run_id in enumerate(starts) if run_id == request.run_id]
+        step = request.kind == "step"
         return memory_pb2.ListCheckpointsResponse(
             checkpoints=[
-                memory_pb2.Checkpoint(checkpoint_id=number, n=1 + 3 * number, kind="query") for number in found
+                memory_pb2.Checkpoint(
+                    checkpoint_id=number,
+                    n=1 + step + 3 * number,
+                    run_id=request.run_id,
+                    kind="step" if step else "query",
+                    text="said",
+                )
+                for number in found
             ]
         )
 
     async def PinMessage(self, request: memory_pb2.PinMessageRequest, context: Any) -> memory_pb2.PinMessageResponse:
-        self.pinned.append(request.n)
+        starts = [event.run_start.run_id for event in self.events if event.HasField("run_start")]
+        role, run_id = ("user" if request.n % 3 == 1 else "assistant"), starts[(request.n - 1) // 3]
+        if request.remove:
+            del self.pins[request.n]
+        else:
+            self.pins[request.n] = memory_pb2.Pin(n=request.n, text="said", run_id=run_id, role=role)
         return memory_pb2.PinMessageResponse(n=9)
+
+    async def ListPins(self, request: memory_pb2.ListPinsRequest, context: Any) -> memory_pb2.ListPinsResponse:
+        return memory_pb2.ListPinsResponse(pins=self.pins.values())
 
     async def GetSummary(self, request: memory_pb2.GetSummaryRequest, context: Any) -> memory_pb2.GetSummaryResponse:
         return memory_pb2.GetSummaryResponse(n=41, text="They spoke of the weather.")

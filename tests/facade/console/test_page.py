@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -91,30 +92,58 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await console.page.get_by_role("button", name="Context").click()
         panel = console.page.get_by_role("dialog")
         await expect(panel).to_contain_text("9,300 tokens of 32,000 (29%) · 75% of the last call was cached")
-        await expect(panel.locator("tbody th")).to_have_text(
+        await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )
         await expect(panel.locator("[data-kind=tools] meter")).to_have_attribute("value", "2600")
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
-        await expect(panel.locator("li")).to_have_text(
+        await expect(panel.locator("section:not(.compaction) li")).to_have_text(
             [
                 "summarised 24 × Messages, 8,800 tokens, lines 1 to 29: a summary stands for it",
                 "left out 1 × Tool results, 40,000 tokens, lines 31 to 31: does not fit the model's window",
             ]
         )
+        compaction = panel.locator(".compaction")
+        for fact in (
+            "by itself · between runs · the summary was edited since",
+            "26,000 tokens → 9,000 tokens",
+            "It stands for lines 1 to 29, 24 messages; 9 stay",
+            "Its writer saw 8,000 of 8,800 tokens; not all of lines 12–14",
+            "It cost 9,000 tokens in · 600 out · 1 model call · 0 tool calls · $0.0200 · 50% cached",
+            "Files kept: plan.md",
+        ):
+            await expect(compaction).to_contain_text(fact)
+        await compaction.get_by_text("Kept word for word: 1 item").click()
+        await expect(compaction.get_by_text("Intent: My boat is Ada.")).to_be_visible()
+        await compaction.get_by_text("Parts of the summary").click()
+        await expect(compaction.locator("tr").first).to_contain_text("Primary request and intent1,200 tokens")
+        await expect(panel.locator(".spent")).to_contain_text("between runs: 9,000 tokens in")
         results = await Axe().run(console.page)
         assert results.violations_count == 0, results.generate_report()
         await panel.get_by_role("button", name="Close").click()
         await expect(console.page.locator("dialog")).to_have_count(0)
 
 
-async def test_a_question_is_pinned_and_the_summary_edited(opening: Opening) -> None:
+async def test_questions_and_answers_are_pinned_and_taken_back(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Pin").last.click()
-        await expect(console.page.get_by_role("button", name="Pinned")).to_be_disabled()
-        assert console.suite.memory.pinned == [4]
+        pins, button = console.suite.memory.pins, console.page.get_by_role("button", name=re.compile("in answer")).last
+        await console.page.get_by_role("button", name="Pin question", exact=True).last.click()
+        await expect(console.page.get_by_role("button", name="Unpin question")).to_have_count(1)
+        await button.click()
+        await expect(button).to_have_text("Unpin answer")
+        assert [(n, pin.role) for n, pin in pins.items()] == [(4, "user"), (5, "assistant")]
+        await console.page.reload()
+        await expect(button).to_have_text("Unpin answer")
+        await expect(console.page.get_by_role("button", name="Pin answer", exact=True)).to_have_count(1)
+        await button.click()
+        await expect(button).to_have_text("Pin answer")
+        assert [*pins] == [4]
+
+
+async def test_the_summary_is_edited(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
-        await console.page.get_by_text("The summary").click()
+        await console.page.get_by_text("The summary", exact=True).click()
         await expect(console.page.get_by_label("Summary")).to_have_value("They spoke of the weather.")
         await console.page.get_by_label("Summary").fill("They spoke of boats.")
         await console.page.get_by_role("button", name="Save").click()

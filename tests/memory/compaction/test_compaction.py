@@ -31,7 +31,7 @@ LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window
 WORDS = "one two three four five six seven eight nine ten " * 5
 
 
-async def talk(memory: Memory, runs: int = 10) -> tuple[str, str]:
+async def talk(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
     """A chat of so many ended runs of four messages, and the query of one more."""
     chat_id = new_id()
     for index in range(runs):
@@ -43,7 +43,7 @@ async def talk(memory: Memory, runs: int = 10) -> tuple[str, str]:
             step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
             run_line(),
         )
-    return await memory.begin("the last question", chat_id)
+    return await memory.begin(question, chat_id)
 
 
 def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:

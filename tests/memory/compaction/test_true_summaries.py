@@ -11,7 +11,7 @@ import pytest
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.runtime.tokens.count import count_request
-from tests.memory.compaction.summarising import SUMMARY, Ended, Summariser, compact, summarising, texts
+from tests.memory.compaction.summarising import COST, SUMMARY, Ended, Summariser, compact, summarising, texts
 from tests.memory.compaction.test_compaction import LIMITS, WORDS, lines_of, talk
 from tests.memory.context.test_context import check_paired, text_of
 from tests.memory.writing import Memory, call, content, new_id, result, run_line, step_line
@@ -111,7 +111,11 @@ async def test_what_fits_in_one_request_is_read_whole(folder: Path) -> None:
         "seenTokens": receipt.seen_tokens,
         "modelCalls": 1,
         "pinned": PINNED,
+        "usage": {"inputTokens": 900, "outputTokens": 50, "modelCalls": 1, "toolCalls": 0},
+        "replacedMessages": receipt.replaced_messages,
+        "keptMessages": 9,
     }
+    assert (receipt.usage, receipt.replaced_messages) == (COST, 41 - 9)
 
 
 async def test_the_conversation_goes_before_files(folder: Path) -> None:
@@ -300,3 +304,11 @@ async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: 
         assert await memory.context(chat_id, run_id) == before
         summariser.gate.set()
         assert (await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)).kinds[-1] == "complete"
+
+
+async def test_items_of_several_lines_stay_whole_in_the_receipt(folder: Path) -> None:
+    asked = "Buy these:\n- milk\nTodos:\n- bread"
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory, question=asked)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    assert done.last.receipt.pinned == [f"Intent: {asked}", "First request: question 0"]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from tests.memory.compaction.summarising import SUMMARY, Summariser, compact, summarising
-from tests.memory.compaction.test_compaction import talk
+from services.memory.compaction.summary_check import SECTIONS, split_sections
+from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising
+from tests.memory.compaction.test_compaction import LIMITS, WORDS, talk
 from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -102,3 +103,57 @@ async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) 
         part.count for part in before.parts if part.kind in ("messages", "results")
     ), "nothing is without a part"
     assert sum(part.tokens for part in after.parts if part.state != "summarised") == after.tokens
+
+
+async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Path) -> None:
+    usage = common_pb2.Usage(input_tokens=100, output_tokens=5, cost_usd=0.5, model_calls=1)
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        before = await load(memory, chat_id, run_id)
+        inside = await compact(memory, chat_id, run_id, limits=LIMITS)
+        first = await load(memory, chat_id, run_id)
+        await memory.append(chat_id, run_id, step_line(content(WORDS * 40)), run_line(usage=usage))
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        _, later = await memory.begin("more", chat_id)
+        second = await load(memory, chat_id, later)
+        summary = await memory.stub.GetSummary(memory_pb2.GetSummaryRequest(chat_id=chat_id))
+        edit = memory_pb2.EditSummaryRequest(chat_id=chat_id, n=summary.n, text="Only this.")
+        await memory.stub.EditSummary(edit)
+        edited = await load(memory, chat_id, later)
+        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=later, limits=LIMITS)
+        plain = await memory.stub.LoadContext(request)
+    assert (first.compaction.run_id, first.compaction.strategy, first.compaction.trigger) == (run_id, "summary", "auto")
+    assert first.compaction.receipt == inside.last.receipt
+    assert (first.compaction.pre_tokens, first.compaction.post_tokens) == (
+        inside.last.pre_tokens, inside.last.post_tokens,
+    )  # fmt: skip
+    assert [section.title for section in first.compaction.sections] == ["", *SECTIONS, "Behind the summary"]
+    assert all(section.tokens > 0 for section in first.compaction.sections)
+    assert not first.HasField("between_runs_usage"), "what a run spends is the run's"
+    assert second.compaction.run_id == ""
+    assert second.between_runs_usage == COST
+    assert (second.chat_usage.input_tokens, second.chat_usage.cost_usd, second.chat_usage.model_calls) == (
+        1100,
+        0.5,
+        12,
+    )
+    assert (before.chat_usage.input_tokens, before.chat_usage.model_calls) == (100, 10)
+    assert not before.HasField("compaction")
+    assert not second.compaction.is_edited
+    assert edited.compaction.is_edited
+    assert [section.title for section in edited.compaction.sections] == [""]
+    assert not plain.HasField("compaction")
+
+
+def test_a_list_in_a_section_does_not_begin_another() -> None:
+    text = (
+        "Hello.\n1. Intent: x\n2. Concepts\n3. Files:\n1. a\n2. b\n3. c\n4. d\n4. Errors and fixes: none\n9. Next: end"
+    )
+    assert split_sections(text) == [
+        ("", "Hello."),
+        ("Primary request and intent", "1. Intent: x"),
+        ("Key concepts", "2. Concepts"),
+        ("Files and code", "3. Files:\n1. a\n2. b\n3. c\n4. d"),
+        ("Errors and fixes", "4. Errors and fixes: none"),
+        ("Next step", "9. Next: end"),
+    ]

@@ -43,14 +43,16 @@ async def edit(memory: Memory, chat_id: str, n: int, text: str) -> int:
 
 @pytest.mark.engines
 async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
-    chat_id, request_id = new_id(), new_id()
-    await memory.append(chat_id, new_id(), query_line("My boat is Ada."), step_line(content("Fine.")), run_line())
+    chat_id, run_id, request_id = new_id(), new_id(), new_id()
+    await memory.append(chat_id, run_id, query_line("My boat is Ada."), step_line(content("Fine.")), run_line())
     assert (await summary(memory, chat_id)).n == 0
     n = await pin(memory, chat_id, 1, request_id=request_id)
     assert await pin(memory, chat_id, 1, request_id=request_id) == n == 4
     assert await pin(memory, chat_id, 1) == 0, "it is pinned already"
     await pin(memory, chat_id, 2)
     assert await pins(memory, chat_id) == [(1, "My boat is Ada."), (2, "Fine.")]
+    listed = (await memory.stub.ListPins(memory_pb2.ListPinsRequest(chat_id=chat_id))).pins
+    assert [(item.run_id, item.role) for item in listed] == [(run_id, "user"), (run_id, "assistant")]
     fork = await memory.fork(chat_id)
     assert await pins(memory, fork) == await pins(memory, chat_id), "a fork carries them"
     assert await pin(memory, chat_id, 1, remove=True) == 6

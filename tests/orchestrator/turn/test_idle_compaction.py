@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded
 from tests.orchestrator.conftest import House, Open, call
@@ -22,6 +23,11 @@ async def ask_until_summarised(it: House) -> None:
             assert not of_compaction(await it.ask("short"))
 
 
+def spent_between_runs() -> float:
+    labels = {"moment": "between_runs", "kind": "input"}
+    return REGISTRY.get_sample_value("headrace_compaction_tokens_total", labels) or 0.0
+
+
 async def until_compacting(it: House) -> None:
     async with within(10):
         while not it.llm.aside_requests:
@@ -37,6 +43,24 @@ async def test_a_chat_that_is_nearly_full_is_compacted_once_the_run_has_ended(ho
                 break
         await ask_until_summarised(it)
         assert it.memory.compact_requests[0].summary_only
+
+
+async def test_what_a_compaction_between_runs_has_spent_is_told(house: Open) -> None:
+    before = spent_between_runs()
+    async with house(ANSWER) as it:
+        it.llm.models = [SMALL]
+        while not it.llm.aside_requests:
+            await it.ask(f"more: {WORDS}")
+        async with within(10):
+            while not (context := await it.client.context(it.chat_id)).HasField("compaction"):
+                await asyncio.sleep(0.01)
+    compaction, usage = context.compaction, context.between_runs_usage
+    assert (compaction.run_id, compaction.trigger, compaction.strategy) == ("", "auto", "summary")
+    assert compaction.receipt.usage.input_tokens > 0
+    assert (compaction.receipt.replaced_messages > 0, compaction.receipt.kept_messages > 0) == (True, True)
+    assert usage.input_tokens == compaction.receipt.usage.input_tokens * usage.model_calls
+    assert context.chat_usage.model_calls > usage.model_calls
+    assert spent_between_runs() - before >= usage.input_tokens, "and in the metrics, with what wrote no summary"
 
 
 async def test_a_query_does_not_wait_for_a_compaction_of_its_chat(house: Open) -> None:

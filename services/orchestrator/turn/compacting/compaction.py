@@ -107,13 +107,15 @@ class Compaction:
         needs = await self._measure_needs(request, frame, loaded)
         kind = ""
         with (
-            self._reserve(request, needs, self._run.spending.model_calls_left) as charges,
+            self._reserve(request, needs, self._run.spending.model_calls_left, "between_runs") as charges,
             tracing.start_compaction_span(request.trigger) as span,
         ):
             charges.limit(request)
             async with aclosing(self._stream_deltas(request, COMPACT_TIMEOUT_S)) as deltas:
                 async for delta in deltas:
                     kind = delta.WhichOneof("delta") or kind
+                    if delta.HasField("usage"):
+                        charges.charge(delta.usage)
             tracing.mark_compaction_end(span, kind)
         metrics.COMPACTIONS.labels(request.trigger, kind).inc()
         return kind == "complete"
@@ -126,10 +128,10 @@ class Compaction:
             await self._compact(request, charges)
 
     def _reserve(
-        self, request: memory_pb2.CompactRequest, needs: CallNeeds, calls_left: int
+        self, request: memory_pb2.CompactRequest, needs: CallNeeds, calls_left: int, moment: str = "in_run"
     ) -> AbstractContextManager[SummaryCharges]:
         writer = request.summary_model if request.HasField("summary_model") else request.limits
-        return SummaryCharges.reserve(self._run.spending, needs, writer.context_window_tokens, calls_left)
+        return SummaryCharges.reserve(self._run.spending, needs, writer.context_window_tokens, calls_left, moment)
 
     async def _measure_needs(
         self, request: memory_pb2.CompactRequest, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import BudgetExceeded
 from headrace.v1 import common_pb2, memory_pb2
+from services.orchestrator import metrics
 from services.orchestrator.peers.call_needs import CallNeeds
 from services.orchestrator.run.control.budget import Spending
 from services.orchestrator.run.control.reservation import Reservation
@@ -32,13 +33,15 @@ class SummaryCharges:
 
     _calls: int
     _reservation: Reservation
+    _moment: str
+    """in_run, or between_runs."""
     _told: int = 0
     """Calls whose cost is charged."""
 
     @classmethod
     @contextmanager
     def reserve(
-        cls, spending: Spending, needs: CallNeeds, window_tokens: int, calls_left: int
+        cls, spending: Spending, needs: CallNeeds, window_tokens: int, calls_left: int, moment: str
     ) -> Generator[SummaryCharges]:
         """Reserve the calls for a summary of what `needs` are for; one call where the money is too little for more.
 
@@ -55,7 +58,7 @@ class SummaryCharges:
             except BudgetExceeded:
                 calls, call = 1, spending.side_call(each, is_whole=True)
                 reservation = stack.enter_context(call)
-            yield cls(spending, each, calls, reservation)
+            yield cls(spending, each, calls, reservation, moment)
 
     def limit(self, request: memory_pb2.CompactRequest) -> None:
         request.summary_calls_max = self._calls
@@ -66,6 +69,7 @@ class SummaryCharges:
     def charge(self, usage: common_pb2.Usage) -> None:
         """Charge one call; the first was counted when it was reserved."""
         self._needs.add_price(usage)
+        metrics.count_compaction(self._moment, usage)
         self._told += 1
         if self._told == 1:
             self._spending.settle(usage, self._reservation)
@@ -76,7 +80,9 @@ class SummaryCharges:
         """Charge the calls that may have been billed when memory's stream broke off."""
         under_way = 1 if self._calls <= CALLS_OF_ONE_REQUEST else CALLS_AT_A_TIME
         if calls := min(under_way, self._calls - self._told):
-            self._spending.settle(self._needs.multiply(calls).estimate_usage())
+            usage = self._needs.multiply(calls).estimate_usage()
+            metrics.count_compaction(self._moment, usage)
+            self._spending.settle(usage)
 
     def give_back_unless_charged(self) -> None:
         """Give the call back where no model was asked."""

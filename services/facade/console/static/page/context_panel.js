@@ -2,7 +2,8 @@
 
 import * as api from "../server/api.js";
 import { createButton, createElement, createHiddenText } from "../elements/dom.js";
-import { formatCount } from "../elements/format.js";
+import { formatCount, formatUsage } from "../elements/format.js";
+import { createCompactionSection } from "./compaction_section.js";
 
 const GONE = new Set(["summarised", "left_out"]);
 const NAMES = {
@@ -37,7 +38,9 @@ function showDialog(window, summary) {
       room,
     ),
     gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing has left the window."),
+    window.compaction ? createCompactionSection(window.compaction) : "",
     summary?.n ? createSummaryForm(window.chatId, summary) : "",
+    window.chatUsage ? createElement("p", { class: "spent" }, describeSpending(window)) : "",
     createElement("div", { class: "actions" }, createButton("Close", () => dialog.close())),
   );
   dialog.addEventListener("close", () => dialog.remove());
@@ -53,6 +56,11 @@ function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCach
   if (lastCachedRatio !== undefined) parts.push(`${percentFormat.format(lastCachedRatio)} of the last call was cached`);
   if (compactionDue) parts.push("a compaction comes before the next turn");
   return parts.join(" · ");
+}
+
+function describeSpending({ chatUsage, betweenRunsUsage }) {
+  const between = betweenRunsUsage ? `; of that by summaries between runs: ${formatUsage(betweenRunsUsage)}` : "";
+  return `Spent in this chat: ${formatUsage(chatUsage)}${between}`;
 }
 
 function createBars(parts, room) {

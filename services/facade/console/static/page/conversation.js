@@ -6,12 +6,14 @@ import { shortenText } from "../elements/format.js";
 import { TERMINAL } from "../events/fold.js";
 import { followRun } from "../events/follow.js";
 import * as address from "./address.js";
+import { Pins } from "./pins.js";
 import { RunView } from "../run/run_view.js";
 
 const PROGRESS_MS = 3000;
 
 export class Conversation {
   #abortController = new AbortController();
+  #pins = new Pins();
 
   /**
    * `hooks`: onChange() when a run begins or ends; onLost(isLost) when the connection to it breaks and is back;
@@ -32,7 +34,9 @@ export class Conversation {
     this.hooks.onChange();
     if (!chatId) return;
     const { signal } = this.#abortController;
+    const pinsAreKnown = this.#pins.load(chatId).catch(this.hooks.onProblem);
     const runs = await loadHistory(chatId, runId);
+    await pinsAreKnown;
     if (signal.aborted) return;
     this.#showRuns(runs, runId);
   }
@@ -64,6 +68,7 @@ export class Conversation {
     this.#abortController.abort();
     this.#abortController = new AbortController();
     this.live = null;
+    this.#pins = new Pins();
     this.hooks.onLost(false);
   }
 
@@ -71,7 +76,8 @@ export class Conversation {
     const run = new RunView({
       submit: (body) => api.submitPayload({ ...body, chatId: this.chatId }),
       fork: (runId) => this.#forkChat(runId),
-      pin: (run, button) => this.#pinQuestion(run, button),
+      isPinned: (run, role) => this.#pins.has(run.runId, role),
+      togglePin: (run, role) => this.#togglePin(run, role),
       goBack: (run) => confirmReturn(run.message, () => this.#goBack(run)),
       askAgain: (message) => this.askQuestion({ message, agentKey: run.agentKey }),
     });
@@ -159,14 +165,10 @@ export class Conversation {
     }
   }
 
-  /** Keep a run's question word for word beside every summary of the chat. */
-  async #pinQuestion({ runId }, button) {
+  /** Keep a run's question or answer word for word beside every summary of the chat, or no longer. */
+  async #togglePin({ runId }, role) {
     try {
-      const checkpoint = await api.findCheckpoint(this.chatId, runId);
-      if (!checkpoint) return;
-      await api.pinMessage(this.chatId, checkpoint.n);
-      button.textContent = "Pinned";
-      button.disabled = true;
+      if (!(await this.#pins.toggle(this.chatId, runId, role))) throw new Error("There is no text to pin.");
     } catch (error) {
       this.hooks.onProblem(error);
     }

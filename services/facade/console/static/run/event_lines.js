@@ -1,11 +1,18 @@
 // Shows events that take one line: notices, sources, files, compactions, retries.
 
 import { createElement, createLink } from "../elements/dom.js";
-import { formatCount, formatSize } from "../elements/format.js";
+import { formatCount, formatSize, formatUsage } from "../elements/format.js";
 
 const createLine = (kind, ...children) => createElement("p", { class: `line ${kind}` }, ...children);
 const formatTokenChange = (event) =>
-  `${formatCount(event.preTokens, "token")} → ${formatCount(event.postTokens, "token")}`;
+  `${formatCount(event.preTokens, "token")} → ${formatCount(event.postTokens, "token")}${formatReceipt(event.receipt)}`;
+
+function formatReceipt({ replacedMessages, firstLine, lastLine, usage } = {}) {
+  const parts = [];
+  if (replacedMessages) parts.push(`lines ${firstLine}–${lastLine}, ${formatCount(replacedMessages, "message")}`);
+  if (usage) parts.push(formatUsage(usage));
+  return parts.map((part) => ` · ${part}`).join("");
+}
 
 /** Functions that create the line, by event type. */
 export const LINE_BUILDERS = {

@@ -71,9 +71,26 @@ export class RunEnd {
     const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
     if (run.runId) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
-      items.push(createButton("Pin", (event) => run.actions.pin(run, event.target), { class: "quiet" }));
+      items.push(this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer"));
       items.push(createButton("Go back", () => run.actions.goBack(run), { class: "quiet" }));
     }
     this.#actions.replaceChildren(...items);
+  }
+
+  #createPinButton(role, name) {
+    const { run } = this;
+    const button = createButton("", async () => {
+      button.disabled = true;
+      await run.actions.togglePin(run, role);
+      button.disabled = false;
+      update();
+    });
+    button.className = "quiet";
+    const update = () => {
+      const isPinned = run.actions.isPinned(run, role);
+      button.textContent = `${isPinned ? "Unpin" : "Pin"} ${name}`;
+    };
+    update();
+    return button;
   }
 }

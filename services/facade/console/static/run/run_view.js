@@ -26,7 +26,7 @@ export class RunView {
   #approvals = new Map();
   #compaction = null;
 
-  /** `actions` has what a reader may do with the run: submit(body), fork(runId), pin(run, button), goBack(run), askAgain(message). */
+  /** `actions` has what a reader may do with the run: submit(body), fork(runId), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
     this.timeline = new Timeline();

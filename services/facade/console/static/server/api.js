@@ -81,13 +81,16 @@ export const steerRun = async (runId, message) =>
 export const forkChat = async (chatId, runId) =>
   (await fetchEnvelope("/api/chat/fork", buildPost({ chatId, runId }))).data.chatId;
 
+/** List the places before a run's question (kind query) or its steps (kind step), the latest first. */
+export const listCheckpoints = async (chatId, runId, kind) =>
+  (await getEnvelope("/api/chat/checkpoints", { chatId, runId, kind })).data;
 /** Find the checkpoint before a run's question; undefined when the run is no part of the chat any more. */
-export const findCheckpoint = async (chatId, runId) =>
-  (await getEnvelope("/api/chat/checkpoints", { chatId, runId, kind: "query", pageSize: 1 })).data[0];
+export const findCheckpoint = async (chatId, runId) => (await listCheckpoints(chatId, runId, "query"))[0];
 export const revertChat = (chatId, { checkpointId, n }) =>
   fetchEnvelope("/api/chat/revert", buildPost({ chatId, checkpointId, n, requestId: createId() }));
-export const pinMessage = (chatId, n) =>
-  fetchEnvelope("/api/chat/pin", buildPost({ chatId, n, requestId: createId() }));
+export const pinMessage = (chatId, n, remove = false) =>
+  fetchEnvelope("/api/chat/pin", buildPost({ chatId, n, remove, requestId: createId() }));
+export const listPins = async (chatId) => (await getEnvelope("/api/chat/pins", { chatId })).data;
 export const getSummary = async (chatId) => (await getEnvelope("/api/chat/summary", { chatId })).data;
 export const editSummary = (chatId, n, text) =>
   fetchEnvelope("/api/chat/summary", buildPost({ chatId, n, text, requestId: createId() }));

@@ -1,0 +1,74 @@
+// Shows what a compaction did: what it replaced, what its writer saw, what it cost, what it kept word for word.
+
+import { createElement } from "../elements/dom.js";
+import { formatCount, formatDate, formatUsage, shortenText } from "../elements/format.js";
+
+const PINNED_CHARS_MAX = 120;
+
+const numberFormat = new Intl.NumberFormat();
+const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
+
+/** Create the section about the compaction that a window stands behind. */
+export function createCompactionSection(compaction) {
+  const { receipt, filesIncluded = [], sections = [] } = compaction;
+  const facts = [
+    describeMoment(compaction),
+    `${formatCount(compaction.preTokens, "token")} → ${formatCount(compaction.postTokens, "token")}`,
+    ...(receipt ? describeReceipt(receipt) : []),
+    ...(filesIncluded.length ? [`Files kept: ${filesIncluded.join(", ")}`] : []),
+  ];
+  const list = createElement("ul", {}, ...facts.map((fact) => createElement("li", {}, fact)));
+  return createElement(
+    "section",
+    { class: "compaction" },
+    createElement("h3", {}, "The last compaction"),
+    list,
+    receipt?.pinned?.length ? createPinnedList(receipt.pinned) : "",
+    sections.length ? createSectionTable(sections) : "",
+  );
+}
+
+function describeMoment({ runId, trigger, strategy, isEdited, createdAt }) {
+  const parts = [formatDate(createdAt), trigger === "manual" ? "by hand" : "by itself"];
+  parts.push(runId ? "in a run" : "between runs");
+  if (strategy === "fallback") parts.push("no summary could be had");
+  if (isEdited) parts.push("the summary was edited since");
+  return parts.join(" · ");
+}
+
+function describeReceipt(receipt) {
+  const { firstLine, lastLine, coveredTokens, seenTokens, unseen = [], usage, cachedRatio } = receipt;
+  const counts = receipt.replacedMessages
+    ? `, ${formatCount(receipt.replacedMessages, "message")}; ${numberFormat.format(receipt.keptMessages)} stay`
+    : "";
+  const ranges = unseen.map((lines) => `${lines.firstLine}–${lines.lastLine}`).join(", ");
+  const facts = [
+    `It stands for lines ${firstLine} to ${lastLine}${counts}`,
+    `Its writer saw ${numberFormat.format(seenTokens)} of ${formatCount(coveredTokens, "token")}` +
+      (ranges ? `; not all of lines ${ranges}` : ""),
+  ];
+  if (usage) {
+    const cached = cachedRatio === undefined ? "" : ` · ${percentFormat.format(cachedRatio)} cached`;
+    facts.push(`It cost ${formatUsage(usage)}${cached}`);
+  }
+  return facts;
+}
+
+function createPinnedList(pinned) {
+  const items = pinned.map((item) => createElement("li", {}, shortenText(item, PINNED_CHARS_MAX)));
+  const title = createElement("summary", {}, `Kept word for word: ${formatCount(pinned.length, "item")}`);
+  return createElement("details", {}, title, createElement("ul", {}, ...items));
+}
+
+function createSectionTable(sections) {
+  const rows = sections.map(({ title, tokens }) =>
+    createElement(
+      "tr",
+      {},
+      createElement("th", { scope: "row" }, title || "Heading"),
+      createElement("td", {}, formatCount(tokens, "token")),
+    ),
+  );
+  const name = createElement("summary", {}, "Parts of the summary");
+  return createElement("details", {}, name, createElement("table", {}, createElement("tbody", {}, ...rows)));
+}
