@@ -75,13 +75,13 @@ class SmallDisk:
 
 @asynccontextmanager
 async def serving_on_small_disk(
-    service: str, folder: Path, env: Mapping[str, str], *, is_full: bool = False
+    service: str, folder: Path, env: Mapping[str, str], *, size: int = BYTES, is_full: bool = False
 ) -> AsyncGenerator[tuple[SmallDisk, grpc.aio.Channel]]:
     """Run services.`service` at a socket beside `folder`, its disk; `is_full` says how it is at the start."""
     address = f"unix:{folder}.socket"
     os.mkdir(folder)
     process = await asyncio.create_subprocess_exec(
-        *on_small_disk(folder, sys.executable, "-m", f"services.{service}", is_full=is_full),
+        *on_small_disk(folder, sys.executable, "-m", f"services.{service}", size=size, is_full=is_full),
         env={"PATH": os.environ["PATH"], f"HEADRACE_{service.upper()}_LISTEN": address, **env},
         stderr=asyncio.subprocess.PIPE,
     )

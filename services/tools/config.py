@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.runtime.process.config import ServerSettings, setting
 from services.tools.net.allow_list import parse_allow_list
+from services.tools.workspace.quota import RESERVE_BYTES
 
 SANDBOXES = ("auto", "process", "bubblewrap", "external", "none")
 
@@ -65,6 +66,10 @@ class Config:
     """Bytes that a chat's workspace may hold, with 20,000 files and folders; a command that exceeds them is killed, and
     uploads and file tools are refused until something is deleted."""
 
+    disk_reserve_bytes: int = RESERVE_BYTES
+    """Bytes of the data folder's disk that are left to chats and to records of calls: with less, uploads and file tools
+    are refused as on a full disk, and a command that adds more than a megabyte is killed. 0: none."""
+
     workspace_retention_days: float = 7.0
     """Days after which workspaces, and the records of what calls have done, are removed when nobody has used them."""
 
@@ -76,6 +81,8 @@ class Config:
                 raise ValueError(f"HEADRACE_TOOLS_{name}_ALLOW: {error}") from error
         if self.search_url and not self.search_url.startswith(("http://", "https://")):
             raise ValueError("HEADRACE_TOOLS_SEARCH_URL: must begin with http:// or https://")
+        if self.disk_reserve_bytes < 0:
+            raise ValueError("HEADRACE_TOOLS_DISK_RESERVE_BYTES: must not be less than 0")
         if self.workspace_retention_days <= 0:
             raise ValueError("HEADRACE_TOOLS_WORKSPACE_RETENTION_DAYS: must be greater than 0")
         if self.sandbox not in SANDBOXES:

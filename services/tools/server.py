@@ -56,7 +56,7 @@ async def tool_server(
         )
         llm = llm_pb2_grpc.LlmServiceStub(gateway)
         web = Web(Fetcher(parse_allow_list(config.fetch_allow)), Search(config.search_url, config.search_key))
-        workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
+        workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max, config.disk_reserve_bytes)
         effects = EffectRecords(config.data_dir / "effects", sync)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         await stack.enter_async_context(

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from services.simulator.server import simulator
-from tests.e2e.suite import MODEL, StreamCutError, Suite, read_events, running, write_config
+from tests.e2e.suite import COMMAND, MODEL, StreamCutError, Suite, read_events, running, write_config
 from tests.order import TERMINAL, Event, fold
 from tests.pairing import assert_paired
 from tests.small_disk import SmallDisk, needs_mount, on_small_disk
@@ -29,6 +29,9 @@ SERVES_AGAIN_S = 15.0
 
 WORKERS = 4
 DISK_BYTES, DISK_INODES = 32 << 20, 2000
+
+RESERVE_BYTES = 96 << 20
+FILL = "for ((i = 0; i < 300; i++)); do head -c 1000000 /dev/zero > $i; sleep 0.01; done"
 
 pytestmark = needs_mount
 
@@ -57,7 +60,11 @@ async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str
     effects.touch()
     command = ("sh", "-c", 'exec "$@" 2>>"$0"/stderr', str(log), sys.executable, "-m", "headrace.cli")
     wrapped = on_small_disk(small, *command, size=DISK_BYTES, inodes=DISK_INODES)
-    sandbox = {"HEADRACE_TOOLS_SANDBOX": "none", "HEADRACE_ALLOW_UNSANDBOXED": "true"}
+    sandbox = {
+        "HEADRACE_TOOLS_SANDBOX": "none",
+        "HEADRACE_ALLOW_UNSANDBOXED": "true",
+        "HEADRACE_TOOLS_DISK_RESERVE_BYTES": "0",
+    }
     async with asyncio.timeout(900 + FULL_S), simulator() as sim:
         configure(tmp_path / "config", effects)
         write_config(tmp_path / "config", sim)
@@ -89,6 +96,26 @@ async def test_a_full_disk_under_work_is_told_and_left(tmp_path: Path, what: str
             if what == "logs":
                 assert not seen.refused
                 assert all(events[-1]["type"] == "run.complete" for events in seen.ended.values())
+
+
+async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    wrapped = on_small_disk(data, *COMMAND, size=2 * RESERVE_BYTES, inodes=DISK_INODES)
+    settings = {"HEADRACE_TOOLS_SANDBOX": "process", "HEADRACE_TOOLS_DISK_RESERVE_BYTES": str(RESERVE_BYTES)}
+    async with asyncio.timeout(600), simulator() as sim:
+        async with running(tmp_path / "config", data, sim, command=wrapped, **settings) as suite:
+            disk = SmallDisk.of_process(suite.process.pid, data)
+            bash = {"toolCall": "_bash_", "id": "call_1", "arguments": [json.dumps({"command": FILL})]}
+            suite.play({"match": {"turn": 1, "text": "^fill"}, "steps": [bash]}, {"steps": [{"content": "fine"}]})
+            for message, agent in (("fill", "react"), ("fill", "react"), ("go", "plain")):
+                seen = await suite.ask(message, agent)
+                assert seen[-1]["type"] == "run.complete", seen[-1]
+                ends = [str(event["result"]) for event in seen if event["type"] == "tool.result"]
+                assert [end for end in ends if "disk" not in end] == []
+            assert await readiness(suite) == 200
+            free = os.statvfs(disk.path)
+            assert free.f_bavail * free.f_frsize < RESERVE_BYTES
 
 
 def configure(config: Path, effects: Path) -> None:

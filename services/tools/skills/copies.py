@@ -15,7 +15,6 @@ from headrace.regular_files import read_regular_file
 from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.sandbox.supervisor.sweep import remove_tree
 from services.tools.skills.skill import FILE
-from services.tools.workspace import quota
 from services.tools.workspace.workspace import Workspace, Workspaces
 
 FOLDER = "skills"
@@ -59,7 +58,7 @@ def place_copy(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[
         if _is_current(workspace, skill_id, files):
             return
         with workspace.open_root() as root_fd:
-            quota.check_room(root_fd, sum(len(data) for data, _ in files.values()), workspace.bytes_max)
+            workspace.check_room(root_fd, sum(len(data) for data, _ in files.values()))
         aside = workspaces.make_incoming_folder() / f"skill-{secrets.token_hex(8)}"
         aside.mkdir()
         try:

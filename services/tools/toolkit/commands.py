@@ -8,11 +8,10 @@ from typing import Literal
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
-from services.tools.sandbox.confinement.policy import Limits, Policy, Space
+from services.tools.sandbox.confinement.policy import Limits, Policy
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import make_output, make_result
-from services.tools.workspace import quota
 
 TIMEOUT_S = 120.0
 """Time of a call, as toolTimeoutMs of the default budget."""
@@ -59,7 +58,7 @@ async def make_policy(context: ToolContext, command: Command, timeout_s: float) 
     if context.sandbox.tier is None:
         raise ToolFailed(explain_unavailable(context.sandbox.problem))
     workspace = await run_in_thread(".", context.open_workspace)
-    room_bytes = await run_in_thread(".", workspace.room_bytes)
+    space, room_bytes = await run_in_thread(".", workspace.measure_space)
     return Policy(
         command=command.arguments,
         folder=str(workspace.folder),
@@ -70,7 +69,7 @@ async def make_policy(context: ToolContext, command: Command, timeout_s: float) 
         confined=context.sandbox.is_confined,
         namespaces=context.sandbox.has_namespaces,
         network=context.sandbox.allow_list is not None,
-        space=Space(workspace.bytes_max, quota.FILES_MAX, is_full=not room_bytes),
+        space=space,
         timeout_s=timeout_s,
         limits=Limits(file_bytes=min(Limits().file_bytes, room_bytes)),  # in a full workspace, files can be deleted
     )

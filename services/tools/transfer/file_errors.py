@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from errno import EDQUOT, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EROFS, EXDEV
+from errno import ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EROFS, EXDEV
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from headrace.regular_files import PASSING
+from services.runtime.disk import NO_ROOM, make_full_error
 from services.tools.workspace.quota import WorkspaceFull
 
 
@@ -23,8 +24,8 @@ def file_errors(field: str) -> Generator[None]:
             raise InvalidRequest.of(field, "leads out of the workspace; must be relative to it") from error
         if error.errno == ENAMETOOLONG:
             raise InvalidRequest.of(field, "has a name that is too long") from error
-        if error.errno in (ENOSPC, EDQUOT):
-            raise Overloaded("the disk for workspaces is full; somebody must make room, then try again") from error
+        if error.errno in NO_ROOM:
+            raise make_full_error("files of chats") from error
         if error.errno in (*PASSING, EROFS):
             raise Overloaded(f"the disk for workspaces refused: {error.strerror}; try again later") from error
         raise

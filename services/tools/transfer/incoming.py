@@ -10,18 +10,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from services.tools.sandbox.supervisor.sweep import remove_tree
+from services.tools.workspace import quota
+from services.tools.workspace.workspace import Workspaces
 
 LEFT_S = 3600.0
 """Age of files that a killed service has left; no upload takes so long."""
 
 
 class IncomingFile:
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, reserve_bytes: int) -> None:
         self.path = path
         self.fd = fd
         self.size_bytes = 0
+        self._reserve_bytes = reserve_bytes
 
     def write(self, data: bytes) -> None:
+        quota.check_reserve(self.fd, len(data), self._reserve_bytes)
         view = memoryview(data)
         while view:
             written = os.write(self.fd, view)
@@ -36,12 +40,12 @@ class IncomingFile:
 
 
 @contextmanager
-def create_incoming(folder: Path) -> Generator[IncomingFile]:
+def create_incoming(workspaces: Workspaces) -> Generator[IncomingFile]:
     """Makes a file, whose name here is removed after the block."""
-    path = folder / f"{secrets.token_hex(16)}.part"
+    path = workspaces.make_incoming_folder() / f"{secrets.token_hex(16)}.part"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        yield IncomingFile(path, fd)
+        yield IncomingFile(path, fd, workspaces.reserve_bytes)
     finally:
         os.close(fd)
         os.unlink(path)

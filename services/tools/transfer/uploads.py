@@ -15,7 +15,6 @@ from headrace.v1 import tools_pb2
 from services.tools.transfer import file_names, incoming, pictures
 from services.tools.transfer.file_errors import file_errors
 from services.tools.transfer.incoming import IncomingFile
-from services.tools.workspace import quota
 from services.tools.workspace.blocking import run_to_end
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
 from services.tools.workspace.references import make_reference
@@ -89,9 +88,7 @@ class Uploads:
 
     async def _receive_pieces(self, pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> tools_pb2.UploadFileResponse:
         with ExitStack() as stack:
-            file = await run_to_end(
-                lambda: stack.enter_context(incoming.create_incoming(self._workspaces.make_incoming_folder()))
-            )
+            file = await run_to_end(lambda: stack.enter_context(incoming.create_incoming(self._workspaces)))
             start, is_last = await _write_pieces(pieces, file)
             if start.HasField("size_bytes") and start.size_bytes != file.size_bytes:
                 raise InvalidRequest.of("start.sizeBytes", f"must be the file's size; {file.size_bytes} bytes came")
@@ -190,7 +187,7 @@ def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_by
     # With `sha256`, an identical earlier file is reused.
     folder, _, name = path.partition("/")
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder(folder) as folder_fd:
-        quota.check_room(root_fd, size_bytes, workspace.bytes_max)
+        workspace.check_room(root_fd, size_bytes)
         for number in range(1, NAMESAKES_MAX + 1):
             candidate = file_names.number_name(name, number)
             try:

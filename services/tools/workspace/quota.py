@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from errno import EDQUOT
+import os
+from errno import EDQUOT, ENOSPC
 
-from services.tools.sandbox.supervisor.disk_usage import Usage, measure_steps
+from services.tools.sandbox.supervisor.disk_usage import Usage, measure_steps, read_spare_bytes
 
 BYTES_MAX = 1024**3
+
+RESERVE_BYTES = 512 * 1024**2
 
 FILES_MAX = 20_000
 """Files, folders and links of a workspace; each write walks them, in 0.1 s."""
@@ -31,6 +34,12 @@ def measure_usage(folder_fd: int, bytes_max: int) -> Usage:
 
 def room_bytes(used: Usage, bytes_max: int) -> int:
     return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX and used.is_whole else 0
+
+
+def check_reserve(fd: int, more_bytes: int, reserve_bytes: int) -> None:
+    """Refuses, as a full disk does, what would take some of the reserve on the file system of `fd`."""
+    if reserve_bytes and read_spare_bytes(fd, reserve_bytes) < more_bytes:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 def check_room(folder_fd: int, more_bytes: int, bytes_max: int) -> None:

@@ -19,6 +19,8 @@ from headrace.errors import InvalidRequest
 from services.runtime.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
 from services.tools.sandbox.confinement.openat2 import open_beneath
+from services.tools.sandbox.confinement.policy import Space
+from services.tools.sandbox.supervisor.disk_usage import read_spare_bytes
 from services.tools.workspace import quota
 from services.tools.workspace.owners import Owners
 from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
@@ -37,8 +39,10 @@ class WorkspaceFile:
 
 
 class Workspaces:
-    def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX) -> None:
+    def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX, reserve_bytes: int = quota.RESERVE_BYTES) -> None:
         self.root = root.absolute()
+        self.reserve_bytes = reserve_bytes
+        """Room of the disk that is left to chats and records."""
         self.owners = Owners(self.root / ".owners")
         self._bytes_max = bytes_max
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
@@ -88,15 +92,16 @@ class Workspaces:
 
     def _make_workspace(self, chat_id: str, folder: Path) -> Workspace:
         os.utime(folder)  # retention.py goes by this time
-        return Workspace(folder, self._bytes_max, self._locks[hash(chat_id) % LOCKS])
+        return Workspace(folder, self._bytes_max, self.reserve_bytes, self._locks[hash(chat_id) % LOCKS])
 
 
 class Workspace:
     """A chat's folder, to which all paths are relative."""
 
-    def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
+    def __init__(self, folder: Path, bytes_max: int, reserve_bytes: int, lock: threading.RLock) -> None:
         self.folder = folder
-        self.bytes_max = bytes_max
+        self._bytes_max = bytes_max
+        self._reserve_bytes = reserve_bytes
         self.lock = lock
         """Held while a file is read to be written again, so that two edits of one file are both in it."""
 
@@ -124,28 +129,46 @@ class Workspace:
         if path.startswith("/"):
             raise ValueError("must be relative to the workspace")
         with self.lock, self.open_root() as root_fd:
-            quota.check_room(root_fd, len(data), self.bytes_max)
+            self.check_room(root_fd, len(data))
             folder_fd = _make_folders(root_fd, folder)
             try:
                 _replace_file(folder_fd, name, data)
             finally:
                 os.close(folder_fd)
 
-    def room_bytes(self) -> int:
-        """Measures the room left, 0 also when there are too many files."""
+    def check_room(self, root_fd: int, more_bytes: int) -> None:
+        """Raises WorkspaceFull, or an OSError where the disk has no more than its reserve."""
+        quota.check_room(root_fd, more_bytes, self._bytes_max)
+        quota.check_reserve(root_fd, more_bytes, self._reserve_bytes)
+
+    def measure_space(self) -> tuple[Space, int]:
+        """Measures what a command finds; returns also the bytes that it may add, 0 where there are too many files."""
         with self.open_root() as fd:
-            return quota.room_bytes(quota.measure_usage(fd, self.bytes_max), self.bytes_max)
+            used = quota.measure_usage(fd, self._bytes_max)
+            room_bytes = quota.room_bytes(used, self._bytes_max)
+            if self._reserve_bytes:
+                room_bytes = max(0, min(room_bytes, read_spare_bytes(fd, self._reserve_bytes)))
+        space = Space(
+            *(self._bytes_max, quota.FILES_MAX),
+            is_full=not room_bytes,
+            used_bytes=used.size_bytes,
+            reserve_bytes=self._reserve_bytes,
+        )
+        return space, room_bytes
 
     def explain_full(self) -> str:
         """Returns why nothing can be written; empty while something can."""
         with self.open_root() as fd:
-            used = quota.measure_usage(fd, self.bytes_max)
-        if quota.room_bytes(used, self.bytes_max):
-            return ""
-        return (
-            f"the workspace is full: {used.size_bytes} of {self.bytes_max} bytes and {used.files} of {quota.FILES_MAX} "
-            "files are used; nothing can be written until files are deleted"
-        )
+            used = quota.measure_usage(fd, self._bytes_max)
+            is_disk_low = self._reserve_bytes > 0 and read_spare_bytes(fd, self._reserve_bytes) <= 0
+        if not quota.room_bytes(used, self._bytes_max):
+            return (
+                f"the workspace is full: {used.size_bytes} of {self._bytes_max} bytes and {used.files} of "
+                f"{quota.FILES_MAX} files are used; nothing can be written until files are deleted"
+            )
+        if is_disk_low:
+            return "the disk is full; nothing can be written until somebody makes room"
+        return ""
 
     def list_files(
         self,

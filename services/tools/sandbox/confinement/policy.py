@@ -43,6 +43,12 @@ class Space(NamedTuple):
     is_full: bool = False
     """Whether it is over a limit already; the command may then run until there is more than at its start."""
 
+    used_bytes: int = 0
+    """Bytes that are in it before the command begins."""
+
+    reserve_bytes: int = 0
+    """Room of its file system that commands leave: with less, one that adds much is killed."""
+
 
 class Policy(NamedTuple):
     """The command and its rights; paths are absolute, and one that is not listed cannot be opened."""

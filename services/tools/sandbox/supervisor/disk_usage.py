@@ -75,6 +75,12 @@ def measure_steps(folder_fd: int) -> Generator[Usage]:
     yield Usage(size_bytes, files, is_whole)
 
 
+def read_spare_bytes(place: int | str, reserve_bytes: int) -> int:
+    """Returns what the file system of a folder or descriptor has beyond the reserve; negative where that is touched."""
+    free = os.statvfs(place)
+    return free.f_bavail * free.f_frsize - reserve_bytes
+
+
 def _open_folder(root_fd: int, path: str) -> int:
     """Opens a folder, and for its owner one that a command has closed to hide what is in it."""
     try:

@@ -95,10 +95,20 @@ def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
 def _list_places(policy: Policy, home: str) -> list[Place]:
     if policy.space is None:
         return []
-    workspace = Place("workspace", policy.folder, policy.space.bytes_max, policy.space.files_max)
-    if policy.space.is_full:
+    space = policy.space
+    workspace = Place(
+        *("workspace", policy.folder, space.bytes_max, space.files_max),
+        used_bytes=space.used_bytes,
+        reserve_bytes=space.reserve_bytes,
+    )
+    if space.is_full:
         workspace = workspace.allow_present()
-    return [workspace, Place("private home", home, policy.limits.home_bytes, policy.limits.home_files)]
+    is_on_same_disk = os.stat(home).st_dev == os.stat(policy.folder).st_dev
+    private_home = Place(
+        *("private home", home, policy.limits.home_bytes, policy.limits.home_files),
+        reserve_bytes=space.reserve_bytes if is_on_same_disk else 0,
+    )
+    return [workspace, private_home]
 
 
 def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int, questions: socket.socket) -> NoReturn:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from services.tools.sandbox.supervisor.disk_usage import BLOCK_BYTES, Usage, measure_steps
+from services.tools.sandbox.supervisor.disk_usage import BLOCK_BYTES, Usage, measure_steps, read_spare_bytes
 
 SLICE_S = 0.002
 """Processor time of a look, for which the command's own questions wait (seccomp_notify.py)."""
@@ -28,6 +28,9 @@ PAUSE_S_MIN, PAUSE_S_MAX = 0.02, 0.5
 FASTEST_BYTES_S, FASTEST_FILES_S = 2 * 1024**3, 200_000
 """Speed at which a command may fill a disk: where there is much room, the next look can wait."""
 
+GROWTH_BYTES_MAX = 1024**2
+"""Bytes that a command may still add where its disk has less than the reserve: only those that fill it are killed."""
+
 
 class Place(NamedTuple):
     """A folder that a command may fill up to a limit."""
@@ -38,6 +41,12 @@ class Place(NamedTuple):
     files_max: int
     may_hide: bool = False
     """Whether folders that cannot be looked into are left alone."""
+
+    used_bytes: int = 0
+    """Bytes that are in it at the start."""
+
+    reserve_bytes: int = 0
+    """Room of its file system that is for others."""
 
     def find_excess(self, used: Usage) -> str:
         """Returns what is over the limit, in words; empty when nothing is."""
@@ -57,6 +66,7 @@ class Place(NamedTuple):
             bytes_max=max(self.bytes_max, used.size_bytes),
             files_max=max(self.files_max, used.files),
             may_hide=not used.is_whole,
+            used_bytes=used.size_bytes,
         )
 
     def read_free(self) -> tuple[int, int]:
@@ -78,15 +88,18 @@ class _WatchedPlace:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._free = place.read_free()
-        self._used = Usage(0, 0, is_whole=True)
+        self._used = Usage(place.used_bytes, 0, is_whole=True)
+        self._settled_bytes = place.used_bytes
+        """Bytes that were in it when the disk last had its reserve."""
 
     def is_suspect(self) -> bool:
         try:
             free_bytes, free_files = self.place.read_free()
+            bytes_max = self._low_bytes_max if self._is_low() else self.place.bytes_max
         except OSError:  # a disk that fails, or a workspace that was put aside
             return False
         return (
-            self._free[0] - free_bytes > self.place.bytes_max - self._used.size_bytes
+            self._free[0] - free_bytes > bytes_max - self._used.size_bytes
             or self._free[1] - free_files > self.place.files_max - self._used.files
         )
 
@@ -96,14 +109,35 @@ class _WatchedPlace:
         used, unlinked_bytes = self._used, unlinked.size_bytes.pop(os.stat(self.place.path).st_dev, 0)
         for measured in self.place.measure():
             used = measured._replace(size_bytes=measured.size_bytes + unlinked_bytes)
-            yield self.place.find_excess(used)
+            yield self.place.find_excess(used) or self._find_excess_on_low_disk(used)
         self._free, self._used = free, used
+        if not self._is_low():
+            self._settled_bytes = used.size_bytes
 
     def estimate_pause_s(self) -> float:
         return min(
             (self.place.bytes_max - self._used.size_bytes) / FASTEST_BYTES_S,
             (self.place.files_max - self._used.files) / FASTEST_FILES_S,
+            self._read_spare_bytes() / FASTEST_BYTES_S,
         )
+
+    @property
+    def _low_bytes_max(self) -> int:
+        """What may be in it while the disk has less than its reserve."""
+        return self._settled_bytes + GROWTH_BYTES_MAX
+
+    def _is_low(self) -> bool:
+        return self._read_spare_bytes() < 0
+
+    def _read_spare_bytes(self) -> float:
+        """Returns the room of the disk beyond the reserve, without end where there is none."""
+        reserve_bytes = self.place.reserve_bytes
+        return read_spare_bytes(self.place.path, reserve_bytes) if reserve_bytes else math.inf
+
+    def _find_excess_on_low_disk(self, used: Usage) -> str:
+        if used.size_bytes <= self._low_bytes_max or not self._is_low():
+            return ""
+        return f"the disk is almost full: the last {self.place.reserve_bytes} bytes of it are for the chats themselves"
 
 
 class SpaceWatch:
