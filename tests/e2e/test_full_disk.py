@@ -103,19 +103,22 @@ async def test_what_commands_fill_leaves_room_for_chats(tmp_path: Path) -> None:
     data.mkdir()
     wrapped = on_small_disk(data, *COMMAND, size=2 * RESERVE_BYTES, inodes=DISK_INODES)
     settings = {"HEADRACE_TOOLS_SANDBOX": "process", "HEADRACE_TOOLS_DISK_RESERVE_BYTES": str(RESERVE_BYTES)}
-    async with asyncio.timeout(600), simulator() as sim:
-        async with running(tmp_path / "config", data, sim, command=wrapped, **settings) as suite:
-            disk = SmallDisk.of_process(suite.process.pid, data)
-            bash = {"toolCall": "_bash_", "id": "call_1", "arguments": [json.dumps({"command": FILL})]}
-            suite.play({"match": {"turn": 1, "text": "^fill"}, "steps": [bash]}, {"steps": [{"content": "fine"}]})
-            for message, agent in (("fill", "react"), ("fill", "react"), ("go", "plain")):
-                seen = await suite.ask(message, agent)
-                assert seen[-1]["type"] == "run.complete", seen[-1]
-                ends = [str(event["result"]) for event in seen if event["type"] == "tool.result"]
-                assert [end for end in ends if "disk" not in end] == []
-            assert await readiness(suite) == 200
-            free = os.statvfs(disk.path)
-            assert free.f_bavail * free.f_frsize < RESERVE_BYTES
+    async with (
+        asyncio.timeout(600),
+        simulator() as sim,
+        running(tmp_path / "config", data, sim, command=wrapped, **settings) as suite,
+    ):
+        disk = SmallDisk.of_process(suite.process.pid, data)
+        bash = {"toolCall": "_bash_", "id": "call_1", "arguments": [json.dumps({"command": FILL})]}
+        suite.play({"match": {"turn": 1, "text": "^fill"}, "steps": [bash]}, {"steps": [{"content": "fine"}]})
+        for message, agent in (("fill", "react"), ("fill", "react"), ("go", "plain")):
+            seen = await suite.ask(message, agent)
+            assert seen[-1]["type"] == "run.complete", seen[-1]
+            ends = [str(event["result"]) for event in seen if event["type"] == "tool.result"]
+            assert [end for end in ends if "disk" not in end] == []
+        assert await readiness(suite) == 200
+        free = os.statvfs(disk.path)
+        assert free.f_bavail * free.f_frsize < RESERVE_BYTES
 
 
 def configure(config: Path, effects: Path) -> None:

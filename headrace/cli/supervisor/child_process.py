@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -33,13 +34,24 @@ WRONG_SETTINGS, WRONG_CONFIGURATION = 2, 78
 MESSAGE_LINES_MAX = 5
 
 LOG_BYTES_MAX = 64 << 20
-"""Size above which a log is renamed to `.log.1` when its process starts."""
+"""Size above which what is in a log goes to `.log.1`."""
+
+LOG_LOOKS_S = 10.0
+"""Time between looks at a log's size; a service that logs all it can writes some 50 MB meanwhile."""
 
 PR_SET_PDEATHSIG = 1
 
 
 class ChildProcess:
-    def __init__(self, spec: ProcessSpec, logs_dir: Path, *, is_verbose: bool, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        logs_dir: Path,
+        *,
+        is_verbose: bool,
+        report: Callable[[str], None],
+        log_looks_s: float = LOG_LOOKS_S,
+    ) -> None:
         self.name = spec.name
         self.has_been_ready = False
         """Set by the owner; from then on every death leads to a restart."""
@@ -47,6 +59,7 @@ class ChildProcess:
         self._log_path = logs_dir / f"{spec.name}.log"
         self._is_verbose = is_verbose
         self._report = report
+        self._log_looks_s = log_looks_s
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopping = False
         self._ended = asyncio.Event()
@@ -60,7 +73,7 @@ class ChildProcess:
         deaths, wait_s = 0, WAIT_FIRST_S
         try:
             while not self._is_stopping:
-                log_size = self._rotate_log()
+                log_size = self._measure_log()
                 started = time.monotonic()
                 code = await self._run_once()
                 if self._is_stopping:
@@ -109,6 +122,7 @@ class ChildProcess:
             self._process = process
             if self._is_stopping:  # stop() came while it was being started
                 self._signal(signal.SIGTERM)
+            bounding = asyncio.create_task(self._bound_log(log_fd))
             try:
                 if process.stdout is not None:
                     while output := await process.stdout.read(1 << 16):
@@ -117,6 +131,7 @@ class ChildProcess:
                         show_bytes(output)
                 return await process.wait()
             finally:
+                bounding.cancel()
                 self._signal(signal.SIGKILL)
                 await process.wait()
 
@@ -126,13 +141,17 @@ class ChildProcess:
                 # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
                 os.kill(self._process.pid, number)
 
-    def _rotate_log(self) -> int:
-        """Set a large log aside, and return the size of the one to continue in bytes."""
+    async def _bound_log(self, log_fd: int) -> None:
+        """Set a log aside whenever it is large; until cancelled."""
+        while True:
+            with suppress(OSError):  # a full disk, for example: at the next look
+                if os.fstat(log_fd).st_size > LOG_BYTES_MAX:
+                    await asyncio.to_thread(_set_log_aside, self._log_path)
+            await asyncio.sleep(self._log_looks_s)
+
+    def _measure_log(self) -> int:
         with suppress(OSError):
-            size = self._log_path.stat().st_size
-            if size <= LOG_BYTES_MAX:
-                return size
-            self._log_path.replace(self._log_path.with_suffix(".log.1"))
+            return self._log_path.stat().st_size
         return 0
 
     def _read_last_words(self, start: int) -> str:
@@ -161,6 +180,17 @@ def _open_log(log: Path) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _set_log_aside(log: Path) -> None:
+    """Begin a log anew that its process has open, and keep what was in it; lines of that moment may be lost."""
+    aside = log.with_suffix(".log.1")
+    aside.unlink(missing_ok=True)  # its room may be what there is
+    with suppress(OSError):  # there is no room: begun anew all the same, as it would take yet more
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(log, "rb") as source, open(fd, "wb") as target:
+            shutil.copyfileobj(source, target)
+    os.truncate(log, 0)
 
 
 # Loaded here: between fork and exec only what is already in memory is safe to call.
