@@ -31,7 +31,7 @@ test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMA
 	$(BIN)/python -m tests.run $(SHARED)
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
-	SUITE_FORM=--one-process $(BIN)/python -m tests.run $(SHARED) $(IN_ONE_PROCESS)
+	SUITE_FORM=--split $(BIN)/python -m tests.run $(SHARED) $(SPLIT)
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -85,8 +85,8 @@ ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/
 # In memory, what lies between a handler and its caller; tests/runtime/http2 has its own cases for each pair of ends.
 ON_LOCAL := tests/runtime/local tests/runtime/rpc tests/runtime/auth tests/conformance tests/test_streams.py tests/test_client.py
 
-# The whole suite as `headrace up --one-process` runs it: killed, left, drained, and what its faces say.
-IN_ONE_PROCESS := $(addprefix tests/e2e/test_,crash.py main_job.py leaving.py conformance.py files.py effects.py trace.py)
+# The whole suite as `headrace up --split` and a cluster run it: killed, left, drained, and what its faces say.
+SPLIT := $(addprefix tests/e2e/test_,crash.py main_job.py leaving.py conformance.py files.py effects.py trace.py)
 
 prerequisites:
 	@tests/prerequisites

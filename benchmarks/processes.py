@@ -65,7 +65,7 @@ async def suite(
     agents: Mapping[str, Any] | None = None,
     quota: Mapping[str, int] | None = None,
     transport: str = "",
-    form: str = "--split",
+    form: str = "--one-process",
 ) -> AsyncGenerator[tuple[str, dict[str, int]]]:
     """Where the orchestrator of a suite listens, and the process ids by service.
 

@@ -60,7 +60,7 @@ async def running(folder: Path, transports: Sequence[str], models: list[str]) ->
             missing.append(f"LiteLLM is missing: {error}")
         for transport in transports:
             (folder / transport).mkdir()
-            starting = suite(folder / transport, base_url, models, transport=transport)
+            starting = suite(folder / transport, base_url, models, transport=transport, form="--split")
             address, services = await stack.enter_async_context(starting)
             pids = {name: services[name] for name in (*CHAIN, "memory")}
             ways.append(Way(name=transport, url=address, pids=pids, transport=transport))

@@ -5,6 +5,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,9 +20,9 @@ class DaemonThread:
         threading.Thread(target=self._run_calls, name=name, daemon=True).start()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return or raise what `function` does; a caller that leaves does not end it."""
+        """Return or raise what `function` does, in the caller's context; a caller that leaves does not end it."""
         future: Future[T] = Future()
-        self._calls.put((function, future))
+        self._calls.put((partial(copy_context().run, function), future))
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:

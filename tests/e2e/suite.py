@@ -26,7 +26,7 @@ READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?
 READY_TIMEOUT_S = 600.0
 TEST_TIMEOUT_S = 300.0
 
-FORM = os.environ.get("SUITE_FORM", "--split")
+FORM = os.environ.get("SUITE_FORM", "--one-process")
 """Option of `headrace up` that says which services share a process."""
 
 COMMAND = (sys.executable, "-m", "headrace.cli")

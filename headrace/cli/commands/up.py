@@ -37,7 +37,7 @@ PORT = click.IntRange(0, 65535)
     default=".data",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Chats, workspaces and logs/<service>.log.",
+    help="Chats, workspaces and logs/<process>.log.",
 )
 @click.option(
     "--port",
@@ -58,7 +58,7 @@ PORT = click.IntRange(0, 65535)
 @click.option(
     "--one-process/--split",
     "is_one_process",
-    default=False,
+    default=True,
     show_default=True,
     help="All services but tools in one process, which talk in memory; or a process for each, as in a cluster.",
 )

@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.supervisor.suite_plan import ProcessSpec, SuitePlan, describe_overruled_settings
 
 
-def plan(tmp_path: Path, *, is_one_process: bool = False) -> SuitePlan:
+def plan(tmp_path: Path, *, is_one_process: bool) -> SuitePlan:
     return SuitePlan(
         config_dir=tmp_path,
         data_dir=tmp_path,
@@ -44,8 +44,11 @@ def test_one_process_has_the_settings_of_all_services_but_tools(tmp_path: Path) 
         ("HEADRACE_ORCHESTRATOR_ADVERTISE", "start the services one by one"),
     ],
 )
-def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(tmp_path: Path, name: str, instead: str) -> None:
-    (warning,) = describe_overruled_settings(plan(tmp_path).build_processes(), {name: "127.0.0.1:9"})
+@pytest.mark.parametrize("is_one_process", [True, False])
+def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(
+    tmp_path: Path, is_one_process: bool, name: str, instead: str
+) -> None:
+    (warning,) = describe_overruled_settings(plan(tmp_path, is_one_process=is_one_process).build_processes(), {name: "127.0.0.1:9"})
     assert warning.startswith(f"warning: {name} is not used here")
     assert instead in warning
 
