@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance soak faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance soak simulate faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,6 +32,7 @@ test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMA
 	HEADRACE_TRANSPORT=grpcio $(BIN)/python -m tests.run $(SHARED) $(ON_GRPCIO)
 	HEADRACE_TRANSPORT=local $(BIN)/python -m tests.run $(SHARED) $(ON_LOCAL)
 	SUITE_FORM=--split $(BIN)/python -m tests.run $(SHARED) $(SPLIT)
+	$(BIN)/python -m tests.simulation 1-200
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
@@ -158,6 +159,10 @@ soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster
 	TOOLS_AWAY_S=30 $(BIN)/pytest -q tests/e2e/test_tools_away.py
 	FULL_DISK_S=60 $(BIN)/pytest -q tests/e2e/test_full_disk.py
 	$(BIN)/python -m tests.faults
+
+SEEDS ?= 1-10000
+simulate: $(VENV)/dev ## Run the services in simulated worlds with kills, cuts and failing peers, and judge what is left (SEEDS=1-10000, or one seed and SIMULATE=--story)
+	$(BIN)/python -m tests.simulation $(SEEDS) $(SIMULATE)
 
 FAULTS ?=
 faults: $(VENV)/dev ## Fail every system call of every service in turn under real work, and look at what becomes of it (FAULTS="--services memory", or points to repeat)

@@ -105,7 +105,13 @@ def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str
         (folder / "agents" / f"{model}.json").write_text(json.dumps(agent))
     timeouts = {"firstDeltaMs": 600_000, "idleMs": 600_000}
     entries = [{"name": model} for model in models]
-    provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": base_url, "timeouts": timeouts, "models": entries}
+    provider: dict[str, Any] = {
+        "key": "sim",
+        "protocol": "openai",
+        "baseUrl": base_url,
+        "timeouts": timeouts,
+        "models": entries,
+    }
     if quota:
         provider["quota"] = quota
     (folder / "providers.json").write_text(json.dumps({"providers": [provider]}))

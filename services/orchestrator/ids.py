@@ -1,9 +1,8 @@
-"""New ids in the forms of docs/reference/events.md, and the clock of events."""
+"""New ids in the forms of docs/reference/events.md."""
 
 import hashlib
-import secrets
-import time
-import uuid
+
+from services.runtime.randomness import new_hex
 
 FRONTEND = "t_"
 
@@ -11,20 +10,16 @@ SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
 
 
-def new_uuid() -> str:
-    return str(uuid.uuid4())
-
-
 def new_msg_id() -> str:
-    return "m_" + secrets.token_hex(4)
+    return "m_" + new_hex(4)
 
 
 def new_frontend_id() -> str:
-    return FRONTEND + secrets.token_hex(4)
+    return FRONTEND + new_hex(4)
 
 
 def new_action_id() -> str:
-    return "a_" + secrets.token_hex(4)
+    return "a_" + new_hex(4)
 
 
 def approval_id(run_id: str, tool_id: str, number: int) -> str:
@@ -45,10 +40,6 @@ def unique_tool_id(given: str, used: set[str]) -> str:
     """Return `given`, made unique where it is empty or in `used`, to which it is added."""
     tool_id = given
     while not tool_id or tool_id in used:
-        tool_id = f"{given or 'call'}_{secrets.token_hex(4)}"
+        tool_id = f"{given or 'call'}_{new_hex(4)}"
     used.add(tool_id)
     return tool_id
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
@@ -17,6 +16,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
+from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
 
@@ -33,7 +33,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
-        request.request_id = request.request_id or ids.new_uuid()
+        request.request_id = request.request_id or new_uuid()
         async with opening_sink(context) as out:
             here = partial(follow_query, self._runs, request, out)
             sent = await self._relays.stream("Query", request, context, out, here)
@@ -68,7 +68,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         submit_rpc.check(request)
-        request.request_id = request.request_id or ids.new_uuid()
+        request.request_id = request.request_id or new_uuid()
 
         async def here(run: Run | None) -> agent_pb2.SubmitResponse:
             if run is None:
@@ -78,7 +78,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer("Submit", request, context, here)
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
-        request.request_id = request.request_id or ids.new_uuid()
+        request.request_id = request.request_id or new_uuid()
 
         async def here(run: Run | None) -> agent_pb2.SteerResponse | OwnedElsewhere:
             return await self._runs.steer(run, request)

@@ -4,26 +4,35 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-class DaemonThread:
+class DaemonThread(Executor):
     """A thread for calls that may block for good, one after the other; a process that ends does not wait for it."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run_calls, name=name, daemon=True).start()
+        self._is_started = False
 
     async def call(self, function: Callable[[], T]) -> T:
         """Return or raise what `function` does, in the caller's context; a caller that leaves does not end it."""
+        return await asyncio.get_running_loop().run_in_executor(self, partial(copy_context().run, function))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call; the first starts the thread. Only one thread may submit."""
+        if not self._is_started:
+            self._is_started = True
+            threading.Thread(target=self._run_calls, name=self._name, daemon=True).start()
         future: Future[T] = Future()
-        self._calls.put((partial(copy_context().run, function), future))
-        return await asyncio.wrap_future(future)
+        self._calls.put((partial(fn, *args, **kwargs), future))
+        return future
 
     def close(self) -> None:
         """End the thread after the calls that it has."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.errors import DiskFull, Overloaded
+from services.runtime.randomness import new_uuid
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -49,7 +49,7 @@ def make_folder(folder: Path) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Make or replace a file, which is there whole or not at all, and durable when this returns."""
-    unfinished = path.with_name(f".{uuid.uuid4()}")
+    unfinished = path.with_name(f".{new_uuid()}")
     try:
         with open(unfinished, "xb") as file:
             file.write(data)

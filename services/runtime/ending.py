@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
 import structlog
@@ -17,6 +19,9 @@ WRONG_CONFIGURATION = 78
 
 LAST_WORDS_S = 5.0
 """Time to log the end, which may hang on whatever is wrong."""
+
+EXIT: ContextVar[Callable[[int], NoReturn]] = ContextVar("EXIT", default=os._exit)
+"""How the process ends, with a code; a context may have another way, for what runs in it alone."""
 
 T = TypeVar("T")
 
@@ -38,9 +43,11 @@ def guard_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
 
 def end_process(code: int, event: str, **fields: Any) -> NoReturn:
     """Log `event` and exit."""
-    threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
+    exit_now = EXIT.get()
+    if exit_now is os._exit:
+        threading.Timer(LAST_WORDS_S, os._exit, (code,)).start()
     log.critical(event, **fields)
-    os._exit(code)
+    exit_now(code)
 
 
 def _check_task(task: asyncio.Task[Any]) -> None:

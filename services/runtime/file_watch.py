@@ -9,7 +9,6 @@ thread, because a file system that does not answer must not hold the loop. Read 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 
 from headrace.regular_files import noting_passing_errors
+from services.runtime.clock import monotonic_s, thread_time_s
 from services.runtime.daemon_thread import DaemonThread
 from services.runtime.ending import guard_task
 
@@ -153,17 +153,17 @@ class _WatchedPaths:
 
     def look(self) -> Seen:
         """Look at the folders, and at the files when one has changed or when it is time."""
-        is_due = time.monotonic() >= self._look_again_s
+        is_due = monotonic_s() >= self._look_again_s
         return self.look_at_all() if is_due or self._stamp_folders() != self._folders else self._seen
 
     def look_at_all(self) -> Seen:
         # Folders first, so that a file that comes meanwhile is seen the next time.
         self._folders = self._stamp_folders()
-        began_s, began_cpu_s = time.monotonic(), time.thread_time()
+        began_s, began_cpu_s = monotonic_s(), thread_time_s()
         self._seen = frozenset(
             stamp for path in self._paths for file in _list_files(path) for stamp in _stamp_file(file)
         )
-        self._look_again_s = began_s + (time.thread_time() - began_cpu_s) / LOOK_SHARE
+        self._look_again_s = began_s + (thread_time_s() - began_cpu_s) / LOOK_SHARE
         return self._seen
 
     def _stamp_folders(self) -> Seen:

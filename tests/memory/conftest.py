@@ -27,7 +27,6 @@ from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
@@ -35,6 +34,7 @@ from services.memory.storage.postgres.notifications import Notifications
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.clock import now_ms
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc

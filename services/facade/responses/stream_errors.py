@@ -6,12 +6,12 @@ attaching again would not help; otherwise the stream ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headrace.errors import BY_REASON
 from headrace.v1 import agent_pb2, common_pb2
+from services.runtime.clock import now_ms
 
 ErrorEncoder: TypeAlias = Callable[[common_pb2.Failure], bytes]
 """Returns a failure's frames; none when the stream should just end."""
@@ -27,7 +27,7 @@ def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.Agen
     last_seq: int = getattr(request, "last_seq", 0)
     return agent_pb2.AgentDelta(
         seq=min(last_seq, SEQ_MAX - 1) + 1,
-        timestamp=time.time_ns() // 1_000_000,
+        timestamp=now_ms(),
         run_error=agent_pb2.RunError(run_id=run_id, error=failure, usage=common_pb2.Usage()),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
@@ -23,6 +22,7 @@ from services.llm_gateway.limits.token_estimate import estimate_input, estimate_
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
+from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from services.llm_gateway.calls.retry_plan import PlannedAttempt, Target
@@ -122,7 +122,7 @@ class Attempt:
             # A chunk may hold both the first delta and an error, so this is done even if reading fails.
             if self.call.first_delta_s is None and answer.deltas:
                 assert self._stream is not None
-                self.call.first_delta_s = time.monotonic()
+                self.call.first_delta_s = monotonic_s()
                 self._stream.start_idle_watch()
                 self._target.breaker.note_delta()
         return not (answer.is_over or self._sink.is_behind)

@@ -8,7 +8,6 @@ once, an empty account by `fallback` then. Any other 4xx is final.
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from headrace.errors import (
     QuotaExceeded,
 )
 from services.llm_gateway.telemetry.metrics import FAILOVERS, RETRIES
+from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,7 +92,7 @@ class RetryPlan:
         due_s: float = float("inf"),
         *,
         tenant: str = "",
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = lambda: choose_uniform(0.0, 1.0),
     ) -> None:
         self._targets = iter(targets)
         self._target = next(self._targets)

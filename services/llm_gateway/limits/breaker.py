@@ -7,12 +7,12 @@ breaker that one tenant's failures have opened lets another try: requests can be
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from services.llm_gateway.telemetry import metrics
+from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ class Call:
 class Breaker:
     """The breaker of one model; `now` is monotonic, in seconds."""
 
-    def __init__(self, provider: str, model: str, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, provider: str, model: str, now: Callable[[], float] = monotonic_s) -> None:
         self._labels = (provider, model)
         self._now = now
         self._outcomes: deque[tuple[float, bool, str]] = deque(maxlen=OUTCOMES_KEPT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import zlib
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -24,6 +23,7 @@ from headrace.errors import (
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
 from services.llm_gateway.provider_errors.error_patterns import match_error_class, parse_window_tokens
 from services.llm_gateway.telemetry.masking import mask_secrets
+from services.runtime.clock import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,6 +173,6 @@ def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         return float(text)
     try:
-        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+        return max(parsedate_to_datetime(text).timestamp() - now_s(), 0.0)
     except ValueError:
         return None

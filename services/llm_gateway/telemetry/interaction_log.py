@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import structlog
 
 from headrace.v1.llm_pb2 import LlmDelta
 from services.llm_gateway.telemetry.masking import mask_secrets
+from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class CallRecord:
     outcome: str = "CANCELLED"
     """The finish or error reason; CANCELLED until then."""
 
-    started_s: float = field(default_factory=time.monotonic)
+    started_s: float = field(default_factory=monotonic_s)
 
     first_delta_s: float | None = None
     """Time on the clock of `started_s`; None before the first delta."""
@@ -50,7 +50,7 @@ class InteractionLog:
     def log_call(self, call: CallRecord) -> None:
         if not self.is_enabled:
             return
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         first_ms = None if call.first_delta_s is None else _round_ms(call.first_delta_s - call.started_s)
         usage = call.usage
         log.info(

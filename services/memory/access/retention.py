@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError
+from services.runtime.clock import now_s
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 async def prune_chats(engine: Engine, days: float) -> list[str]:
     """Delete chats whose last line is older than `days` and whose runs have all ended; return their ids."""
     gone: list[str] = []
-    for chat_id in await engine.index.list_unchanged_since(round((time.time() - days * DAY_S) * 1000)):
+    for chat_id in await engine.index.list_unchanged_since(round((now_s() - days * DAY_S) * 1000)):
         try:
             await engine.chats.delete(chat_id)
         except HeadraceError as error:  # somebody has just asked in it, or deleted it

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from headrace.errors import FactsFull, NotFound, PermissionDenied
-from services.memory.storage.user_facts import NO_SOURCE, Fact, FactChange, now_ms
+from services.memory.storage.user_facts import NO_SOURCE, Fact, FactChange
+from services.runtime.clock import now_ms
 
 FACTS_MAX = 2000
 """Facts of a user, or of a tenant, that are not deleted: each recall reads them all. The oldest ended ones go first."""

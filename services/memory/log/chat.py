@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, 
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
 from services.runtime.auth.identity import Identity
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -94,9 +94,9 @@ class Chat:
                 raise ChatBusy(f"run {run_id} of chat {self.chat_id} is another owner's", runId=run_id)
         checkpoint = self.info.checkpoints
         # Never backwards, whatever the clock does.
-        now_ms = max(time.time_ns() // 1_000_000, self.info.updated_at)
+        updated_at = max(now_ms(), self.info.updated_at)
         for line in lines:
-            line.n, line.updated_at = self.info.last_n + 1, now_ms
+            line.n, line.updated_at = self.info.last_n + 1, updated_at
             self.info.add_line(line)
         self.appends[first.uuid] = Span(first.n, lines[-1].n, checkpoint)
         return self.appends[first.uuid]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from services.runtime.auth import identity
+from services.runtime.randomness import new_uuid
 
 
 def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_id: str = "") -> dict[str, Any]:
@@ -13,7 +13,7 @@ def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_i
     writer = identity.require_identity()
     return {
         "n": 0,
-        "uuid": request_id or str(uuid.uuid4()),
+        "uuid": request_id or new_uuid(),
         "chat_id": chat_id,
         "run_id": run_id,
         "updated_at": 0,

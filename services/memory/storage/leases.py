@@ -5,7 +5,6 @@ An ended lease still fences: only then may another take its run.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
@@ -13,10 +12,6 @@ from services.memory.log.chat_info import RunInfo
 
 TTL_MS_MAX = 10 * 60 * 1000
 """A lease that holds longer says nothing about whether its owner is alive."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

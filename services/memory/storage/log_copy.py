@@ -7,8 +7,6 @@ refers to a position.
 from __future__ import annotations
 
 import re
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +18,8 @@ from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.memory.log.lines import Line, Range, Run, decode_line, encode_line
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
@@ -62,11 +62,11 @@ class LogCut:
     def copy_log(self, source: str, target: str) -> bytes:
         """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves
         open."""
-        names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
+        names = {run_id.encode(): new_uuid().encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
         texts = [_ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), text) for text in self._cut_log()]
         log = b"".join(add_checksum(text) + b"\n" for text in texts)
-        return log + _make_run_ends(recovery.read_log(log, target).lines, time.time_ns() // 1_000_000)
+        return log + _make_run_ends(recovery.read_log(log, target).lines, now_ms())
 
     def _cut_log(self) -> list[bytes]:
         """Return the first lines, without checksums; an append that the cut ends has as many lines as are left."""
@@ -88,7 +88,7 @@ def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
         seq = max(run.last_seq, *(get_last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
         end = Run(
             n=facts.last_n + len(found) + 1,
-            uuid=str(uuid.uuid4()),
+            uuid=new_uuid(),
             chat_id=facts.chat_id,
             run_id=run.run_id,
             updated_at=updated_at,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,6 +9,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from services.runtime.auth.identity import Identity
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
 
 Scope: TypeAlias = Literal["user", "agent", "tenant"]
 
@@ -83,11 +83,7 @@ MakeChange: TypeAlias = Callable[[Sequence[Fact]], FactChange]
 
 def make_fact(owner: Identity, text: str, request_id: str) -> Fact:
     now = now_ms()
-    return Fact(0, str(uuid.uuid4()), request_id, now, owner.user, text, owner.tenant, created_at=now)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return Fact(0, new_uuid(), request_id, now, owner.user, text, owner.tenant, created_at=now)
 
 
 _LINE = msgspec.json.Decoder(Fact | list[Fact])

@@ -11,6 +11,7 @@ from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_ms
 
 NOTE_CHARS_MAX = 4000
 
@@ -53,7 +54,7 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
     approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
     timeout_ms = run.rules.answer_timeout_ms
-    now = ids.now_ms()
+    now = now_ms()
     asked = (ask.expires_at for ask in run.recording.find_payloads("approval_ask") if ask.approval_id == approval_id)
     expires_at = next(asked, now + timeout_ms)
     run.waits.expect(approval_id)

@@ -9,12 +9,13 @@ from google.protobuf.message import Message
 
 from headrace.errors import Interrupted, to_failure
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.calls import outcomes
 from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
 from services.runtime.usage import add_cost
 
 
@@ -48,7 +49,7 @@ def make_interrupted_end(
         chat_id=run.chat_id,
         run_id=run.run_id,
         generation=generation,
-        request_id=ids.new_uuid(),
+        request_id=new_uuid(),
         lines=[*lines.lines, memory_pb2.LogLine(run=end)],
     )
 
@@ -64,7 +65,7 @@ class _EndLines:
         self.seq += 1
         fields: Any = {KINDS[type(payload)]: payload}
         event = agent_pb2.AgentDelta(
-            seq=self.seq, timestamp=ids.now_ms(), subagent_id=scope.subagent_id, task_id=scope.task_id, **fields
+            seq=self.seq, timestamp=now_ms(), subagent_id=scope.subagent_id, task_id=scope.task_id, **fields
         )
         self.lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=scope.context_id)))
 
@@ -86,7 +87,7 @@ class _EndLines:
 
 def _make_result(piece: memory_pb2.LogMessage, seq: int) -> memory_pb2.LogMessage:
     call = piece.message.tool_calls[0]
-    result = memory_pb2.LogMessage(ts=ids.now_ms(), ok=False)
+    result = memory_pb2.LogMessage(ts=now_ms(), ok=False)
     if piece.HasField("action_id"):
         result.action_id = piece.action_id
     else:

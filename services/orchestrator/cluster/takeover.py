@@ -7,7 +7,6 @@ in order.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Collection
 from weakref import WeakValueDictionary
 
@@ -15,7 +14,6 @@ import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
@@ -31,6 +29,8 @@ from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.randomness import choose_uniform
 
 SEQ_PER_GENERATION = 1_000_000
 """Events of generation g are numbered from g times this, plus 1 (docs/reference/events.md)."""
@@ -70,7 +70,7 @@ class Takeover:
         looks = 0
         while True:
             looks += 1
-            await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * random.uniform(*JITTER))
+            await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * choose_uniform(*JITTER))
             try:
                 # Some looks include owned runs: one that this process lost without knowing still has our lease.
                 await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
@@ -164,7 +164,7 @@ class Takeover:
         return False
 
     def _is_owned_elsewhere(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
+        return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > now_ms()
 
     async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
         """Return None when the run has ended."""

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 
 from headrace.errors import HeadraceError, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator import ids, tracing
+from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission.admission import Admission
@@ -29,6 +29,7 @@ from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn.compacting import compact_command
 from services.orchestrator.turn.fact_extractor import extract_facts
+from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
@@ -82,7 +83,7 @@ class Runs:
         """Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
-            run = self._make_run(ids.new_uuid(), routed.agent, admitted.query)
+            run = self._make_run(new_uuid(), routed.agent, admitted.query)
             if admitted.opens_chat:
                 run.chat.open_chat()
             if routed.usage is not None:
@@ -172,7 +173,7 @@ class Runs:
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
         query = steer_query(run.query, message.request_id, message.text)
-        begun = await self._launch_run(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
+        begun = await self._launch_run(self._make_run(new_uuid(), run.agent, query), NOTHING)
         if isinstance(begun, OwnedElsewhere):
             raise Overloaded("the chat is being moved to another process; try again")
         if self._admission.is_handing_over and isinstance(begun, Run):
@@ -225,7 +226,7 @@ class Runs:
             NotFound: There is no such run.
             QueueFull, Overloaded: The message was refused.
         """
-        request_id = request.request_id or ids.new_uuid()
+        request_id = request.request_id or new_uuid()
         if run is not None and (run.hears or run.steering.find(request_id)):
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query

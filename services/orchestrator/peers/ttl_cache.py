@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
+
+from services.runtime.clock import monotonic_s
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,12 +23,12 @@ class TtlCache(Generic[K, V]):
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
         """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
-        if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
+        if (known := self._answers.get(question)) is not None and monotonic_s() - known[0] < self._age_s:
             return known[1]
         answer = await ask()
         self._answers.pop(question, None)
         if answer:
-            self._answers[question] = time.monotonic(), answer
+            self._answers[question] = monotonic_s(), answer
         if len(self._answers) > ANSWERS_MAX:
             del self._answers[next(iter(self._answers))]
         return answer

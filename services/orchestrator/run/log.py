@@ -12,8 +12,9 @@ import structlog
 
 from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
@@ -36,7 +37,7 @@ class RunLog:
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
         self._held: list[memory_pb2.LogLine] = []
-        self.updated_at = ids.now_ms()
+        self.updated_at = now_ms()
         """Unix milliseconds at which memory last answered."""
 
     def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
@@ -76,7 +77,7 @@ class RunLog:
             chat_id=self._chat_id,
             run_id=self._run_id,
             generation=self.generation,
-            request_id=ids.new_uuid(),
+            request_id=new_uuid(),
             lines=lines,
         )
         self._unanswered[request.request_id] = request
@@ -103,5 +104,5 @@ class RunLog:
         except StaleLease:
             self.lose()
             raise
-        self.updated_at = ids.now_ms()
+        self.updated_at = now_ms()
         self._unanswered.pop(request.request_id, None)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
@@ -28,6 +27,7 @@ from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth import identity
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from headrace.v1 import tools_pb2
@@ -116,7 +116,7 @@ class Run:
         self.block_names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)
         self.state = RunState(
-            past.history[0].timestamp if past.history else ids.now_ms(),
+            past.history[0].timestamp if past.history else now_ms(),
             is_stored=bool(past.reason),
             on_rest=partial(services.on_rest, self.identity.tenant),
         )

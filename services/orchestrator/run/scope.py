@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.run import insights
@@ -25,6 +24,7 @@ from services.orchestrator.run.attention import Attention
 from services.orchestrator.run.notes import ScopeNotes
 from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.stage import ActiveStage
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.orchestrator.run.prompt_context import PromptContext
@@ -241,7 +241,7 @@ class Scope:
         """Commit a user message unless the recording has it."""
         if self.recording.user_message() is not None:
             return
-        message = memory_pb2.LogMessage(ts=ids.now_ms(), message=llm_pb2.Message(role="user"))
+        message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
         message.message.content.add(text=text)
         await self.commit([message])
 

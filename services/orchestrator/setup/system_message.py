@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents import prompts
@@ -13,12 +12,13 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.setup.file_values import load_file_values
 from services.orchestrator.setup.run_setup import RunSetup
+from services.runtime.clock import now_utc
 from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:
     values = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "date": f"{now_utc():%Y-%m-%d}",
         "query": run.query.message,
         "tools": _list_tools(found.tools),
         **await load_file_values(run.main, peers, run.agent.primary),
@@ -32,7 +32,7 @@ async def make_subagent_context(
     scope: Scope, peers: Peers, task: str, tools: Sequence[tools_pb2.Tool]
 ) -> PromptContext:
     hints = _list_hints(tools)
-    values = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "query": task, "tools": _list_tools(tools)}
+    values = {"date": f"{now_utc():%Y-%m-%d}", "query": task, "tools": _list_tools(tools)}
     values |= await load_file_values(scope, peers, scope.agent.primary)
     return PromptContext(values, (hints,) if hints else ())
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_file
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_ms
 from services.runtime.tokens.sound_type import SOUND_TYPES
 
 UPLOADS_MAX = 1000
@@ -110,7 +110,7 @@ async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload], kind
             parts += await _make_text(scope, peers, upload)
     if not parts or scope.recording.user_message() is not None:
         return
-    message = memory_pb2.LogMessage(ts=ids.now_ms(), message=llm_pb2.Message(role="user", content=parts))
+    message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user", content=parts))
     await scope.commit([message])
 
 

@@ -6,14 +6,13 @@ A sub-agent gets no todos.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_utc
 
 
 def make_reminders(scope: Scope) -> list[str]:
     attention = scope.attention.without_todos() if scope.depth else scope.attention
-    texts = [f"Current time: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", *attention.reminders()]
+    texts = [f"Current time: {now_utc():%Y-%m-%d %H:%M} UTC", *attention.reminders()]
     if scope.agent.limits.tell_model:
         texts.append(_describe_budget(scope))
     return texts

@@ -6,7 +6,6 @@ The kind of a key decides its algorithms, never the token.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from headrace.errors import Overloaded
 from headrace.regular_files import read_regular_file
+from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
 from services.runtime.refused_files import REFUSED_FILES
 
@@ -96,18 +96,18 @@ class FetchedKeys:
         if not self._has_key(key_id):
             async with self._fetching:
                 # Who waited finds what the one before has fetched.
-                if not self._has_key(key_id) and time.monotonic() - self._tried_at >= self._interval_s:
+                if not self._has_key(key_id) and monotonic_s() - self._tried_at >= self._interval_s:
                     await self._fetch_keys()
         if not self._keys:
             raise Overloaded("tokens cannot be checked now: their issuer's keys cannot be had; try again later")
         return _select_keys(self._keys, key_id)
 
     def _has_key(self, key_id: str | None) -> bool:
-        is_young = time.monotonic() - self._fetched_at < self._age_s_max
+        is_young = monotonic_s() - self._fetched_at < self._age_s_max
         return is_young and bool(_select_keys(self._keys, key_id))
 
     async def _fetch_keys(self) -> None:
-        self._tried_at = time.monotonic()
+        self._tried_at = monotonic_s()
         try:
             self._keys = parse_keys(await _fetch_body(self._url))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
+
+from services.runtime.randomness import choose_uniform
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
 """The first and the longest pause; a peer restarts within about a second."""
@@ -21,7 +22,7 @@ class Backoff:
             await asyncio.sleep(rest_s)
 
     def start_rest(self) -> None:
-        self._until_s = asyncio.get_running_loop().time() + self._rest_s * random.uniform(0.8, 1.2)
+        self._until_s = asyncio.get_running_loop().time() + self._rest_s * choose_uniform(0.8, 1.2)
         self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
 
     def reset(self) -> None:

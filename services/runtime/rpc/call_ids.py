@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable
 from contextvars import ContextVar
 
 import structlog
 
+from services.runtime.randomness import new_uuid
 from services.runtime.telemetry import spans
 
 REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
@@ -60,7 +60,7 @@ def find_mcp_credential(server: str) -> str:
 
 
 def ensure_request_id(given: str | None) -> str:
-    return given if given and _SAFE.fullmatch(given) else str(uuid.uuid4())
+    return given if given and _SAFE.fullmatch(given) else new_uuid()
 
 
 def bind_run_id(run_id: str) -> None:

@@ -48,7 +48,9 @@ def test_one_process_has_the_settings_of_all_services_but_tools(tmp_path: Path) 
 def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(
     tmp_path: Path, is_one_process: bool, name: str, instead: str
 ) -> None:
-    (warning,) = describe_overruled_settings(plan(tmp_path, is_one_process=is_one_process).build_processes(), {name: "127.0.0.1:9"})
+    (warning,) = describe_overruled_settings(
+        plan(tmp_path, is_one_process=is_one_process).build_processes(), {name: "127.0.0.1:9"}
+    )
     assert warning.startswith(f"warning: {name} is not used here")
     assert instead in warning
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.files.disk import disk_errors
-from services.memory.storage.leases import now_ms
+from services.runtime.clock import now_ms
 from services.runtime.disk import make_folder, sync_folder, write_whole
 from services.runtime.rpc.field_rules import is_uuid
 

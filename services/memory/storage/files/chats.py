@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -13,6 +12,7 @@ from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
+from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -73,7 +73,7 @@ class FileChats:
     async def fork(self, chat_id: str, n: int) -> str:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
-        target = str(uuid.uuid4())
+        target = new_uuid()
         log, run_ids = await self.export(chat), list(chat.info.runs)
         self._index.put_change(
             await asyncio.to_thread(self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from prometheus_client import Gauge
 
 from headrace.errors import DiskFull
 from services.memory.storage.files.disk import disk_errors
+from services.runtime.clock import monotonic_s
 from services.runtime.disk import make_full_error
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DiskRoom:
             yield
         except DiskFull:
             if not self.is_full:
-                self._full_since_s = time.monotonic()
+                self._full_since_s = monotonic_s()
                 _FULL.set(1)
                 log.error("disk full", folder=str(self._folder))
                 self._loop.call_soon_threadsafe(self._wake.set)
@@ -80,7 +80,7 @@ class DiskRoom:
             while self._full_since_s is not None:
                 await asyncio.sleep(self._probe_s)
                 if await asyncio.to_thread(self._has_room):
-                    log.warning("disk has room again", full_s=round(time.monotonic() - self._full_since_s, 1))
+                    log.warning("disk has room again", full_s=round(monotonic_s() - self._full_since_s, 1))
                     self._full_since_s = None
                     _FULL.set(0)
 

@@ -16,8 +16,8 @@ from services.memory.storage.files.index_recovery import OpenIndex, open_index, 
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
-from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:

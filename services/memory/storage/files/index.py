@@ -20,10 +20,10 @@ from services.memory.storage.files.database import IndexDatabase, database_error
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.search import search_texts
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
-from services.memory.storage.leases import now_ms
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
 from services.runtime.auth.identity import Identity
+from services.runtime.clock import now_ms
 from services.runtime.disk import disk_errors
 
 T = TypeVar("T")

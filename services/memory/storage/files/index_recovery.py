@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -18,6 +17,7 @@ from services.memory.storage.files.database import IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import Lease
+from services.runtime.clock import monotonic_s, now_ms
 
 if TYPE_CHECKING:
     import threading
@@ -109,7 +109,7 @@ def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     database = IndexDatabase(path, is_new=True)
-    database.set_generation_floor(0 if is_first else time.time_ns() // 1_000_000)
+    database.set_generation_floor(0 if is_first else now_ms())
     return database
 
 
@@ -122,13 +122,13 @@ def catch_up(
     changed = {chat_id: logs[chat_id][0] for chat_id in sorted(logs) if seen.get(chat_id) != logs[chat_id]}
     if changed:  # after a crash: what is read, served and acknowledged again from now on must be durable
         disk.sync_all()
-    done, told_s = 0, time.monotonic()
+    done, told_s = 0, monotonic_s()
     for some in _batch_chats(changed):
         if stopped.is_set():
             return
         database.apply_changes(_read_changes(disk, some))
         done += len(some)
-        if (now_s := time.monotonic()) - told_s > REPORT_EVERY_S:
+        if (now_s := monotonic_s()) - told_s > REPORT_EVERY_S:
             # No INFO: who starts the service has to know that it gets on.
             log.warning("indexing", chats_done=done, chats=len(changed))
             told_s = now_s

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from services.memory.log.blobs import Blob, is_blob_id
-from services.memory.storage.leases import now_ms
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
@@ -11,10 +10,12 @@ from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
 from services.memory.storage.index_rows import make_full_change
-from services.memory.storage.leases import Lease, now_ms
+from services.memory.storage.leases import Lease
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
 from services.memory.storage.postgres.statements import store_lines
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,7 +77,7 @@ class PostgresChats:
     async def fork(self, chat_id: str, n: int) -> str:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
-        target, cut = str(uuid.uuid4()), log_copy.LogCut(await self.export(chat), n, list(chat.info.runs))
+        target, cut = new_uuid(), log_copy.LogCut(await self.export(chat), n, list(chat.info.runs))
         log = await asyncio.to_thread(cut.copy_log, chat_id, target)
 
         async def make(connection: Connection) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from services.memory.storage.engine import Engine
-from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.blobs import PostgresBlobs
@@ -17,6 +16,7 @@ from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
+from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task
 
 

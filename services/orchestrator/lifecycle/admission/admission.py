@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from headrace.errors import ChatBusy, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.lifecycle.admission.agent_selection import choose
@@ -20,6 +19,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.turn.output_form import check_output_format
 from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
+from services.runtime.randomness import new_uuid
 
 WAITING_MAX = 8
 """Queries of one chat that may wait for its running one."""
@@ -69,8 +69,8 @@ class Admission:
             routed = await choose(request, self._live.of_chat(request.chat_id), self._registry, self._peers)
             query = agent_pb2.QueryRequest()
             query.CopyFrom(request)
-            query.chat_id = request.chat_id or ids.new_uuid()
-            query.request_id = request.request_id or ids.new_uuid()
+            query.chat_id = request.chat_id or new_uuid()
+            query.request_id = request.request_id or new_uuid()
             query.agent_key = routed.agent.key
             query.role = request.role or "user"
             self._check_capacity(query.chat_id)

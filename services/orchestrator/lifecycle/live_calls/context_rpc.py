@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator import ids
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.peers import stored_runs
@@ -25,6 +24,7 @@ from services.orchestrator.setup.tool_selection import find_catalogue, find_usab
 from services.orchestrator.turn.compacting.compact_command import COMMAND
 from services.orchestrator.turn.context import make_load_request
 from services.orchestrator.turn.conversation import select_history_tools
+from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 
 
@@ -65,7 +65,7 @@ async def _prepare_run(peers: Peers, registry: Registry, request: agent_pb2.GetC
         key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
     agent = registry.choose(key)
     query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
-    run = Run(request.run_id or ids.new_uuid(), agent, query, RunServices(peers, registry.by_key))
+    run = Run(request.run_id or new_uuid(), agent, query, RunServices(peers, registry.by_key))
     state = await session_state.load(run.main, peers)
     run.main.attention.todos = state.read("todos", list[Todo], [])
     run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])

@@ -15,6 +15,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
+from services.runtime.randomness import new_uuid
 
 DETAILS = {
     "accepted": "the run goes on with it",
@@ -49,7 +50,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     if claim == "accepted":
         caller = identity.require_identity()
         event = agent_pb2.RequestSubmit(
-            request_id=request.request_id or ids.new_uuid(),
+            request_id=request.request_id or new_uuid(),
             chat_id=run.chat_id,
             run_id=run.id,
             tool_id=wait_id,

@@ -19,6 +19,7 @@ from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events import delta_codec
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.feed import Feed
+from services.runtime.clock import now_ms
 
 Publish: TypeAlias = Callable[[Message], agent_pb2.AgentDelta]
 
@@ -303,7 +304,7 @@ class Answer:
         self._keep_piece(piece, call.first_seq, event.seq, call.started_at, event.timestamp)
 
     def _make_unsent_piece(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
-        return memory_pb2.LogMessage(msg_id=self._msg_id, ts=ids.now_ms(), message=message)
+        return memory_pb2.LogMessage(msg_id=self._msg_id, ts=now_ms(), message=message)
 
     def _keep_piece(self, piece: memory_pb2.LogMessage, first: int, last: int, started_at: int, ended_at: int) -> None:
         piece.msg_id = self._msg_id

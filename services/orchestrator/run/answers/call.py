@@ -8,6 +8,7 @@ import orjson
 
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
+from services.runtime.clock import now_ms
 
 CLIENT = "client"
 """Tier and tool_api of functions that the query's caller carries out."""
@@ -80,7 +81,7 @@ class Call:
 
     @property
     def wait_left_ms(self) -> int:
-        waited_ms = ids.now_ms() - self.waits_since if self.waits_since else 0
+        waited_ms = now_ms() - self.waits_since if self.waits_since else 0
         return max(0, self.timeout_ms - waited_ms)
 
     @property

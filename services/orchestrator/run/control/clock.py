@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+
+from services.runtime.clock import monotonic_s
 
 
 class Clock:
@@ -15,16 +16,16 @@ class Clock:
         self._working = 1
         """Number of workers, without those that stand aside."""
         self._spent_s = 0.0
-        self._since: float | None = time.monotonic()
+        self._since: float | None = monotonic_s()
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, spent_s: float = 0.0) -> None:
-        self._spent_s, self._since = spent_s, time.monotonic()
+        self._spent_s, self._since = spent_s, monotonic_s()
 
     @property
     def left_s(self) -> float:
-        moved_s = 0.0 if self._since is None else time.monotonic() - self._since
+        moved_s = 0.0 if self._since is None else monotonic_s() - self._since
         return max(0.0, self.timeout_s - self._spent_s - moved_s)
 
     @contextmanager
@@ -81,8 +82,8 @@ class Clock:
     def _update_motion(self) -> None:
         stands = self.waits > 0 and self.waits >= self._working
         if stands and self._since is not None:
-            self._spent_s += time.monotonic() - self._since
+            self._spent_s += monotonic_s() - self._since
             self._since = None
         elif not stands and self._since is None:
-            self._since = time.monotonic()
+            self._since = monotonic_s()
             self._set_timer()

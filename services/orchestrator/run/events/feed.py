@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 from headrace.errors import OutOfRange, Overloaded
 from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2
-from services.orchestrator.ids import now_ms
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.journal import Journal
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
+from services.runtime.clock import now_ms
 from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import structlog
 from prometheus_client import Gauge
+
+from services.runtime.clock import monotonic_s
 
 SAY_EVERY_S = 10.0
 """Least time between log lines of a partial outage; a full one gets two lines."""
@@ -25,7 +25,7 @@ class Availability:
     def note_failure(self, error: BaseException) -> None:
         self.is_up = False
         _UP.set(0)
-        now = time.monotonic()
+        now = monotonic_s()
         if not self._is_said and now - self._said_at >= SAY_EVERY_S:
             self._is_said, self._said_at = True, now
             log.warning("database away", kind=type(error).__name__)
@@ -37,4 +37,4 @@ class Availability:
         _UP.set(1)
         if self._is_said:
             self._is_said = False
-            log.info("database back", away_s=round(time.monotonic() - self._said_at, 1))
+            log.info("database back", away_s=round(monotonic_s() - self._said_at, 1))

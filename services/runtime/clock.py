@@ -1,0 +1,43 @@
+"""What time it is: by the machine's clocks, or by those that a context has (`CLOCK.set`)."""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Clocks as the module `time` has them."""
+
+    def time_ns(self) -> int: ...
+    def monotonic(self) -> float: ...
+    def thread_time(self) -> float: ...
+
+
+CLOCK: ContextVar[Clock] = ContextVar("CLOCK", default=time)
+
+
+def now_ms() -> int:
+    """Return Unix milliseconds, the unit of the contract."""
+    return CLOCK.get().time_ns() // 1_000_000
+
+
+def now_s() -> float:
+    """Return Unix seconds."""
+    return CLOCK.get().time_ns() / 1e9
+
+
+def now_utc() -> datetime:
+    return datetime.fromtimestamp(now_s(), UTC)
+
+
+def monotonic_s() -> float:
+    """Return seconds that nobody sets back, for measuring."""
+    return CLOCK.get().monotonic()
+
+
+def thread_time_s() -> float:
+    """Return the CPU seconds of this thread."""
+    return CLOCK.get().thread_time()

@@ -1,0 +1,44 @@
+"""`python -m tests.simulation FIRST-LAST`: simulate worlds on all cores, and say which of them broke a promise.
+
+A seed that did is simulated again with `--story`, which prints what happened in it. `--twice` simulates each seed in
+two processes and compares what passed between the services, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if os.environ.get("PYTHONHASHSEED") != "0":
+    # The order of sets of texts must be the same in every process.
+    os.environ |= {"PYTHONHASHSEED": "0", "HEADRACE_TRANSPORT": "local"}
+    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+
+import argparse
+
+from tests.simulation.series import Series, run_series, say
+from tests.simulation.simulate import prepare_process, simulate
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("seeds", help="SEED or FIRST-LAST")
+    parser.add_argument("--story", action="store_true", help="print what happens, in this process")
+    parser.add_argument("--trace", action="store_true", help="print everything that passes between the services, too")
+    parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    if not (given.story or given.trace):
+        return run_series(Series(seeds, given.jobs, given.twice))
+    prepare_process()
+    failed = 0
+    for seed in seeds:
+        result = simulate(seed, traces=given.trace)
+        say(*(result.traced if given.trace else result.story), *result.describe())
+        failed += bool(result.problems)
+    return min(failed, 1)
+
+
+sys.exit(main())

@@ -1,0 +1,98 @@
+"""What must hold in every world once its faults are over; each judge returns what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tests.order import TERMINAL, check_order, fold
+
+if TYPE_CHECKING:
+    from tests.simulation.users import Asked, User
+    from tests.simulation.world.world import World
+
+BUGS = ("rpc failed", "run failed", "append failed", "commit failed", "task ended by an error", "runs not looked for")
+"""What services log of an error that nobody has named."""
+
+
+def judge_logs(world: World) -> list[str]:
+    """Services found no mistake of their own."""
+    return [
+        f"{entry.get('process')}: {entry['event']}: {entry.get('exception', entry.get('problem', ''))}"
+        for entry in world.logged
+        if entry["event"] in BUGS and entry.get("level") != "warning"
+    ]
+
+
+def judge_effects(world: World) -> list[str]:
+    """A `once` tool was run once at most under each key."""
+    pays = {key: count for key, count in world.outside.effects.items() if key in world.outside.begun and count > 1}
+    return [f"the effect {key} was had {count} times" for key, count in pays.items()]
+
+
+def read_logs(world: World) -> dict[str, list[dict[str, Any]]]:
+    folder = world.storage.current / "chats"
+    return {path.stem: [*map(json.loads, path.read_bytes().splitlines())] for path in sorted(folder.glob("*.json"))}
+
+
+def judge_chats(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Lines are numbered without gaps, and each run has one query and one end."""
+    problems: list[str] = []
+    for chat_id, lines in logs.items():
+        if [line["_n"] for line in lines] != list(range(1, len(lines) + 1)):
+            problems.append(f"the log of chat {chat_id} has a gap: {[line['_n'] for line in lines]}")
+        for run_id in dict.fromkeys(line["runId"] for line in lines if line.get("runId")):
+            kinds = [line["_type"] for line in lines if line.get("runId") == run_id]
+            if kinds[0] != "query" or kinds.count("query") != 1:
+                problems.append(f"run {run_id} begins as {kinds[:2]}")
+            if kinds.count("run") != 1:
+                problems.append(f"run {run_id} has {kinds.count('run')} ends in the log")
+    return problems
+
+
+async def judge_reader(user: User, asked: Asked, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A reader was told one end, in order, and what comes later says the same."""
+    if not asked.run_id:
+        return [] if asked.refusal else ["a query was neither begun nor refused"]
+    name = f"run {asked.run_id}"
+    if asked.end is None:
+        return [f"{name} came to no end: {asked.refusal}"]
+    problems: list[str] = []
+    ends = [event["type"] for event in asked.events if event["type"] in TERMINAL]
+    if len(ends) != 1:
+        problems.append(f"{name}: its reader was told {ends}")
+    if not asked.attaches:
+        problems += _catch(name, lambda: check_order(asked.events))
+    if asked.run_id not in {line.get("runId") for line in logs.get(asked.chat_id, ())}:
+        problems.append(f"{name} is not in the log, and its reader was told of it")
+    if asked.outcome in ("INTERNAL", "UNKNOWN"):
+        problems.append(f"{name} failed as {asked.outcome}")
+    later = await user.read_again(asked.run_id)
+    try:
+        first, second = fold(asked.events), fold(later)
+    except AssertionError as error:
+        return [*problems, f"{name}: {error}"]
+    if first != second:
+        problems.append(f"{name}: who comes later is told something else: {_diff(first, second)}")
+    return problems
+
+
+def _catch(name: str, check: Any) -> list[str]:
+    try:
+        check()
+    except AssertionError as error:
+        return [f"{name}: {error}"]
+    return []
+
+
+def _diff(first: dict[str, Any], second: dict[str, Any]) -> str:
+    keys: Iterable[str] = {**first["blocks"], **second["blocks"]}
+    shown = [
+        f"{key}: {first['blocks'].get(key)} / {second['blocks'].get(key)}"
+        for key in keys
+        if first["blocks"].get(key) != second["blocks"].get(key)
+    ]
+    if first["end"] != second["end"]:
+        shown.append(f"end: {first['end']} / {second['end']}")
+    return "; ".join(shown)[:1500]

@@ -1,0 +1,88 @@
+"""Many seeds, on all cores: progress, a summary, and how often each fault has happened."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from tests.simulation.simulate import Result, prepare_process, simulate
+
+SEEDS_PER_TASK = 5
+REPORT_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    seeds: Sequence[int]
+    jobs: int = 2
+    is_twice: bool = False
+    """Whether each seed is simulated in two processes, which must say the same."""
+
+
+@dataclass
+class Summary:
+    began_s: float = field(default_factory=time.perf_counter)
+    digests: dict[int, str] = field(default_factory=dict[int, str])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    simulated_s: float = 0.0
+    failed: list[Result] = field(default_factory=list[Result])
+
+    def add(self, result: Result) -> None:
+        known = self.digests.setdefault(result.seed, result.digest)
+        if known != result.digest:
+            result.problems.append(f"the seed went another way the second time: {known}, {result.digest}")
+        self.counts += result.counts
+        self.simulated_s += result.simulated_s
+        if result.problems:
+            self.failed.append(result)
+            say(*result.describe())
+
+    def describe(self) -> Iterator[str]:
+        spent_s = time.perf_counter() - self.began_s
+        count = len(self.digests)
+        yield (
+            f"{count} seeds in {spent_s:.0f} s ({count / spent_s * 3600:.0f} an hour),"
+            f" {self.simulated_s / 3600:.1f} simulated hours, {self.counts.total()} faults,"
+            f" {len(self.failed)} broke a promise{''.join(f' {result.seed}' for result in self.failed[:20])}"
+        )
+
+
+def run_series(series: Series) -> int:
+    """Simulate all seeds; return 1 if one broke a promise."""
+    summary = Summary()
+    reported_s = summary.began_s
+    parts = [series.seeds[at : at + SEEDS_PER_TASK] for at in range(0, len(series.seeds), SEEDS_PER_TASK)]
+    # A new process for each part where two are compared: what an earlier seed has left must not show.
+    fresh = 1 if series.is_twice else None
+    context = get_context("spawn" if series.is_twice else "fork")
+    if not series.is_twice:
+        prepare_process()
+    with ProcessPoolExecutor(
+        series.jobs, mp_context=context, initializer=prepare_process, max_tasks_per_child=fresh
+    ) as pool:
+        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part) for part in parts]
+        if series.is_twice:
+            running += [pool.submit(_simulate_all, part[::-1]) for part in parts]
+        for done in as_completed(running):
+            for result in done.result():
+                summary.add(result)
+            if time.perf_counter() - reported_s > REPORT_EVERY_S:
+                reported_s = time.perf_counter()
+                say(*summary.describe())
+    say(*summary.describe())
+    say(*(f"{count:8}  {kind}" for kind, count in sorted(summary.counts.items())))
+    return min(len(summary.failed), 1)
+
+
+def _simulate_all(seeds: Sequence[int]) -> list[Result]:
+    return [simulate(seed) for seed in seeds]
+
+
+def say(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()

@@ -1,0 +1,40 @@
+"""What has happened in a simulated world: lines for people, and a hash of everything that passed between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+
+class Story:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._hash = hashlib.blake2b(digest_size=8)
+        self.lines: list[str] = []
+        self.traced: list[str] | None = None
+        """Everything that is hashed, where somebody looks for the first difference of two runs."""
+        self.counts: Counter[str] = Counter()
+        """How often each thing has happened, faults above all."""
+
+    def tell(self, what: str, *, count: str = "") -> None:
+        """Add a line for people; `count` names its kind."""
+        line = f"{self._loop.time():10.6f}  {what}"
+        self.lines.append(line)
+        self._add(line)
+        if count:
+            self.counts[count] += 1
+
+    def trace(self, where: str, what: str, values: Sequence[object]) -> None:
+        """Hash what passes between processes."""
+        self._add(f"{self._loop.time():.9f} {where} {what} {values!r}")
+
+    def _add(self, text: str) -> None:
+        self._hash.update(text.encode())
+        if self.traced is not None:
+            self.traced.append(text)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

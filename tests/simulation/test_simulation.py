@@ -1,0 +1,16 @@
+"""Some worlds, each in two processes: nothing is lost in them, and a seed says everything about its world."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SEEDS = "1-12"
+
+
+def test_no_world_breaks_a_promise_and_a_seed_gives_the_same_bytes() -> None:
+    command = [sys.executable, "-m", "tests.simulation", SEEDS, "--twice"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 seeds" in done.stdout
+    assert " 0 broke a promise" in done.stdout

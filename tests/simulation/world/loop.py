@@ -1,0 +1,137 @@
+"""An event loop without sockets, threads and waiting: when nothing is ready, its clock jumps to the next timer."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from random import Random
+from typing import Any
+
+from tests.simulation.world.processes import find_process
+
+HOP_S = (0.000_02, 0.000_5)
+"""How long a thread takes to begin, and its result to be noticed."""
+
+WORKERS_MAX = 8
+"""Threads of the default executor."""
+
+
+class Stuck(Exception):
+    """Nothing is left that could happen, and the work is not done."""
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    # Sets of futures are walked in an order that addresses in memory must not decide.
+    __slots__ = ("number",)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class NumberedTask(asyncio.Task[Any]):
+    def __init__(self, coro: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
+        self.number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """Runs the callbacks of all simulated processes but the dead ones; time passes only between them."""
+
+    _ready: Any
+    _scheduled: Any
+    _stopping: bool
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+        self._now_s = 0.0
+        self._numbers = itertools.count(1)
+        self._lanes: dict[Any, list[float]] = {}
+        """When each thread of an executor is free again."""
+        self.turns = 0
+        """Callbacks run so far."""
+        self.thread_delay_s: Callable[[], float] = lambda: self._random.uniform(*HOP_S)
+        self.set_task_factory(self._make_task)  # pyright: ignore[reportArgumentType] - it takes a context, too
+
+    def time(self) -> float:
+        return self._now_s
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future = NumberedFuture(loop=self)
+        future.number = next(self._numbers)
+        return future
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        task = NumberedTask(coro, next(self._numbers), loop=loop, context=context)
+        if (process := find_process(context or copy_context())) is not None:
+            process.tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `func` in one go at a later time, as one of the executor's threads would."""
+        future = self.create_future()
+        began_s = max(self._now_s, self._take_lane(executor)) + self.thread_delay_s()
+        self._give_lane(executor, began_s)
+
+        def answer(outcome: Any, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_result(outcome) if error is None else future.set_exception(error)
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                outcome, error = func(*args), None
+            except Exception as failure:
+                outcome, error = None, failure
+            self.call_later(self._random.uniform(*HOP_S), answer, outcome, error)
+
+        self.call_at(began_s, run)
+        return future
+
+    def _take_lane(self, executor: Any) -> float:
+        owner = executor or find_process(copy_context())
+        count = WORKERS_MAX if executor is None else getattr(executor, "_max_workers", 1)
+        lanes = self._lanes.setdefault(owner, [0.0] * count)
+        return heapq.heappop(lanes)
+
+    def _give_lane(self, executor: Any, until_s: float) -> None:
+        heapq.heappush(self._lanes[executor or find_process(copy_context())], until_s)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def _process_events(self, event_list: Any) -> None:
+        pass
+
+    def _run_once(self) -> None:
+        scheduled, ready = self._scheduled, self._ready
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready and not self._stopping:
+            if not scheduled:
+                raise Stuck("nothing is left that could happen")
+            self._now_s = max(self._now_s, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self._now_s:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = find_process(handle._context)
+            if process is None or process.takes_turn():
+                self.turns += 1
+                handle._run()

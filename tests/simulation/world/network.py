@@ -1,0 +1,194 @@
+"""The network between simulated processes: `local` connections with delays, partitions, cuts and half-open ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from services.runtime.local.client_connection import LocalClientConnection
+from services.runtime.local.link import Link
+from services.runtime.local.network import LocalNetwork
+from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
+from tests.simulation.world.processes import Process
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.simulation.story import Story
+    from tests.simulation.world.loop import SimulatedLoop
+
+KEEPALIVE_S = 40.0
+"""Time after which an end notices that the other has gone without a word, as over HTTP/2."""
+
+
+@dataclass(slots=True)
+class Conditions:
+    """How the network is at the moment."""
+
+    delay_s: tuple[float, float] = (0.000_05, 0.001)
+    slow_share: float = 0.01
+    """Share of deliveries that take longer, up to `slow_s`."""
+    slow_s: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    process: Process
+    server: LocalServerState
+    context: Context
+
+
+class Wire:
+    """All that simulated processes share of the network."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random, story: Story) -> None:
+        self.loop, self.random, self.story = loop, random, story
+        self.listeners: dict[str, _Listener] = {}
+        self.connections: dict[Connection, None] = {}
+        self.conditions = Conditions()
+        self.parted: dict[tuple[str, str], None] = {}
+        """Pairs of process names, in both orders, between which nothing passes."""
+
+    def has_path(self, source: str, target: str) -> bool:
+        return (source, target) not in self.parted
+
+    def part(self, source: str, target: str) -> None:
+        self.parted |= {(source, target): None, (target, source): None}
+
+    def mend(self, source: str, target: str) -> None:
+        self.parted.pop((source, target), None)
+        self.parted.pop((target, source), None)
+        for connection in [*self.connections]:
+            connection.release()
+
+    def lose_process(self, process: Process, notice_s: float) -> None:
+        """Cut all connections of a dead process; the other ends notice after `notice_s`."""
+        for address, listener in [*self.listeners.items()]:
+            if listener.process is process:
+                del self.listeners[address]
+        for connection in [*self.connections]:
+            if process in (connection.client_process, connection.server_process):
+                connection.cut(notice_s, notice_s)
+
+
+@dataclass(slots=True, eq=False)
+class _Direction:
+    """What is on its way from one end of a connection to the other."""
+
+    source: str
+    target: str
+    last_s: float = 0.0
+    held: list[tuple[Callable[[], None], Context]] = field(default_factory=list[tuple[Callable[[], None], Context]])
+
+
+class Connection:
+    def __init__(
+        self,
+        wire: Wire,
+        client_process: Process,
+        client: LocalClientConnection,
+        server_process: Process,
+        server: LocalServerConnection,
+        server_context: Context,
+        number: int,
+    ) -> None:
+        self.client_process, self.server_process, self.number = client_process, server_process, number
+        self._wire = wire
+        self._client, self._server = client, server
+        self._client_context, self._server_context = copy_context(), server_context
+        self._is_cut = False
+        up = _Direction(client_process.name, server_process.name)
+        down = _Direction(server_process.name, client_process.name)
+        self._directions = (up, down)
+        name = f"{client_process.name}>{server_process.name}#{number}"
+        client.connect(server, _TracedLink(self._schedule_over(up), server_context, wire.story, f"{name} up"))
+        server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, wire.story, f"{name} down"))
+        wire.connections[self] = None
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def _schedule_over(self, way: _Direction) -> Callable[[Callable[[], None], Context], None]:
+        def schedule(deliver: Callable[[], None], context: Context) -> None:
+            if self._is_cut:
+                return
+            if not self._wire.has_path(way.source, way.target):
+                way.held.append((deliver, context))
+                return
+            conditions, random = self._wire.conditions, self._wire.random
+            delay_s = random.uniform(*conditions.delay_s)
+            if random.random() < conditions.slow_share:
+                delay_s += random.uniform(0, conditions.slow_s)
+            way.last_s = max(way.last_s, self._wire.loop.time() + delay_s)
+            self._wire.loop.call_at(way.last_s, self._deliver, deliver, context=context)
+
+        return schedule
+
+    def _deliver(self, deliver: Callable[[], None]) -> None:
+        if not self._is_cut:
+            deliver()
+
+    def release(self) -> None:
+        """Let pass what was held, where the way is free again."""
+        for way in self._directions:
+            if self._wire.has_path(way.source, way.target):
+                held, way.held = way.held, []
+                for deliver, context in held:
+                    self._schedule_over(way)(deliver, context)
+
+    def cut(self, client_notice_s: float, server_notice_s: float) -> None:
+        """Lose the connection and all that is on its way; each end notices after a time of its own."""
+        if self._is_cut:
+            return
+        self._is_cut = True
+        self._wire.connections.pop(self, None)
+        loop = self._wire.loop
+        why = "the connection broke: reset by the network"
+        loop.call_later(client_notice_s, self._client_lost, why, context=self._client_context)
+        loop.call_later(server_notice_s, self._server.lose, context=self._server_context)
+
+    def _client_lost(self, why: str) -> None:
+        if not self._client.is_lost:
+            self._client.lose(why)
+
+
+class _TracedLink(Link):
+    __slots__ = ("_name", "_story")
+
+    def __init__(self, schedule: Any, context: Context, story: Story, name: str) -> None:
+        super().__init__(schedule, context)
+        self._story, self._name = story, name
+
+    def send(self, receive: Callable[..., None], *args: Any) -> None:
+        self._story.trace(self._name, receive.__name__, args)
+        super().send(receive, *args)
+
+
+class ProcessNetwork(LocalNetwork):
+    """What one process sees of the network."""
+
+    def __init__(self, wire: Wire, process: Process) -> None:
+        super().__init__()
+        self._wire, self._process = wire, process
+
+    def listen(self, address: str, server: LocalServerState) -> None:
+        if address in self._wire.listeners:
+            raise OSError(f"another server listens on {address}")
+        self._wire.listeners[address] = _Listener(self._process, server, copy_context())
+
+    def stop_listening(self, address: str, server: LocalServerState) -> None:
+        listener = self._wire.listeners.get(address)
+        if listener is not None and listener.server is server:
+            del self._wire.listeners[address]
+
+    def can_reach(self, address: str) -> bool:
+        listener = self._wire.listeners.get(address)
+        return listener is not None and self._wire.has_path(self._process.name, listener.process.name)
+
+    def connect(self, address: str, client: LocalClientConnection) -> None:
+        listener = self._wire.listeners[address]
+        number = next(self._numbers)
+        server = LocalServerConnection(listener.server, f"{self._process.name}:{number}")
+        Connection(self._wire, self._process, client, listener.process, server, listener.context, number)

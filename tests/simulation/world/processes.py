@@ -1,0 +1,114 @@
+"""Simulated processes: a context of its own, with clock, randomness and network; what is dead does nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NoReturn
+
+from services.runtime.clock import CLOCK
+from services.runtime.ending import EXIT
+from services.runtime.randomness import RANDOM
+
+EPOCH_S = 1_767_225_600
+"""1 January 2026, when every simulation begins."""
+
+CPU_SHARE = 0.01
+"""Share of the time for which a thread is said to compute."""
+
+PROCESS: ContextVar[Process] = ContextVar("PROCESS")
+
+
+def find_process(context: Context) -> Process | None:
+    return context.get(PROCESS)
+
+
+class Exited(BaseException):
+    """A process has ended itself; nothing of it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedClock:
+    loop: asyncio.AbstractEventLoop
+    skew_s: float
+    """How far this machine's clock is ahead."""
+
+    def time_ns(self) -> int:
+        return round((EPOCH_S + self.skew_s + self.loop.time()) * 1e9)
+
+    def monotonic(self) -> float:
+        return self.loop.time()
+
+    def thread_time(self) -> float:
+        return self.loop.time() * CPU_SHARE
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    name: str
+    number: int
+    """Counts the starts of this name."""
+    on_death: Callable[[Process], None]
+    is_dead: bool = False
+    exit_code: int | None = None
+    """What it ended itself with."""
+    turns: int = 0
+    """Callbacks run so far."""
+    turns_left: int | None = None
+    """Callbacks until it is killed; None: it is not to be."""
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list[asyncio.Task[Any]])
+    """All that ever ran; a dead process's must not be collected, or their `finally` blocks would run."""
+    task: asyncio.Task[Any] | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.number))
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        main: Callable[[], Coroutine[Any, Any, None]],
+        seed: str,
+        skew_s: float,
+        prepare: Callable[[], object],
+    ) -> None:
+        """Run `main` in a new context, in which `prepare` is called first."""
+        context = Context()
+
+        def begin() -> None:
+            PROCESS.set(self)
+            CLOCK.set(SimulatedClock(loop, skew_s))
+            RANDOM.set(Random(f"{seed}/{self.name}/{self.number}"))
+            EXIT.set(self.exit)
+            prepare()
+
+        context.run(begin)
+        self.task = context.run(loop.create_task, main())
+
+    def takes_turn(self) -> bool:
+        """Count a callback that is about to run; False if the process is dead, or is killed now."""
+        if self.is_dead:
+            return False
+        self.turns += 1
+        if self.turns_left is not None:
+            self.turns_left -= 1
+            if self.turns_left <= 0:
+                self.kill()
+                return False
+        return True
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: nothing of it is told, nothing cleans up."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        for task in self.tasks:
+            task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - it stays pending
+        self.on_death(self)
+
+    def exit(self, code: int) -> NoReturn:
+        self.exit_code = code
+        self.kill()
+        raise Exited(f"{self.name} ended with {code}")

@@ -1,0 +1,162 @@
+"""A world: its services, started, killed and parted; everything in it follows from the seed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
+from services.memory.__main__ import build_service
+from services.memory.config import Config as MemoryConfig
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
+from services.orchestrator.config import Config as OrchestratorConfig
+from services.orchestrator.server import orchestrator
+from services.runtime.local.network import NETWORK
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.simulation.peers import Model, Outside, Tools
+from tests.simulation.story import Story
+from tests.simulation.world.loop import SimulatedLoop
+from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
+from tests.simulation.world.processes import Process
+from tests.simulation.world.storage import Storage
+
+Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, USER = "memory", "gateway", "tools", "orchestrator", "user"
+
+LOOK_MS = 20_000
+"""Nobody changes definition files in a world; looking at them costs the time of the seeds."""
+
+MODEL = {"providerKey": "scripted", "model": "m"}
+AGENTS = {
+    "oneshot": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}},
+    "react": {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "set", "pay"]}, "react": {}},
+}
+
+
+class World:
+    def __init__(self, seed: str, folder: Path, replicas: int, loop: SimulatedLoop) -> None:
+        self.seed, self.loop = seed, loop
+        self.random = Random(f"{seed}/world")
+        self.story = Story(loop)
+        self.wire = Wire(loop, Random(f"{seed}/network"), self.story)
+        self.outside = Outside(Random(f"{seed}/outside"), self.story)
+        self.storage = Storage(folder / "data", Random(f"{seed}/disk"), self.story)
+        self.logged: list[dict[str, Any]] = []
+        """What services have logged."""
+        self._config_dir = write_definitions(folder)
+        self._starts: dict[str, int] = {}
+        self.processes: dict[str, Process] = {}
+        """The newest process of each name."""
+        self.all_processes: list[Process] = []
+        self.orchestrators = [f"{ORCHESTRATOR}-{letter}" for letter in "abcde"[:replicas]]
+        self.services: dict[str, Main] = {
+            MEMORY: self._run_memory,
+            GATEWAY: self._run_gateway,
+            TOOLS: self._run_tools,
+            **{name: self._make_orchestrator(name) for name in self.orchestrators},
+        }
+
+    def start(self, name: str) -> None:
+        self.spawn(name, self.services[name])
+
+    def spawn(self, name: str, main: Main) -> Process:
+        """Start a process that runs `main`."""
+        number = self._starts[name] = self._starts.get(name, 0) + 1
+        process = Process(name, number, self._on_death)
+        self.processes[name] = process
+        self.all_processes.append(process)
+        network = ProcessNetwork(self.wire, process)
+        process.start(self.loop, main, self.seed, 0.0, lambda: NETWORK.set(network))
+        return process
+
+    def is_up(self, name: str) -> bool:
+        process = self.processes.get(name)
+        return process is not None and not process.is_dead
+
+    def kill(self, name: str, *, after_turns: int = 0) -> None:
+        """Kill a process, now or before its so many next callback."""
+        process = self.processes[name]
+        if after_turns:
+            process.turns_left = after_turns
+        else:
+            process.kill()
+
+    def _on_death(self, process: Process) -> None:
+        # A machine that is lost says nothing; a process's sockets are closed by its machine.
+        is_silent = self.random.random() < 0.2
+        self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
+        how = "vanishes with its machine" if is_silent else "is killed"
+        if process.exit_code is not None:
+            how = f"ends itself with {process.exit_code}"
+        self.story.tell(
+            f"{process.name} {how} in its turn {process.turns}", count=f"{'vanish' if is_silent else 'kill'}"
+        )
+
+    def forget_all(self) -> None:
+        """Drop what was kept of the dead, whose `finally` blocks run now, where nobody notices."""
+        for process in self.all_processes:
+            process.tasks.clear()
+            process.task = None
+
+    async def _run_memory(self) -> None:
+        config = MemoryConfig(server=_serve(MEMORY), data_dir=self.storage.open_next())
+        with closing(Disk(config.logs_dir, sync=self.storage.sync)) as disk:
+            async with (
+                open_channel(f"local:{GATEWAY}") as channel,
+                open_files(disk) as engine,
+                serving_grpc(
+                    config.server,
+                    [build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))],
+                    is_usable=engine.is_up,
+                ),
+            ):
+                await asyncio.Event().wait()
+
+    async def _run_gateway(self) -> None:
+        servicer = Model(self.outside)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+        await _run_scripted(GATEWAY, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+
+    async def _run_tools(self) -> None:
+        servicer = Tools(self.outside)  # pyright: ignore[reportAbstractUsage] - five RPCs are asked
+        await _run_scripted(TOOLS, "ToolService", servicer, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+
+    def _make_orchestrator(self, name: str) -> Main:
+        async def run() -> None:
+            config = OrchestratorConfig(
+                server=_serve(name),
+                config_dir=self._config_dir,
+                refresh_interval_ms=LOOK_MS,
+                memory_address=f"local:{MEMORY}",
+                llm_gateway_address=f"local:{GATEWAY}",
+                tools_address=f"local:{TOOLS}",
+            )
+            async with orchestrator(config):
+                await asyncio.Event().wait()
+
+        return run
+
+
+def _serve(name: str) -> ServerSettings:
+    return ServerSettings(listen=f"local:{name}", transport="local")
+
+
+async def _run_scripted(name: str, service: str, servicer: Any, add: Any) -> None:
+    async with serving_grpc(_serve(name), [GrpcService(f"headrace.v1.{service}", servicer, add)]):
+        await asyncio.Event().wait()
+
+
+def write_definitions(folder: Path) -> Path:
+    config = folder / "config"
+    (config / "agents").mkdir(parents=True, exist_ok=True)
+    for key, agent in AGENTS.items():
+        (config / "agents" / f"{key}.json").write_text(json.dumps(agent))
+    return config
