@@ -13,22 +13,19 @@ Calls raise a HeadraceError; for a server that cannot be reached it is ProviderU
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
+from headrace.chat_calls import ChatCalls
+from headrace.fact_calls import FactCalls
 from headrace.run_stream import RunStream
-from headrace.streams import reading, rpc_errors
+from headrace.streams import reading
 from headrace.tls import Tls
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-
-Reply = TypeVar("Reply")
-
-UNARY_TIMEOUT_S = 30.0
-"""Limit for one answer; streams have none, as a run waits for people."""
+from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 
 UPLOAD_TIMEOUT_S = 600.0
 """As long as the server takes an upload."""
@@ -44,7 +41,7 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client:
+class Client(ChatCalls, FactCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
     Only calls about whole chats and facts need `memory_address`, only `upload` needs `tools_address`. `token` is an
@@ -148,24 +145,24 @@ class Client:
     ) -> agent_pb2.SubmitResponse:
         """Send a waiting run a person's decision for a tool or an approval, as JSON text."""
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
-        return await _await_reply(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
+        return await self._send(self._agents.Submit, request)
 
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
         """Stop a run "now" or "after_step"; returns when that is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
-        return await _await_reply(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
+        return await self._send(self._agents.Cancel, request)
 
     async def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
         """Send a running run a message, which is stored when this returns."""
         request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
-        return await _await_reply(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
+        return await self._send(self._agents.Steer, request)
 
     async def context(
         self, chat_id: str, *, agent_key: str | None = None, run_id: str | None = None
     ) -> agent_pb2.GetContextResponse:
         """Return what fills the window of a chat's next request, or of a run's, and what has left it."""
         request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
-        return await _await_reply(self._agents.GetContext(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
+        return await self._send(self._agents.GetContext, request)
 
     async def upload(self, name: str, data: bytes, *, chat_id: str | None = None) -> tools_pb2.UploadFileResponse:
         """Store a file in a chat's uploads, a new chat's without `chat_id`.
@@ -179,123 +176,16 @@ class Client:
             for at in range(0, len(data), UPLOAD_PIECE_BYTES):
                 yield tools_pb2.UploadFileRequest(data=data[at : at + UPLOAD_PIECE_BYTES])
 
-        return await _await_reply(self._tools.UploadFile(send(), timeout=UPLOAD_TIMEOUT_S, metadata=self._metadata))
+        return await self._send(self._tools.UploadFile, send(), UPLOAD_TIMEOUT_S)
 
     async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """Return the agents, ordered by key."""
-        call = self._agents.ListAgents(
-            agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S, metadata=self._metadata
-        )
-        reply: agent_pb2.ListAgentsResponse = await _await_reply(call)
+        request = agent_pb2.ListAgentsRequest(tag=tag)
+        reply: agent_pb2.ListAgentsResponse = await self._send(self._agents.ListAgents, request)
         return list(reply.agents)
-
-    async def chats(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListChatsResponse:
-        """Return a page of chats, the last changed first."""
-        request = memory_pb2.ListChatsRequest(page_size=page_size, page_token=page_token)
-        return await _await_reply(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
-
-    async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
-        """Return a chat as history events."""
-        request = memory_pb2.GetChatRequest(chat_id=chat_id)
-        return await _await_reply(self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
-
-    async def checkpoints(
-        self, chat_id: str, *, kind: str = "", page_size: int = 0, page_token: str = ""
-    ) -> memory_pb2.ListCheckpointsResponse:
-        """Return a page of a chat's checkpoints, the latest first; `kind` query or step."""
-        request = memory_pb2.ListCheckpointsRequest(
-            chat_id=chat_id, kind=kind, page_size=page_size, page_token=page_token
-        )
-        return await _await_reply(
-            self._memory.ListCheckpoints(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        )
-
-    async def revert(self, chat_id: str, checkpoint_id: int, *, n: int | None = None) -> int:
-        """Make a chat as it was at a checkpoint, and return the number of the line that says so.
-
-        With `n`, the checkpoint's line as it was listed, a checkpoint that is another one by now is NotFound.
-        """
-        request = memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=checkpoint_id, n=n)
-        call = self._memory.Revert(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.RevertResponse = await _await_reply(call)
-        return reply.n
-
-    async def pin(self, chat_id: str, n: int, *, remove: bool = False) -> int:
-        """Pin the message of a line, or take its pin back; return the number of the line that says so, or 0."""
-        request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=n, remove=remove)
-        call = self._memory.PinMessage(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.PinMessageResponse = await _await_reply(call)
-        return reply.n
-
-    async def pins(self, chat_id: str) -> list[memory_pb2.Pin]:
-        """Return a chat's pinned messages, in the order of the log."""
-        request = memory_pb2.ListPinsRequest(chat_id=chat_id)
-        call = self._memory.ListPins(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.ListPinsResponse = await _await_reply(call)
-        return list(reply.pins)
-
-    async def summary(self, chat_id: str) -> memory_pb2.GetSummaryResponse:
-        """Return a chat's summary; its `n` is 0 where nothing was compacted."""
-        request = memory_pb2.GetSummaryRequest(chat_id=chat_id)
-        return await _await_reply(self._memory.GetSummary(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
-
-    async def edit_summary(self, chat_id: str, n: int, text: str) -> int:
-        """Give the summary of line `n` another text; StaleLease when the chat has another one by now."""
-        request = memory_pb2.EditSummaryRequest(chat_id=chat_id, n=n, text=text)
-        call = self._memory.EditSummary(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.EditSummaryResponse = await _await_reply(call)
-        return reply.n
-
-    async def state(self, chat_id: str, context_id: str = "") -> memory_pb2.GetStateResponse:
-        """Return a context's session state and its version; without `context_id` the chat's own."""
-        request = memory_pb2.GetStateRequest(chat_id=chat_id, context_id=context_id)
-        return await _await_reply(self._memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
-
-    async def update_state(self, chat_id: str, state: str, expected_version: int, context_id: str = "") -> int:
-        """Replace a context's session state, a JSON object, and return its new version.
-
-        Raises StaleLease when the state has another version by now.
-        """
-        request = memory_pb2.UpdateStateRequest(
-            chat_id=chat_id, context_id=context_id, expected_version=expected_version, state=state
-        )
-        call = self._memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.UpdateStateResponse = await _await_reply(call)
-        return reply.version
-
-    async def remember(self, text: str, *, topic: str = "", request_id: str = "") -> memory_pb2.Fact:
-        """Store a fact about the user, which ends an older one of the same topic."""
-        request = memory_pb2.RememberRequest(text=text, topic=topic, request_id=request_id)
-        call = self._memory.Remember(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.RememberResponse = await _await_reply(call)
-        return reply.fact
-
-    async def facts(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListFactsResponse:
-        """Return a page of valid facts, the newest first."""
-        request = memory_pb2.ListFactsRequest(page_size=page_size, page_token=page_token)
-        return await _await_reply(self._memory.ListFacts(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
-
-    async def recall(self, query: str, *, limit: int = 0) -> list[memory_pb2.FactHit]:
-        """Return the valid facts that hold words of `query`, the best first."""
-        request = memory_pb2.RecallFactsRequest(query=query, limit=limit)
-        call = self._memory.RecallFacts(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.RecallFactsResponse = await _await_reply(call)
-        return list(reply.hits)
-
-    async def delete_fact(self, fact_id: str) -> memory_pb2.Fact:
-        """Delete a fact; its text has left the store when this returns the tombstone."""
-        request = memory_pb2.DeleteFactRequest(fact_id=fact_id)
-        call = self._memory.DeleteFact(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
-        reply: memory_pb2.DeleteFactResponse = await _await_reply(call)
-        return reply.fact
 
 
 @asynccontextmanager
 async def _following(call: Any) -> AsyncGenerator[RunStream]:
     async with reading(call) as deltas:
         yield RunStream(deltas)
-
-
-async def _await_reply(call: Awaitable[Reply]) -> Reply:
-    with rpc_errors():
-        return await call

@@ -147,3 +147,24 @@ async def test_a_chat_goes_back_and_its_state_is_changed(tmp_path: Path) -> None
         assert await headrace.update_state(CHAT, '{"a":1}', state.version) == 1
         with pytest.raises(StaleLease):
             await headrace.update_state(CHAT, "{}", state.version)
+
+
+async def test_chats_are_copied_searched_and_deleted(tmp_path: Path) -> None:
+    async with client(tmp_path, Script()) as headrace:
+        assert await headrace.fork(CHAT, run_id=RUN) == f"fork of {CHAT} {RUN}"
+        (hit,) = await headrace.search("boat", scope="chats", limit=3)
+        assert (hit.chat_id, hit.excerpt) == (CHAT, "boat chats 3")
+        await headrace.delete_chat(CHAT)
+
+
+async def test_facts_are_changed_deleted_and_exported(tmp_path: Path) -> None:
+    async with client(tmp_path, Script()) as headrace:
+        fact = await headrace.remember("My boat is Ada.", topic="boat")
+        edited = await headrace.edit_fact(fact.fact_id, text="My boat is Eva.")
+        assert (edited.text, edited.topic) == ("My boat is Eva.", "boat")
+        assert (await headrace.edit_fact(fact.fact_id, topic="")).topic == ""
+        assert [hit.fact.text for hit in await headrace.recall("boat")] == ["My boat is Eva."]
+        other = await headrace.remember("Lives in Oslo.")
+        await headrace.delete_fact(fact.fact_id)
+        exported = [exported async for exported in headrace.export_facts()]
+    assert [(fact.fact_id, fact.text) for fact in exported] == [(fact.fact_id, ""), (other.fact_id, "Lives in Oslo.")]

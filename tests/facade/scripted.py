@@ -316,6 +316,13 @@ class ScriptedMemory(_MemoryServicer):
     async def GetChat(self, request: Any, context: Context) -> memory_pb2.GetChatResponse:
         return self.chat
 
+    async def ForkChat(self, request: Any, context: Context) -> memory_pb2.ForkChatResponse:
+        return memory_pb2.ForkChatResponse(chat_id=f"fork of {request.chat_id} {request.run_id}")
+
+    async def Search(self, request: Any, context: Context) -> memory_pb2.SearchResponse:
+        excerpt = f"{request.query} {request.scope} {request.limit}"
+        return memory_pb2.SearchResponse(hits=[memory_pb2.SearchHit(chat_id=CHAT, excerpt=excerpt)])
+
     async def DeleteChat(self, request: Any, context: Context) -> memory_pb2.DeleteChatResponse:
         self.deleted.append(request.chat_id)
         return memory_pb2.DeleteChatResponse()
