@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.memory.lines import PROSE, TIMEOUT_S, answer, append, call, end, new_id, query, result, step
+from benchmarks.memory.prefix_cost import PrefixCost
 from benchmarks.memory.service import running
 from benchmarks.memory.summariser import summarising
 from benchmarks.memory.tables import table
@@ -41,8 +42,6 @@ LAST_MESSAGES = 40
 READ_CHARS = 4_000
 """Characters of an answer of the tools, for a window of this size."""
 
-CACHED_PRICE = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Needle:
@@ -63,9 +62,7 @@ class Recall:
     reached: list[bool] = field(default_factory=list[bool])
     in_last: list[bool] = field(default_factory=list[bool])
     """Whether each is among the last messages, a baseline."""
-    tokens: int = 0
-    cost: float = 0.0
-    """Tokens, with those that the request before had at its beginning at their price."""
+    spent: PrefixCost = field(default_factory=PrefixCost)
     tokens_of_last: int = 0
     tokens_of_everything: int = 0
 
@@ -90,8 +87,8 @@ async def recall(folder: Path) -> Table:
                 f"{mean(done.reached):.0%}",
                 f"{done.share_shown:.0%}",
                 f"{mean(done.shown['goal'] + done.shown['pinned']):.0%}",
-                f"{done.tokens / whole:.0%}",
-                f"{done.cost / whole:.0%}",
+                f"{done.spent.tokens / whole:.0%}",
+                f"{done.spent.cost / whole:.0%}",
                 f"{mean(done.in_last):.0%}",
                 f"{done.tokens_of_last / whole:.0%}",
                 f"{whole:,}",
@@ -107,20 +104,11 @@ async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
     said: list[int] = []
     """Tokens of each message so far."""
     texts: list[str] = []
-    before: list[bytes] = []
-    costs: dict[bytes, int] = {}
     for asked, found, told, pinned in _write_runs(messages, list(needles.values())):
         run_id = new_id()
         await append(stub, chat_id, run_id, query(asked))
         loaded = await _load(stub, chat_id, run_id)
-        parts = [message.SerializeToString(deterministic=True) for message in loaded.messages]
-        for part, message in zip(parts, loaded.messages, strict=True):
-            if part not in costs:
-                costs[part] = count.count_message(message, "o200k_base")
-        same = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), len(before))
-        before = parts
-        done.tokens += loaded.tokens
-        done.cost += loaded.tokens - (1 - CACHED_PRICE) * sum(costs[part] for part in parts[:same])
+        done.spent.add(loaded)
         for text in (asked, found, told):
             if text:
                 texts.append(text)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.memory.lines import PROSE, TIMEOUT_S, append, call, new_id, query, result, step
+from benchmarks.memory.prefix_cost import PrefixCost
 from benchmarks.memory.service import running
 from benchmarks.memory.tables import table
 from headrace.v1 import llm_pb2, memory_pb2
-from services.runtime.tokens import count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,17 +27,6 @@ TOOLS = [
     llm_pb2.ToolSchema(name=name, description="Reads again what you are not shown any more. " * 3, parameters="{}")
     for name in ("read_history", "read_result")
 ]
-
-CACHED_PRICE = 0.1
-"""Price of a token that the provider has in its cache, in other tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    tokens: int
-    """Input tokens of all requests."""
-    cost: float
-    """The same, with those that the request before had at its beginning at their price."""
 
 
 async def recap(folder: Path) -> Table:
@@ -69,27 +57,18 @@ async def recap(folder: Path) -> Table:
 
 async def spend(
     stub: MemoryServiceAsyncStub, steps: int, chars: int, settings: memory_pb2.RecapSettings | None
-) -> Spent:
+) -> PrefixCost:
     """Run a task and return what its requests had, its tools for reading again included."""
     chat_id, run_id = new_id(), new_id()
     await append(stub, chat_id, run_id, query("Read the chapters and tell me who the murderer is."))
-    tokens, cost = 0, 0.0
-    before: list[bytes] = []
+    spent = PrefixCost()
     for index in range(steps + 1):
         request = memory_pb2.LoadContextRequest(
             chat_id=chat_id, run_id=run_id, system=SYSTEM, limits=LIMITS, recap=settings, history_tools=TOOLS
         )
         loaded = await stub.LoadContext(request, timeout=TIMEOUT_S)
-        parts = [
-            bytes(loaded.has_left),
-            *(message.SerializeToString(deterministic=True) for message in loaded.messages),
-        ]
-        same = next((at for at, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b), len(before))
-        cached = count.count_request(loaded.messages[: same - 1], [], "o200k_base") if same else 0
-        tokens += loaded.tokens
-        cost += loaded.tokens - (1 - CACHED_PRICE) * cached
-        before = parts
+        spent.add(loaded)
         asked = call(f"call_{index}", "read_file", f'{{"path": "chapter-{index}.md"}}', f"m_{index:08}")
         text = (f"Chapter {index}. " + PROSE * (chars // len(PROSE) + 1))[:chars]
         await append(stub, chat_id, run_id, step(asked), step(result(f"call_{index}", "read_file", text)))
-    return Spent(tokens, cost)
+    return spent

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import wraps
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,6 +16,8 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+
+OwnTool: TypeAlias = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
 RECALLED_MAX = 20
 TEXT_CHARS_MAX = 2000
@@ -75,11 +80,26 @@ class _OldFact(msgspec.Struct):
     factId: str
 
 
+def _return_failures(execute: OwnTool) -> OwnTool:
+    """Have what memory refuses as the call's result: the model can act on it."""
+
+    @wraps(execute)
+    async def execute_or_fail(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+        try:
+            with translating_peer_errors():
+                return await execute(scope, peers, call)
+        except HeadraceError as error:
+            return outcomes.make_failure(error.reason, error.message)
+
+    return execute_or_fail
+
+
 def are_offered(scope: Scope) -> bool:
     """Return whether the run's agent works with facts; sub-agents ask their caller."""
     return scope.run.agent.memory.facts != "off" and not scope.depth
 
 
+@_return_failures
 async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     given = msgspec.json.decode(call.effective, type=_NewFact)
     agent_key = scope.run.agent.key if given.onlyHere else ""
@@ -93,32 +113,22 @@ async def remember_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Too
         # The call may be repeated by another owner of the run.
         request_id=f"{scope.run.id} {call.call_id}"[:128],
     )
-    try:
-        with translating_peer_errors():
-            reply = await peers.memory.Remember(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    except HeadraceError as error:
-        return outcomes.make_failure(error.reason, error.message)
+    reply = await peers.memory.Remember(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     return outcomes.make_success(factId=reply.fact_id)
 
 
+@_return_failures
 async def recall_facts(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     query = msgspec.json.decode(call.effective, type=_Question).query
     request = memory_pb2.RecallFactsRequest(query=query, agent_key=scope.run.agent.key, limit=RECALLED_MAX)
-    try:
-        with translating_peer_errors():
-            reply = await peers.memory.RecallFacts(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    except HeadraceError as error:
-        return outcomes.make_failure(error.reason, error.message)
+    reply = await peers.memory.RecallFacts(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     return outcomes.make_success(facts=[_describe_fact(hit.fact) for hit in reply.hits])
 
 
+@_return_failures
 async def forget_fact(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     request = memory_pb2.DeleteFactRequest(fact_id=msgspec.json.decode(call.effective, type=_OldFact).factId)
-    try:
-        with translating_peer_errors():
-            await peers.memory.DeleteFact(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-    except HeadraceError as error:
-        return outcomes.make_failure(error.reason, error.message)
+    await peers.memory.DeleteFact(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     return outcomes.make_success()
 
 
