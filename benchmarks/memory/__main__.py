@@ -1,4 +1,5 @@
-"""Prints what memory costs: appends, views as a chat grows, compaction, recall, recap, counting.
+"""Prints what memory costs: appends, views as a chat grows, compaction, first deltas beside it, recall,
+recap, counting.
 
 Over files, and what depends on where chats are kept over a PostgreSQL of this machine too, which syncs as it does by
 default.
@@ -17,6 +18,7 @@ from rich.console import Console
 from benchmarks import tokens
 from benchmarks.memory.appending import appending
 from benchmarks.memory.compacting import compacting
+from benchmarks.memory.first_delta import first_delta
 from benchmarks.memory.growing import growing
 from benchmarks.memory.recall import recall
 from benchmarks.memory.recap import recap
@@ -26,7 +28,7 @@ from services.runtime.process import logs
 EACH = {"appending": appending, "growing": growing}
 """With each engine."""
 
-PARTS = {"compacting": compacting, "recall": recall, "recap": recap}
+PARTS = {"compacting": compacting, "first_delta": first_delta, "recall": recall, "recap": recap}
 
 
 async def main() -> None:

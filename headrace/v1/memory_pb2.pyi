@@ -1868,6 +1868,7 @@ class ReadHistoryResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     NEXT_N_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
     left_out: _builtins.int
     """Messages that the limit left out."""
     next_n: _builtins.int
@@ -1876,16 +1877,23 @@ class ReadHistoryResponse(_message.Message):
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryMessage]:
         """In order."""
 
+    @_builtins.property
+    def media(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ContentPart]:
+        """Images, sounds and files of the messages, where one line alone is asked for: those that the chat keeps, with their
+        content, as far as a request may have them.
+        """
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___HistoryMessage] | None = ...,
         left_out: _builtins.int = ...,
         next_n: _builtins.int = ...,
+        media: _abc.Iterable[_llm_pb2.ContentPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "messages", b"messages", "next_n", b"next_n"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "media", b"media", "messages", b"messages", "next_n", b"next_n"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2003,6 +2011,7 @@ class ReadResultResponse(_message.Message):
     CHARS_FIELD_NUMBER: _builtins.int
     N_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """From the offset on."""
     chars: _builtins.int
@@ -2011,6 +2020,12 @@ class ReadResultResponse(_message.Message):
     """Number of its line."""
     name: _builtins.str
     """The tool."""
+    @_builtins.property
+    def media(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ContentPart]:
+        """The result's images, sounds and files with offset 0: those that the chat keeps, with their content, as far as a request
+        may have them.
+        """
+
     def __init__(
         self,
         *,
@@ -2018,10 +2033,11 @@ class ReadResultResponse(_message.Message):
         chars: _builtins.int = ...,
         n: _builtins.int = ...,
         name: _builtins.str = ...,
+        media: _abc.Iterable[_llm_pb2.ContentPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chars", b"chars", "n", b"n", "name", b"name", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chars", b"chars", "media", b"media", "n", b"n", "name", b"name", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

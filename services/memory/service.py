@@ -122,13 +122,15 @@ class MemoryService(LeaseRpcs, FactRpcs):
     ) -> memory_pb2.ReadHistoryResponse:
         chat = await self._access.load_chat(request.chat_id)
         # A long chat takes longer than others should wait.
-        return await asyncio.to_thread(history_reader.read_history, chat.copy_runs(), request)
+        find = partial(self._engine.blobs.find, request.chat_id)
+        return await asyncio.to_thread(history_reader.read_history, chat.copy_runs(), request, find)
 
     async def ReadResult(
         self, request: memory_pb2.ReadResultRequest, context: Context
     ) -> memory_pb2.ReadResultResponse:
         chat = await self._access.load_chat(request.chat_id)
-        return await asyncio.to_thread(history_reader.read_result, chat.copy_runs(), request)
+        find = partial(self._engine.blobs.find, request.chat_id)
+        return await asyncio.to_thread(history_reader.read_result, chat.copy_runs(), request, find)
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context

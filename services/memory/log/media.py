@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
@@ -24,6 +25,9 @@ CAPABILITIES: dict[type[MediaPart], str] = {
 }
 
 UNSEEN = "{}: shown in an earlier turn"
+
+READER = "read_history"
+"""The call that finds a message whose line is not known."""
 
 PARTS_MAX, PARTS_STEP = 30, 10
 """Images, sounds and files of a request. Of more the oldest are left out, ten at a time, so that most turns begin as
@@ -49,17 +53,23 @@ def get_media(part: llm_pb2.ContentPart) -> MediaPart | None:
             return None
 
 
-def describe_media(part: MediaPart) -> str:
-    """Tell in words what a model is not shown."""
+def describe_media(part: MediaPart, where: str = "") -> str:
+    """Tell in words what a model is not shown, and which call shows what the chat keeps of it again."""
+    again = f", {where} shows it again" if where else ""
     match part:
         case llm_pb2.ImagePart() if part.url and not part.url.startswith(("data:", SCHEME)):
             return f"[image: {part.url.rpartition('/')[2]}, {part.url}]"
         case llm_pb2.ImagePart():
-            return "[image]"
+            return f"[image{again}]"
         case llm_pb2.AudioPart():
-            return "[audio]"
+            return f"[audio{again}]"
         case llm_pb2.FilePart():
-            return f"[file: {part.name}]"
+            return f"[file: {part.name}{again}]"
+
+
+def name_reader(message: llm_pb2.Message, n: int) -> str:
+    """Name the call that reads a message of line `n` again, in words for the model."""
+    return f"read_result {json.dumps(message.tool_call_id)}" if message.role == "tool" else f"read_history {n}"
 
 
 def extract_blob(part: MediaPart, path: str) -> Blob | None:
@@ -79,12 +89,13 @@ def extract_blob(part: MediaPart, path: str) -> Blob | None:
         raise InvalidRequest.of(path, "must be valid base64") from None
 
 
-def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities: Collection[str] = ()) -> None:
+def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities: Collection[str] = ()) -> bool:
     """Put content where the log refers to it, the newest as far as it fits; what the model does not take is told.
 
-    `capabilities` are the model's, empty when they are not known.
+    `capabilities` are the model's, empty when they are not known. Return whether something that the model takes is left
+    out for its number or its size.
     """
-    shown: list[tuple[llm_pb2.ContentPart, MediaPart]] = []
+    shown: list[tuple[llm_pb2.ContentPart, MediaPart, str]] = []
     for message in messages:
         for part in message.content:
             media = get_media(part)
@@ -93,22 +104,30 @@ def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities
             if capabilities and CAPABILITIES[type(media)] not in capabilities:
                 part.text = describe_media(media)
             else:
-                shown.append((part, media))
+                where = name_reader(message, 0) if message.role == "tool" else READER
+                shown.append((part, media, where))
     excess = max(0, len(shown) - PARTS_MAX)
     first, room = -(-excess // PARTS_STEP) * PARTS_STEP, BYTES_MAX
-    for part, media in shown[:first]:
-        part.text = UNSEEN.format(describe_media(media))
-    for part, media in reversed(shown[first:]):
+    for part, media, where in shown[:first]:
+        part.text = UNSEEN.format(describe_media(media, where))
+    for part, media, where in reversed(shown[first:]):
         if wanted := parse_reference(media.url):
-            room = _fill_part(part, media, find(wanted), room)
+            room = _fill_part(part, media, find(wanted), room, where)
+    return first > 0 or room == 0
 
 
-def _fill_part(part: llm_pb2.ContentPart, media: MediaPart, blob: Blob | None, room: int) -> int:
+def read_media(messages: Iterable[llm_pb2.Message], find: FindBlob) -> list[llm_pb2.ContentPart]:
+    """Return the media of `messages` that the chat keeps, as many as a request may have."""
+    whole = [copy_with_media(message, find) for message in messages]
+    return [part for message in whole for part in message.content if (media := get_media(part)) and media.data]
+
+
+def _fill_part(part: llm_pb2.ContentPart, media: MediaPart, blob: Blob | None, room: int, where: str) -> int:
     """Put `blob` into `part` and return the room that it leaves; none is left once one did not fit."""
     if blob is None:
         part.text = describe_media(media)  # a reference that a caller made up: a provider would refuse it
     elif len(blob.data) > room:
-        part.text = UNSEEN.format(describe_media(media))
+        part.text = UNSEEN.format(describe_media(media, where))
         return 0
     else:
         media.url, media.data, media.mime_type = "", blob.data, blob.mime_type

@@ -114,7 +114,8 @@ def _build_response(
         tools = _list_tools(request, has_left=response.has_left)
         fitted = context_parts.FittedRequest(view, shown, system, tools, reminding)
         context_parts.add_parts(response, runs, source, fitted, counter)
-    media.fill_media(response.messages, find, request.limits.capabilities)
+    if media.fill_media(response.messages, find, request.limits.capabilities):
+        response.has_left = True
     return response, count
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.context_source import select_whole
-from services.memory.log.media import describe_media, get_media
+from services.memory.log.media import describe_media, get_media, name_reader, read_media
 from services.memory.storage.search import TERMS_MAX, split_terms
 
 if TYPE_CHECKING:
     from services.memory.context.message_pairing import PairedMessage
     from services.memory.log.lines import Line
+    from services.memory.log.media import FindBlob
 
 CHARS_MAX, CHARS_DEFAULT = 100_000, 10_000
 
@@ -34,7 +35,7 @@ class _Said:
 
     @property
     def text(self) -> str:
-        return join_content(self.said.message)
+        return join_content(self.said.message, self.line.n)
 
     def describe(self, chars_max: int, terms: Sequence[str]) -> memory_pb2.HistoryMessage:
         message, text = self.said.message, self.text
@@ -52,7 +53,7 @@ class _Said:
 
 
 def read_history(
-    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadHistoryRequest
+    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadHistoryRequest, find: FindBlob
 ) -> memory_pb2.ReadHistoryResponse:
     """Read messages by line numbers or by words, as far as the characters wanted allow.
 
@@ -81,11 +82,13 @@ def read_history(
             response.next_n = 0 if request.query else said.line.n
             break
         response.messages.append(told)
+    if request.first_n and request.first_n == request.last_n:
+        response.media.extend(read_media((said.said.message for said in found), find))
     return response
 
 
 def read_result(
-    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadResultRequest
+    runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadResultRequest, find: FindBlob
 ) -> memory_pb2.ReadResultResponse:
     """Read a part of a call's result.
 
@@ -111,13 +114,15 @@ def read_result(
         chars=len(text),
         n=answers[-1].line.n,
         name=answers[-1].said.message.name,
+        media=[] if request.offset else read_media([answers[-1].said.message], find),
     )
 
 
-def join_content(message: llm_pb2.Message) -> str:
-    """Return a message's text, with what is not text described."""
+def join_content(message: llm_pb2.Message, n: int) -> str:
+    """Return the text of a message of line `n`, with what is not text described."""
+    where = name_reader(message, n)
     media = ((part, get_media(part)) for part in message.content)
-    return "".join(part.text if given is None else describe_media(given) for part, given in media)
+    return "".join(part.text if given is None else describe_media(given, where) for part, given in media)
 
 
 def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:

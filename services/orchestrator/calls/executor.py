@@ -92,7 +92,7 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
         scope.tools.note(call.name, outcome.result)
     warning = "" if warn is None else warn(call, outcome)
     text = outcomes.add_notes(outcome.result, passed.note, call.note, warning)
-    media = await shown_media.load_media(scope, peers, outcome)
+    media = call.media or await shown_media.load_media(scope, peers, outcome)
     await scope.commit([scope.result(call, text, outcome.ok, media)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.peers.model_info import list_capabilities
@@ -11,6 +12,9 @@ from services.orchestrator.peers.workspace_files import read_file
 from services.orchestrator.run.scope import Scope
 from services.runtime.tokens.image_size import image_type
 from services.runtime.tokens.sound_type import sound_type
+
+ABILITIES = {"image": "vision", "audio": "audio", "file": "files"}
+"""What a model must be able to do for a part of each kind."""
 
 PARTS_MAX = 8
 BYTES_MAX = 10 * 1024 * 1024
@@ -21,8 +25,7 @@ async def load_media(scope: Scope, peers: Peers, outcome: tools_pb2.ToolOutcome)
     """Load what the scope's models are shown beside the result; nothing that one of them is not known to take."""
     if not outcome.shown_paths:
         return []
-    # Not tried where nothing is known: the result's text names the file, and a refusal would end the run.
-    abilities = frozenset[str].intersection(*map(frozenset[str], await list_capabilities(peers, scope.agent)))
+    abilities = await _find_abilities(scope, peers)
     parts: list[llm_pb2.ContentPart] = []
     room = BYTES_MAX
     for path in outcome.shown_paths[:PARTS_MAX] if abilities & {"vision", "audio"} else ():
@@ -31,6 +34,21 @@ async def load_media(scope: Scope, peers: Peers, outcome: tools_pb2.ToolOutcome)
             room -= len(data)
             parts.append(part)
     return parts
+
+
+async def select_media(
+    scope: Scope, peers: Peers, parts: Sequence[llm_pb2.ContentPart]
+) -> Sequence[llm_pb2.ContentPart]:
+    """Select of what the chat keeps what a result may show again; nothing that one of the models may not take."""
+    abilities = await _find_abilities(scope, peers) if parts else frozenset[str]()
+    shown = [part for part in parts if ABILITIES[part.WhichOneof("part") or ""] in abilities][:PARTS_MAX]
+    sizes = accumulate(part.ByteSize() for part in shown)
+    return [part for part, size in zip(shown, sizes, strict=True) if size <= BYTES_MAX]
+
+
+async def _find_abilities(scope: Scope, peers: Peers) -> frozenset[str]:
+    """Find what all models of the scope are known to take: a refusal would end the run, and texts name the files."""
+    return frozenset[str].intersection(*map(frozenset[str], await list_capabilities(peers, scope.agent)))
 
 
 def _make_part(data: bytes, abilities: frozenset[str]) -> llm_pb2.ContentPart | None:

@@ -114,7 +114,14 @@ async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> No
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     later = (await memory.context(chat_id, run_id))[1].content
-    assert [part.text for part in later] == ["look", "[image: cat.png, https://example.org/a/cat.png]", "[image]"]
+    assert [part.text for part in later] == [
+        "look",
+        "[image: cat.png, https://example.org/a/cat.png]",
+        "[image, read_history 2 shows it again]",
+    ]
+
+
+LEFT = UNSEEN.format("[image, read_history shows it again]")
 
 
 async def test_of_many_images_the_oldest_are_left_out_ten_at_a_time(memory: Memory) -> None:
@@ -124,7 +131,7 @@ async def test_of_many_images_the_oldest_are_left_out_ten_at_a_time(memory: Memo
         seen.message.content.add(image=llm_pb2.ImagePart(data=bytes([number]), mime_type="image/png"))
     await memory.append(chat_id, run_id, step_line(seen))
     parts = (await memory.context(chat_id, run_id))[1].content[1:]
-    assert [part.text for part in parts[:PARTS_STEP]] == [UNSEEN.format("[image]")] * PARTS_STEP
+    assert [part.text for part in parts[:PARTS_STEP]] == [LEFT] * PARTS_STEP
     assert [part.image.data for part in parts[PARTS_STEP:]] == [
         bytes([number]) for number in range(PARTS_STEP, PARTS_MAX + 2)
     ]
@@ -160,7 +167,7 @@ async def test_of_large_images_the_newest_are_shown(memory: Memory) -> None:
         await memory.append(chat_id, run_id, step_line(seen))
     messages = (await memory.context(chat_id, run_id))[1:]
     parts = [part for message in messages for part in message.content if part.text != "look"]
-    assert [part.text or part.image.data[:1] for part in parts] == [UNSEEN.format("[image]"), b"\x01", b"\x02"]
+    assert [part.text or part.image.data[:1] for part in parts] == [LEFT, b"\x01", b"\x02"]
 
 
 async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_goes(memory: Memory) -> None:

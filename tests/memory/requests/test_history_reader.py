@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from headrace.errors import InvalidRequest, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.log.media import PARTS_MAX
 from services.memory.requests.history_reader import cut_middle
+from tests.memory.compaction.test_compaction import LIMITS
 from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
 
 AGENT = "subagent-0a0b0c0d"
@@ -162,7 +164,47 @@ async def test_a_picture_stands_as_its_description(memory: Memory) -> None:
     seen = result("c1", "here it is")
     seen.message.content.add(image=llm_pb2.ImagePart(url="data:image/png;base64,aGk="))
     await memory.append(chat_id, run_id, step_line(call("c1"), seen))
-    assert (await read_part(memory, chat_id, run_id, tool_call_id="c1")).text == "here it is[image]"
+    found = await read_part(memory, chat_id, run_id, tool_call_id="c1")
+    assert found.text == 'here it is[image, read_result "c1" shows it again]'
+
+
+def picture(number: int) -> llm_pb2.ContentPart:
+    return llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"\x89PNG" + bytes([number]), mime_type="image/png"))
+
+
+async def test_pictures_that_have_left_a_window_are_read_again(memory: Memory) -> None:
+    """Of an earlier run, of a user's message and of a result; and those of a run that shows too many."""
+    chat_id, run_id = await memory.begin()
+    asked, seen = user("look at this"), result("c1", "here it is")
+    asked.message.content.append(picture(1))
+    seen.message.content.append(picture(2))
+    seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
+    await memory.append(chat_id, run_id, step_line(asked), step_line(call("c1"), seen), run_line())
+    _, run_id = await memory.begin("go on", chat_id)
+    loaded = await memory.stub.LoadContext(memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS))
+    told = "".join(part.text for message in loaded.messages for part in message.content)
+    assert "[image, read_history 2 shows it again]" in told
+    assert '[image, read_result "c1" shows it again]' in told
+    assert loaded.has_left, "the tools for it are offered"
+    found = await read_part(memory, chat_id, run_id, tool_call_id="c1")
+    assert list(found.media) == [picture(2)]
+    assert list((await read(memory, chat_id, run_id, first_n=2, last_n=2)).media) == [picture(1)]
+    assert not (await read(memory, chat_id, run_id)).media, "of one line at a time"
+    assert not (await read_part(memory, chat_id, run_id, tool_call_id="c1", offset=5)).media
+
+
+async def test_pictures_past_a_requests_number_are_read_again(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    for number in range(PARTS_MAX + 1):
+        seen = result(f"c{number}", "seen")
+        seen.message.content.append(picture(number))
+        await memory.append(chat_id, run_id, step_line(call(f"c{number}", msg_id=new_id()), seen))
+    large = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=200_000)
+    loaded = await memory.stub.LoadContext(memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=large))
+    (text,) = {part.text for message in loaded.messages for part in message.content if '"c0"' in part.text}
+    assert text == '[image, read_result "c0" shows it again]: shown in an earlier turn'
+    assert loaded.has_left
+    assert list((await read_part(memory, chat_id, run_id, tool_call_id="c0")).media) == [picture(0)]
 
 
 @settings(max_examples=50, deadline=None)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2
+from tests.orchestrator.calls.test_shown_media import GIF, give
 from tests.orchestrator.conftest import House, Open, call, summary
 from tests.orchestrator.lifecycle.test_runs import assert_paired
 from tests.orchestrator.turn.test_compaction import ANSWER, DONE, SMALL, WORDS
@@ -96,3 +97,18 @@ async def test_an_agent_that_disallows_tools_gets_none(house: Open) -> None:
     async with house(ANSWER, **policy) as it:
         await compact_chat(it, "react")
         assert not it.llm.requests[-1].tools
+
+
+async def test_a_picture_of_an_earlier_run_is_seen_again(house: Open) -> None:
+    async with house(call("look", call_id="c1") + DONE, ANSWER) as it:
+        give(it, "tools", "vision", a=GIF)
+        await it.ask("Look around.", agent="react")
+        await it.ask("And?", agent="react")
+        assert '[image, read_result "c1" shows it again]' in str(
+            [part.text for message in it.llm.requests[-1].messages for part in message.content]
+        )
+        assert offered(it.llm.requests[-1])[-2:] == HISTORY
+        call_once(it, "read_result", '{"id":"c1"}')
+        await it.ask("Look at it again.", agent="react")
+        again = next(message for message in reversed(it.llm.requests[-1].messages) if message.role == "tool")
+    assert [part.image.data for part in again.content if part.HasField("image")] == [GIF]

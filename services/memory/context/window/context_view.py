@@ -16,7 +16,7 @@ from services.memory.context.context_source import get_position
 from services.memory.context.message_pairing import MessageGroup, flatten_groups, make_text_message
 from services.memory.context.window.reminders import append_reminder
 from services.memory.context.window.shortening import SHORTENED, get_last_n, make_notice, shorten_result
-from services.memory.log.media import describe_media, get_media
+from services.memory.log.media import describe_media, get_media, name_reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,9 +183,10 @@ def _count_messages(groups: Sequence[MessageGroup]) -> int:
 
 def _shorten_group(group: MessageGroup) -> MessageGroup:
     for said in (group.head, *group.results.values()):
+        where = "" if said.at is None else name_reader(said.message, said.at.n)
         for index, part in enumerate(said.message.content):
             if media := get_media(part):
-                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media)))
+                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media, where)))
                 said.form = SHORTENED
     results = {index: shorten_result(answer, RESULT_CHARS_MAX) for index, answer in group.results.items()}
     return replace(group, results=results)

@@ -12,7 +12,7 @@ from typing import Any
 from headrace.v1 import llm_pb2
 from services.memory.context.message_pairing import MessageGroup, PairedMessage, make_text_message
 from services.memory.context.notices import LEFT_OUT, format_notice
-from services.memory.log.media import describe_media, get_media
+from services.memory.log.media import describe_media, get_media, name_reader
 from services.memory.log.messages import is_object
 
 SHORTENED = "shortened"
@@ -37,7 +37,7 @@ def shorten_text(text: str, chars_max: int, where: str) -> str:
 
 def shorten_result(answer: PairedMessage, chars_max: int) -> PairedMessage:
     """Return a tool's result with its media told in words and at most `chars_max` of its text."""
-    return _shorten(answer, chars_max, f"read_result {json.dumps(answer.message.tool_call_id)}")
+    return _shorten(answer, chars_max, name_reader(answer.message, 0))
 
 
 def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool = True) -> MessageGroup:
@@ -76,7 +76,7 @@ def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
         return said
     texts = [part.text for part in parts if not get_media(part)]
     shown = [found for part in parts if (found := get_media(part))]
-    whole = "\n".join([*texts, *(map(describe_media, shown) if media else ())])
+    whole = "\n".join([*texts, *([describe_media(part, where) for part in shown] if media else ())])
     text = shorten_text(whole, chars_max, where)
     if text == whole and not media:
         return said

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2, tools_pb2
-from services.orchestrator.calls import outcomes
+from services.orchestrator.calls import outcomes, shown_media
 from services.orchestrator.peers.model_info import get_model_info, make_limits
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.answers.call import Call
@@ -26,7 +26,8 @@ CHARS_MIN, CHARS_MAX = 1_000, 12_000
 READ_HISTORY = tools_pb2.Tool(
     name="read_history",
     description="Read earlier messages of this conversation that you are not shown any more: by line numbers, such as "
-    "those that a summary or a notice names, or by words that they hold.",
+    "those that a summary or a notice names, or by words that they hold. One line alone comes with its images and "
+    "files.",
     parameters="""{"type":"object","properties":{
 "first":{"type":"integer","minimum":1,"description":"First line"},
 "last":{"type":"integer","minimum":1,"description":"Last line"},
@@ -39,7 +40,8 @@ READ_HISTORY = tools_pb2.Tool(
 
 READ_RESULT = tools_pb2.Tool(
     name="read_result",
-    description="Read the whole result of an earlier tool call that you were shown in part, one part at a time.",
+    description="Read the whole result of an earlier tool call that you were shown in part, one part at a time; with "
+    "its images and files.",
     parameters="""{"type":"object","properties":{
 "id":{"type":"string","minLength":1,"maxLength":256,"description":"The call's id"},
 "offset":{"type":"integer","minimum":0,"description":"Characters to skip"}},
@@ -78,6 +80,7 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
             found = await peers.memory.ReadHistory(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except InvalidRequest as error:
         return outcomes.make_failure("INVALID_ARGUMENTS", error.message)
+    call.media = await shown_media.select_media(scope, peers, found.media)
     told = [_format_message(message) for message in found.messages]
     if found.left_out:
         on = f"; go on with first={found.next_n}" if found.next_n else ""
@@ -98,6 +101,7 @@ async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
             found = await peers.memory.ReadResult(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except NotFound as error:
         return outcomes.make_failure("NOT_FOUND", error.message)
+    call.media = await shown_media.select_media(scope, peers, found.media)
     end = given.offset + len(found.text)
     note = f"\n[characters {given.offset:,} to {end:,} of {found.chars:,}"
     note += f"; go on with offset={end}]" if end < found.chars else "]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -53,6 +54,9 @@ class Call:
 
     note: str = ""
     """Text for the model behind the result."""
+
+    media: Sequence[llm_pb2.ContentPart] = ()
+    """Images, sounds and files of the chat that the result shows again."""
 
     @property
     def kind(self) -> str:
