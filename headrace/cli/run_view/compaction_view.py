@@ -39,7 +39,7 @@ def describe_compaction(compaction: agent_pb2.ContextCompaction) -> Iterator[str
     if compaction.files_included:
         yield f"  files: {', '.join(compaction.files_included)}"
     for section in compaction.sections:
-        yield f"  {section.tokens:>9,}  {section.title or 'Heading'}"
+        yield f"  {section.tokens:>9,}  {section.title or 'Text'}"
 
 
 def _describe_receipt(receipt: agent_pb2.CompactionReceipt) -> Iterator[str]:

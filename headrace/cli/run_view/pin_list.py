@@ -41,4 +41,5 @@ async def pin_message(url: str, chat_id: str, which: str, *, remove: bool = Fals
 async def _find_last(facade: FacadeClient, chat_id: str, which: str) -> int | None:
     data = await facade.get("/api/chat/checkpoints", chatId=chat_id, kind=KINDS[which])
     page = msgspec.json.decode(data, type=list[Checkpoint])
-    return next((place.n for place in page if place.text and not place.context_id), None)
+    said = (place for place in page if place.text and not place.context_id)
+    return next((place.n for place in said if place.text.split(maxsplit=1)[:1] != ["/compact"]), None)

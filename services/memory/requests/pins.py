@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound, OutOfRange, StaleLease
 from headrace.v1 import memory_pb2
-from services.memory.context.context_source import list_compactions
+from services.memory.context.context_source import is_compact_command, list_compactions
 from services.memory.context.scopes import ContextScope
 from services.memory.context.summary_changes import find_changes, list_pins
 from services.memory.log.chat_info import QUERY_FIELDS
@@ -98,7 +98,8 @@ def _find_text(chat: Chat, n: int) -> str:
 
 def _read_text(line: Line | None) -> str:
     if isinstance(line, Query):
-        return QUERY_FIELDS.decode(line.query).message
+        text = QUERY_FIELDS.decode(line.query).message
+        return "" if is_compact_command(text) else text  # no model is shown it
     if isinstance(line, Step):
         texts = (join_text(message.content) for message in line.messages if message.role != "tool")
         return "\n".join(filter(None, texts))

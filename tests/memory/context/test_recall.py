@@ -19,6 +19,6 @@ async def test_every_planted_fact_is_shown_or_found(tmp_path: Path, messages: in
     assert mean(found.reached) == 1
     assert mean(found.shown["goal"] + found.shown["pinned"]) >= 0.95
     assert found.share_shown < 0.5, "the summaries know nothing"
-    assert found.cost <= 0.2 * found.tokens_of_everything
+    assert found.spent.cost <= 0.2 * found.tokens_of_everything
     if messages >= 200:
-        assert found.tokens <= 0.5 * found.tokens_of_everything
+        assert found.spent.tokens <= 0.5 * found.tokens_of_everything

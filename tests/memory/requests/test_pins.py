@@ -57,7 +57,8 @@ async def test_messages_are_pinned_and_taken_back(memory: Memory) -> None:
     assert await pins(memory, fork) == await pins(memory, chat_id), "a fork carries them"
     assert await pin(memory, chat_id, 1, remove=True) == 6
     assert await pins(memory, chat_id) == [(2, "Fine.")]
-    for wrong in (0, 3, 99):
+    await memory.append(chat_id, new_id(), query_line("/compact with care"))
+    for wrong in (0, 3, 7, 99):
         with pytest.raises(NotFound):
             await pin(memory, chat_id, wrong)
     with pytest.raises(NotFound):

@@ -65,7 +65,7 @@ function createSectionTable(sections) {
     createElement(
       "tr",
       {},
-      createElement("th", { scope: "row" }, title || "Heading"),
+      createElement("th", { scope: "row" }, title || "Text"),
       createElement("td", {}, formatCount(tokens, "token")),
     ),
   );

@@ -13,6 +13,9 @@ const REASONS = {
   stuck: "The model repeated itself; the answer is from what was known.",
 };
 
+/** Tell whether a message asks for a compaction: no model is shown it, and no answer follows. */
+const isCommand = (message) => /^\s*\/compact(\s|$)/.test(message ?? "");
+
 export class RunEnd {
   #outcome = createElement("div");
   #usage = createElement("span", { class: "spent" });
@@ -71,7 +74,9 @@ export class RunEnd {
     const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
     if (run.runId) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
-      items.push(this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer"));
+      if (!isCommand(run.message)) {
+        items.push(this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer"));
+      }
       items.push(createButton("Go back", () => run.actions.goBack(run), { class: "quiet" }));
     }
     this.#actions.replaceChildren(...items);
