@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 from pydantic import ValidationError
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
 from services.runtime.refused_files import REFUSED_FILES
@@ -67,7 +67,10 @@ class Catalogue:
 
         Raises:
             InvalidRequest: There is none.
+            Overloaded: No provider file was valid since the start.
         """
+        if not self.is_loaded:
+            raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
         provider = self._providers.get(key)
         if provider is None:
             raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")

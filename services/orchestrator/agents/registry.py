@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from headrace.errors import NotFound
+from headrace.errors import NotFound, Overloaded
 from headrace.regular_files import read_regular_file
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
@@ -57,7 +57,13 @@ class Registry:
         log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
 
     def get(self, key: str) -> Definition:
-        """Raises NotFound, which lists the known keys."""
+        """Return the agent.
+
+        Raises:
+            NotFound: There is none; the message lists the known keys.
+            Overloaded: No agent file was valid since the start.
+        """
+        self._check_loaded()
         agent = self._agents.get(key)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
@@ -67,9 +73,14 @@ class Registry:
     def default(self) -> Definition:
         if self._default_key:
             return self.get(self._default_key)
+        self._check_loaded()
         if not self._agents:
             raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
         return self._agents[min(self._agents)]
+
+    def _check_loaded(self) -> None:
+        if not self.is_loaded:
+            raise Overloaded("no agent file was valid since the orchestrator's start; its log says what is wrong")
 
     def choose(self, key: str) -> Definition:
         return self.default() if key in ("", "default") else self.get(key)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2
 from services.llm_gateway.config import Config
 from services.llm_gateway.providers.catalogue import Catalogue
@@ -78,6 +78,17 @@ def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text:
         catalogue.reload()
     assert logs[0]["event"] == "provider file refused"
     assert len(catalogue.providers) == 1
+
+
+def test_before_any_valid_file_a_model_is_not_unknown_but_not_to_be_had_yet(tmp_path: Path) -> None:
+    (tmp_path / "providers.json").write_text("{")
+    catalogue = Catalogue(tmp_path / "providers.json")
+    catalogue.reload()
+    with pytest.raises(Overloaded, match="no valid provider file since its start"):
+        catalogue.find_model("sim", "sim-1")
+    write(tmp_path, provider_entry(URL))
+    catalogue.reload()
+    assert catalogue.find_model("sim", "sim-1")[0].key == "sim"
 
 
 def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:

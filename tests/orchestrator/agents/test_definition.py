@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import memory_pb2
 from services.orchestrator.agents import prompts, triple_quotes
 from services.orchestrator.agents.definition import DefinitionError, parse_agent
@@ -302,6 +302,9 @@ def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) 
     registry.reload()
     assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "agents"}) == 1
     assert not registry.is_loaded
+    for choice in ("", "a"):
+        with pytest.raises(Overloaded, match="no agent file was valid"):
+            registry.choose(choice)
     write(tmp_path, "b.json")
     registry.reload()
     assert registry.is_loaded
