@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace.client import Client
 from headrace.tls import Tls
 from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
+from services.runtime.http2.server.strangers import Strangers
 from services.runtime.process.tls import Certificates
 from tests.hostile.handshakes import CROWD, make_greeting
+from tests.hostile.test_strangers import CPU_S_PER_CONNECTION, OTHER_WORK
 from tests.hostile.trial import RUN, SECRET, victim
 from tests.runtime.authority import Authority, Files
 from tests.runtime.http2.ends import BYTES_MAX, Caller
@@ -86,6 +90,41 @@ async def test_an_address_has_its_handshake_back_when_a_call_is_admitted(authori
                 assert await call(b"") == b""
 
 
+@pytest.fixture(scope="module")
+def dear_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65_537, key_size=4096)
+
+
+async def test_what_a_handshake_costs_beyond_its_reservation_is_charged(
+    authority: Authority, dear_key: rsa.RSAPrivateKey
+) -> None:
+    """No server signs with such a key in 50 µs; a reservation of 1 µs alone would let 50,000 begin."""
+    limits = Limits(strangers=StrangerLimits(handshake_s=1e-6, burst_s=0.05, processor_share=1e-9))
+    context = mutual(authority.issue("memory", key=dear_key)).make_server_context()
+    greeting, begun = make_greeting("prime256v1"), 0
+    async with asyncio.timeout(TEST_TIMEOUT_S), server_of(limits, knows_callers=True, context=context) as server:
+        is_let = True
+        while is_let:
+            with await connect(server.port) as connection:
+                is_let = await is_answered(connection, greeting)
+            begun += is_let
+    assert begun < 1000
+
+
+def test_an_address_pays_for_each_step_of_a_handshake_beyond_its_reservation() -> None:
+    strangers, peer, other = Strangers(LIMITS.strangers), ("127.0.0.1", 1), ("127.0.0.2", 1)
+    handshake = strangers.begin_handshake(peer)
+    assert handshake is not None
+    handshake.note_step(0.5)
+    assert handshake.charged_s == LIMITS.strangers.handshake_s
+    handshake.note_step(BEGUN)
+    assert handshake.charged_s == BEGUN + 0.5
+    assert strangers.begin_handshake(peer) is None
+    assert strangers.begin_handshake(other) is not None
+    strangers.spend_time(peer, -handshake.charged_s)
+    assert strangers.begin_handshake(peer) is not None
+
+
 async def test_no_key_exchange_is_dear(authority: Authority) -> None:
     """ffdhe8192 costs a server 160 ms, and who asks for it the 1.3 kB that it repeats."""
     context = mutual(authority.issue("memory")).make_server_context()
@@ -95,14 +134,20 @@ async def test_no_key_exchange_is_dear(authority: Authority) -> None:
                 assert await is_answered(connection, make_greeting(group)) is is_taken, group
 
 
-async def test_handshakes_without_end_leave_an_honest_stream_alone(tmp_path: Path, authority: Authority) -> None:
-    files, own = authority.issue("orchestrator"), authority.issue("cli", workload=x509.DNSName("cli"))
+@pytest.mark.parametrize("is_dear", [False, True], ids=["P-256", "RSA-4096"])
+async def test_handshakes_without_end_leave_an_honest_stream_alone(
+    tmp_path: Path, authority: Authority, dear_key: rsa.RSAPrivateKey, is_dear: bool
+) -> None:
+    files, own = (
+        authority.issue("orchestrator", key=dear_key if is_dear else None),
+        authority.issue("cli", workload=x509.DNSName("cli")),
+    )
     tls = Tls(files.ca, own.cert, own.key)
     share, loop = DEFAULTS.strangers, asyncio.get_running_loop()
     async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2", files) as one:
         client = Client(f"127.0.0.1:{one.port}", token=SECRET, tls=tls)
         async with client, client.attach(RUN) as deltas:
-            before = (await anext(deltas)).seq
+            before, cpu_s = (await anext(deltas)).seq, one.cpu_s()
             one.stalls_s.clear()
             began_s = loop.time()
             attacking = asyncio.create_task(attack(one.port))
@@ -111,9 +156,11 @@ async def test_handshakes_without_end_leave_an_honest_stream_alone(tmp_path: Pat
                 assert seq == before + 1
                 before = seq
             answered, refused = attacking.result()
-            allowed = (share.burst_s + share.processor_share * (loop.time() - began_s)) / share.handshake_s
-        assert answered <= allowed + 1
+            elapsed_s, cpu_s = loop.time() - began_s, one.cpu_s() - cpu_s
+            allowed_s = share.burst_s + share.processor_share * elapsed_s
+        assert answered <= allowed_s / share.handshake_s + 1
         assert refused > 0
+        assert cpu_s < 0.2 + OTHER_WORK * elapsed_s + allowed_s + (answered + refused) * CPU_S_PER_CONNECTION
         assert max(one.stalls_s) < STALL_S_MAX
 
 

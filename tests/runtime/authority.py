@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
@@ -54,20 +54,21 @@ class Authority:
         valid_days: int = 1,
         workload: x509.GeneralName | None = None,
         subject: str = "",
+        key: rsa.RSAPrivateKey | None = None,
     ) -> Files:
         """For localhost, 127.0.0.1 and the workload `common_name`, or for a client that has the name `workload` alone;
-        with negative days it has expired."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        with negative days it has expired. Without a `key` it has one of P-256."""
+        own_key = key or ec.generate_private_key(ec.SECP256R1())
         own = [
             x509.DNSName("localhost"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
             x509.UniformResourceIdentifier(f"spiffe://headrace/{common_name}"),
         ]
         names = x509.SubjectAlternativeName(own if workload is None else [workload])
-        cert = self._signed(_name(subject or common_name), key.public_key(), names, valid_days)
+        cert = self._signed(_name(subject or common_name), own_key.public_key(), names, valid_days)
         stem = self.folder / common_name
         pem = serialization.Encoding.PEM
-        secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        secret = own_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return Files(
             _put(stem.with_suffix(".crt"), cert.public_bytes(pem)),
             _put(stem.with_suffix(".key"), secret),
@@ -79,7 +80,11 @@ class Authority:
         return self._signed(_name(self.name), self.key.public_key(), basic, 30)
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType, valid_days: int
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+        extension: x509.ExtensionType,
+        valid_days: int,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         is_ca = isinstance(extension, x509.BasicConstraints)

@@ -63,7 +63,8 @@ class StrangerLimits:
     """Number of them; with the next one, the one that was silent longest is closed."""
 
     handshake_s: float = 0.002
-    """Processor time of a TLS handshake, by certificates at both ends; paid back when a call is admitted."""
+    """Processor time that is charged for a TLS handshake before it begins, as certificates of P-256 at both ends take;
+    what it takes beyond is charged too. All is paid back when a call is admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

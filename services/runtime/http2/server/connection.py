@@ -23,6 +23,7 @@ from services.runtime.http2.codec.header_blocks import read_request
 from services.runtime.http2.codec.header_rules import REQUEST, TRAILERS, check_headers
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.server.handshakes import Handshake, MeasuredSslObject
 from services.runtime.http2.server.strangers import AddressShare, Strangers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
@@ -60,9 +61,9 @@ class ServerState:
         self.connections.add(connection)
         return True
 
-    def take_handshake(self, peer: object) -> bool:
-        """Count a TLS handshake that is about to begin; False if it may not."""
-        return self.strangers is None or self.strangers.take_handshake(peer)
+    def begin_handshake(self, peer: object) -> Handshake | None:
+        """Charge a TLS handshake that is about to begin; None if it may not."""
+        return Handshake(None, peer, 0.0) if self.strangers is None else self.strangers.begin_handshake(peer)
 
 
 OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"
@@ -113,8 +114,9 @@ class ServerConnection(Connection):
         """Note that a call was admitted: the limits of strangers no longer hold."""
         if self._share is None:
             return
-        if self.transport.get_extra_info("ssl_object") is not None:
-            self._share.spend_time(-self.limits.strangers.handshake_s)
+        ssl_object = self.transport.get_extra_info("ssl_object")
+        if isinstance(ssl_object, MeasuredSslObject) and ssl_object.handshake is not None:
+            self._share.spend_time(-ssl_object.handshake.charged_s)
         self._leave_share()
         if self.waits_for_turn:
             self.wait_for_turn(0)

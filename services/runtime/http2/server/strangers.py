@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 from services.runtime.http2.limits import CONNECTION_S, StrangerLimits
+from services.runtime.http2.server.handshakes import Handshake
 
 if TYPE_CHECKING:
     import asyncio
@@ -98,15 +99,21 @@ class Strangers:
             share.add_connection(connection)
         return share
 
-    def take_handshake(self, peer: object) -> bool:
-        """Count a TLS handshake that is about to begin; False if the share of the peer's address is used up."""
+    def begin_handshake(self, peer: object) -> Handshake | None:
+        """Charge a TLS handshake that is about to begin; None if the share of the peer's address is used up."""
         share = self._find_share(peer)
         if share is None:
-            return True
+            return Handshake(None, peer, 0.0)
         if share.find_wait():
-            return False
+            return None
         share.spend_time(self._limits.handshake_s)
-        return True
+        return Handshake(self, peer, self._limits.handshake_s)
+
+    def spend_time(self, peer: object, seconds: float) -> None:
+        """Count seconds of the processor for the address of `peer`."""
+        # Found anew, since the share that was charged before may be forgotten by now.
+        if (share := self._find_share(peer)) is not None:
+            share.spend_time(seconds)
 
     def evict_one(self) -> bool:
         """Close the connection of a stranger, of the address that has most; False if there is none."""

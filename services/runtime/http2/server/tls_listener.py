@@ -15,6 +15,7 @@ import structlog
 
 from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTING_MAX
 from services.runtime.http2.server.connection import ServerConnection, ServerState
+from services.runtime.http2.server.handshakes import CURRENT, Handshake, MeasuredSslObject
 
 log = structlog.get_logger()
 
@@ -29,6 +30,7 @@ class TlsListener:
     ) -> None:
         """Listen until `close`, which closes the socket too."""
         self._listening = listening
+        context.sslobject_class = MeasuredSslObject
         self._context = context
         self._make_connection = make_connection
         self._server = server
@@ -65,15 +67,18 @@ class TlsListener:
                 self._loop.remove_reader(self._listening)
                 self._again = self._loop.call_later(ACCEPT_AGAIN_S, self._start_accepting)
                 return
-            if len(self._handshakes) < self._server.limits.connections_max and self._server.take_handshake(address):
-                connection.setblocking(False)
-                task = self._loop.create_task(self._begin_connection(connection))
-                self._handshakes.add(task)
-                task.add_done_callback(self._handshakes.discard)
-            else:
+            is_full = len(self._handshakes) >= self._server.limits.connections_max
+            handshake = None if is_full else self._server.begin_handshake(address)
+            if handshake is None:
                 connection.close()
+                continue
+            connection.setblocking(False)
+            task = self._loop.create_task(self._begin_connection(connection, handshake))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
 
-    async def _begin_connection(self, connection: socket.socket) -> None:
+    async def _begin_connection(self, connection: socket.socket, handshake: Handshake) -> None:
+        CURRENT.set(handshake)
         with suppress(OSError):  # what the peer does wrong, or its time is over: the loop has closed it
             await self._loop.connect_accepted_socket(
                 self._make_connection,
