@@ -70,7 +70,6 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		IdleTimeout:       75 * time.Second, // longer than proxies keep a connection
 		MaxHeaderBytes:    32 << 10,
 	}
-	strangers.Bound(server)
 	if settings.certificate != "" {
 		files, err := readCertificates(settings.certificate, settings.key, "")
 		if err != nil {
@@ -78,6 +77,7 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		}
 		server.TLSConfig = files.serverConfig()
 	}
+	listener = strangers.Bound(server, listener)
 	metricsAddress, closeMetrics, err := serveMetrics(settings.metricsListen)
 	if err != nil {
 		return err

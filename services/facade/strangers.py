@@ -13,12 +13,13 @@ from aiohttp import web
 
 from services.facade.middleware.credentials import GUARDED
 from services.facade.middleware.request_lifecycle import Handler
+from services.runtime.calls.addresses import find_network
 
 CONNECTIONS_MAX = 1024
 """Number of an address; with the next one, the one that has waited longest is closed."""
 
 Address: TypeAlias = Any
-"""The host of a peer; whatever the system says of one that has none."""
+"""The network of a peer; whatever the system says of one that has none."""
 
 
 class Strangers:
@@ -30,7 +31,7 @@ class Strangers:
 
     def add_connection(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
-        self._addresses[transport] = peer[0] if isinstance(peer, tuple) else peer
+        self._addresses[transport] = find_network(str(peer[0])) if isinstance(peer, tuple) else peer
         self._begin_wait(transport)
 
     def remove_connection(self, transport: asyncio.BaseTransport) -> None:

@@ -1,7 +1,7 @@
 """Begins TLS handshakes as fast as they are answered, and ends none: `python -m tests.hostile.handshakes PORT SECONDS`.
 
-It goes on until one was not answered. Prints how many were answered and how many were not. The greeting is always the same, so that it costs nothing here; it
-has what the server agrees to, so that the answer is signed.
+It goes on until one was not answered. Prints how many were answered and how many were not. The greeting is always the
+same, so that it costs nothing here; it has what the server agrees to, so that the answer is signed.
 """
 
 from __future__ import annotations

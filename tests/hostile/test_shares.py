@@ -10,6 +10,7 @@ from h2.errors import ErrorCodes
 from hpack import Encoder
 from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 
+from services.runtime.calls.addresses import find_network
 from services.runtime.http2.limits import TABLE_BLOCKS_MAX, WINDOW_BYTES, Limits, StrangerLimits
 from tests.runtime.http2.ends import BYTES_MAX
 from tests.runtime.http2.victim import victim
@@ -17,6 +18,20 @@ from tests.runtime.http2.wire import DATA, END_HEADERS, HEADERS, Peer, call, hea
 
 CALM = ErrorCodes.ENHANCE_YOUR_CALM
 LARGE = b"\0" + struct.pack(">L", BYTES_MAX) + b"x" * (16 * 1024 - 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_address(host: str, network: str) -> None:
+    assert find_network(host) == network
 
 
 async def serve(client: Peer, stream_id: int) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import TypeAlias
 
 Address: TypeAlias = str | tuple[str, int]
+
+NETWORK_BITS = 64
+"""Leading bits of an IPv6 address that count as one address: its owner has all others."""
 
 DNS = "dns:///"
 
@@ -89,3 +93,13 @@ async def resolve_target(target: Target) -> list[Address]:
     # In both families a pod would get twice its share.
     family = found[0][0]
     return sorted({(str(entry[4][0]), int(entry[4][1])) for entry in found if entry[0] == family})
+
+
+def find_network(host: str) -> str:
+    """Return what counts as one address where peers are counted by theirs."""
+    parsed = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return host
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -20,14 +21,14 @@ FACADES = ("embedded", "gateway")
 
 
 @asynccontextmanager
-async def facade(folder: Path, name: str) -> AsyncGenerator[Victim]:
-    """A facade with credentials, before a service that answers Attach without end."""
+async def facade(folder: Path, name: str, **settings: str) -> AsyncGenerator[Victim]:
+    """A facade with credentials and `settings`, before a service that answers Attach without end."""
     if name == "gateway" and not GATEWAY.exists():
         pytest.skip("build/gateway is missing: the gateway is NOT tested")
     async with victim(folder, "h2") as peer:
         prefix = "HEADRACE_GATEWAY_" if name == "gateway" else "HEADRACE_FACADE_"
         env = {f"{prefix}{each}_ADDRESS": f"127.0.0.1:{peer.port}" for each in ("ORCHESTRATOR", "MEMORY", "TOOLS")}
-        env |= {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": INTERNAL}
+        env |= {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": INTERNAL, **settings}
         if name == "gateway":
             command, env["HEADRACE_GATEWAY_LISTEN"] = [str(GATEWAY)], "127.0.0.1:0"
         else:
@@ -38,9 +39,10 @@ async def facade(folder: Path, name: str) -> AsyncGenerator[Victim]:
 
 
 @asynccontextmanager
-async def following(one: Victim) -> AsyncGenerator[AsyncIterator[int]]:
-    """The seqs of an honest stream."""
-    url = f"http://127.0.0.1:{one.port}/api/attach?runId={RUN}"
+async def following(one: Victim, ca: str = "") -> AsyncGenerator[AsyncIterator[int]]:
+    """The seqs of an honest stream, with TLS where a file with the facade's CA is given."""
+    url = f"{'https' if ca else 'http'}://127.0.0.1:{one.port}/api/attach?runId={RUN}"
+    context = ssl.create_default_context(cafile=ca) if ca else True
 
     async def read(response: aiohttp.ClientResponse) -> AsyncGenerator[int]:
         reader = SseReader()
@@ -49,7 +51,7 @@ async def following(one: Victim) -> AsyncGenerator[AsyncIterator[int]]:
                 if frame.data:
                     yield orjson.loads(frame.data)["seq"]
 
-    async with aiohttp.ClientSession(headers={"X-API-Key": SECRET}) as http, http.get(url) as response:
+    async with aiohttp.ClientSession(headers={"X-API-Key": SECRET}) as http, http.get(url, ssl=context) as response:
         assert response.status == 200
         async with aclosing(read(response)) as seqs:
             yield seqs

@@ -24,13 +24,14 @@ func withRequestLog(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		started := time.Now()
 		id, forwarded := readCallMetadata(request.Header)
-		entry := &requestLog{ResponseWriter: w, route: "unknown"}
+		entry := &requestLog{ResponseWriter: w, route: "unknown", admit: func() {
+			if strings.HasPrefix(request.URL.Path, "/api/") {
+				strangers.Admit(request.Context())
+			}
+		}}
 		span := tracing.StartSpan(request, forwarded)
 		defer func() {
 			entry.finish(recover(), request)
-			if entry.status < http.StatusBadRequest && strings.HasPrefix(request.URL.Path, "/api/") {
-				strangers.Admit(request.Context())
-			}
 			// net/http reads the rest of the body; this limits how long it waits.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
 			requestsTotal.WithLabelValues(entry.route, strconv.Itoa(entry.status)).Inc()
@@ -65,6 +66,8 @@ type requestLog struct {
 	status  int
 	reason  string
 	aborted bool
+	// admit is called when an answer begins that is no refusal.
+	admit func()
 }
 
 // RecordFailure keeps why a request has failed.
@@ -85,17 +88,23 @@ func (l *requestLog) finish(problem any, request *http.Request) {
 }
 
 func (l *requestLog) WriteHeader(status int) {
-	if l.status == 0 {
-		l.status = status
-	}
+	l.begin(status)
 	l.ResponseWriter.WriteHeader(status)
 }
 
 func (l *requestLog) Write(data []byte) (int, error) {
-	if l.status == 0 {
-		l.status = http.StatusOK
-	}
+	l.begin(http.StatusOK)
 	return l.ResponseWriter.Write(data)
+}
+
+func (l *requestLog) begin(status int) {
+	if l.status != 0 {
+		return
+	}
+	l.status = status
+	if status < http.StatusBadRequest {
+		l.admit()
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.

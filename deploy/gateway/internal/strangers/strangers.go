@@ -10,11 +10,15 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // connectionsMax is the number of an address, as in services/facade/strangers.py; with the next one, the one that has
 // waited longest is closed.
 const connectionsMax = 1024
+
+// networkBits are the leading bits of an IPv6 address that count as one address.
+const networkBits = 64
 
 type contextKey struct{}
 
@@ -25,21 +29,29 @@ type connections struct {
 	strangers map[net.Conn]*list.Element
 	// waiting are those that wait for a request, by address, the longest first.
 	waiting map[string]*list.List
+	// handshakes is nil without TLS.
+	handshakes *handshakes
 }
 
-// Bound bounds the connections of a server that does not serve yet.
-func Bound(server *http.Server) {
+// Bound bounds the connections of a server that does not serve yet, and, where it is for TLS, the handshakes of those
+// that the listener it returns accepts.
+func Bound(server *http.Server, listener net.Listener) net.Listener {
 	c := &connections{strangers: map[net.Conn]*list.Element{}, waiting: map[string]*list.List{}}
+	if server.TLSConfig != nil {
+		c.handshakes = &handshakes{left: map[string]allowance{}}
+		listener = handshakeListener{listener, c.handshakes}
+	}
 	server.ConnState = c.follow
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, contextKey{}, func() { c.forget(conn) })
+		return context.WithValue(ctx, contextKey{}, func() { c.admit(conn) })
 	}
+	return listener
 }
 
 // Admit notes that a request was admitted: its connection is no stranger's.
 func Admit(ctx context.Context) {
-	if forget, isBound := ctx.Value(contextKey{}).(func()); isBound {
-		forget()
+	if admit, isBound := ctx.Value(contextKey{}).(func()); isBound {
+		admit()
 	}
 }
 
@@ -60,9 +72,12 @@ func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
-func (c *connections) forget(conn net.Conn) {
+func (c *connections) admit(conn net.Conn) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	if _, isStranger := c.strangers[conn]; isStranger && c.handshakes != nil {
+		c.handshakes.giveBack(addressOf(conn), time.Now())
+	}
 	c.endWait(conn)
 	delete(c.strangers, conn)
 }
@@ -95,9 +110,14 @@ func (c *connections) endWait(conn net.Conn) {
 	}
 }
 
+// addressOf returns what counts as one address: of IPv6 the network, whose owner has all others in it.
 func addressOf(conn net.Conn) string {
-	if tcp, isTCP := conn.RemoteAddr().(*net.TCPAddr); isTCP {
+	tcp, isTCP := conn.RemoteAddr().(*net.TCPAddr)
+	if !isTCP {
+		return conn.RemoteAddr().String()
+	}
+	if tcp.IP.To4() != nil {
 		return tcp.IP.String()
 	}
-	return conn.RemoteAddr().String()
+	return tcp.IP.Mask(net.CIDRMask(networkBits, 8*net.IPv6len)).String()
 }

@@ -6,19 +6,16 @@ stranger's until its first call is admitted; from then on other limits hold. Pee
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
+from services.runtime.calls.addresses import find_network
 from services.runtime.http2.limits import CONNECTION_S, StrangerLimits
 from services.runtime.http2.server.handshakes import Handshake
 
 if TYPE_CHECKING:
     import asyncio
-
-NETWORK_BITS = 64
-"""Leading bits of an IPv6 address that count as one address: its owner has all others."""
 
 
 class Stranger(Protocol):
@@ -128,7 +125,7 @@ class Strangers:
         if not isinstance(peer, tuple):
             return None
         self._forget_unused()
-        return self._shares.setdefault(_find_network(str(peer[0])), AddressShare(self._limits))
+        return self._shares.setdefault(find_network(str(peer[0])), AddressShare(self._limits))
 
     def _forget_unused(self) -> None:
         # Two are looked at for each that comes, so that they do not become more and more.
@@ -136,12 +133,3 @@ class Strangers:
             address, share = self._shares.popitem(last=False)
             if not share.is_unused:
                 self._shares[address] = share
-
-
-def _find_network(address: str) -> str:
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))

@@ -1,0 +1,66 @@
+"""TLS handshakes with deploy/gateway: beyond its share an address begins none, unless its requests are admitted."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from services.runtime.http2.limits import DEFAULTS
+from tests.hostile.http.trial import facade, following
+from tests.hostile.test_handshakes import attack
+from tests.hostile.trial import RUN, SECRET, Victim
+from tests.runtime.authority import Authority, Files
+
+TEST_TIMEOUT_S = 300.0
+
+SHARE = DEFAULTS.strangers
+SAVED = SHARE.burst_s / SHARE.handshake_s
+PER_S = SHARE.processor_share / SHARE.handshake_s
+"""The gateway's share of handshakes is that of the services."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    (tmp_path / "authority").mkdir()
+    return Authority(tmp_path / "authority").issue("gateway")
+
+
+@asynccontextmanager
+async def gateway(tmp_path: Path, files: Files) -> AsyncGenerator[Victim]:
+    settings = {"HEADRACE_GATEWAY_TLS_CERTIFICATE": files.cert, "HEADRACE_GATEWAY_TLS_KEY": files.key}
+    async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, "gateway", **settings) as one:
+        yield one
+
+
+async def test_handshakes_without_end_are_refused_beyond_a_share(tmp_path: Path, files: Files) -> None:
+    loop = asyncio.get_running_loop()
+    async with gateway(tmp_path, files) as one, following(one, files.ca) as seqs:
+        before, began_s = await anext(seqs), loop.time()
+        attacking = asyncio.create_task(attack(one.port))
+        while not attacking.done():
+            seq = await anext(seqs)
+            assert seq == before + 1
+            before = seq
+        answered, refused = attacking.result()
+        assert refused > 0
+        assert answered <= SAVED + PER_S * (loop.time() - began_s) + 1
+
+
+async def test_an_address_has_its_handshake_back_when_a_request_is_admitted(tmp_path: Path, files: Files) -> None:
+    context = ssl.create_default_context(cafile=files.ca)
+    loop = asyncio.get_running_loop()
+    async with gateway(tmp_path, files) as one:
+        url, asked, began_s = f"https://127.0.0.1:{one.port}/api/attach?runId={RUN}", 0, loop.time()
+        while asked <= 2 * (SAVED + PER_S * (loop.time() - began_s)):
+            async with (
+                aiohttp.ClientSession(headers={"X-API-Key": SECRET}) as http,
+                http.get(url, ssl=context) as response,
+            ):
+                assert response.status == 200
+            asked += 1
