@@ -23,6 +23,7 @@ from services.memory.context.window.context_view import ContextWindow
 from services.memory.context.window.token_counter import TokenCounters
 from services.memory.engines import open_engine
 from services.memory.facts.store import FactStore
+from services.memory.facts.vectors import FactVectors
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
 from services.memory.service import MemoryService
@@ -65,7 +66,8 @@ def build_service(
         ContextLoader(window, counting),
         Compactor(engine, access, window, counting, llm, summary_timeout_s),
     )
-    facts = FactStore(engine.facts, access, allows_tenant=config.tenant_facts)
+    vectors = FactVectors(llm, config.fact_embeddings) if llm is not None and config.fact_embeddings else None
+    facts = FactStore(engine.facts, access, allows_tenant=config.tenant_facts, vectors=vectors)
     servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting, facts)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)

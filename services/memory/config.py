@@ -55,12 +55,18 @@ class Config:
     tenant_facts: bool = False
     """Whether every user may store, change and delete facts that all users of the tenant see."""
 
+    fact_embeddings: str = ""
+    """Model that makes vectors of facts, as provider/model of the provider file, so that a fact is found in other words
+    too; empty: facts are found by their words alone."""
+
     chat_retention_days: int | None = None
     """Days after its last line that a chat is deleted; empty: never."""
 
     def __post_init__(self) -> None:
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
+        if self.fact_embeddings and not all(self.fact_embeddings.partition("/")):
+            raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: expected provider/model")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
         if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:

@@ -47,6 +47,8 @@ def update_fact(
         text=fact.text if text is None else text,
         topic=fact.topic if topic is None else topic,
         updated_at=now_ms(),
+        vector=b"",
+        vector_model="",
     )
     if (changed.text, changed.topic) == (fact.text, fact.topic):
         return FactChange(fact)
@@ -113,4 +115,6 @@ def _make_room(known: Sequence[Fact], fact: Fact) -> list[Fact]:
 
 def _bury(fact: Fact) -> Fact:
     now = now_ms()
-    return replace(fact, text="", topic="", source=NO_SOURCE, updated_at=now, deleted_at=now)
+    return replace(
+        fact, text="", topic="", source=NO_SOURCE, vector=b"", vector_model="", updated_at=now, deleted_at=now
+    )

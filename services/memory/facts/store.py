@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound
 from services.memory.facts.changes import add_fact, delete_fact, update_fact
 from services.memory.facts.recall import rank_facts
+from services.memory.facts.vectors import add_similar, keep_vectors
 from services.memory.storage.search import Hit, Question
 from services.memory.storage.user_facts import Fact, Source, make_fact
 from services.runtime.auth import identity
@@ -20,15 +21,20 @@ if TYPE_CHECKING:
 
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
+    from services.memory.facts.vectors import FactVectors
     from services.memory.storage.engine import UserFacts
 
 
 class FactStore:
-    def __init__(self, facts: UserFacts, access: ChatAccess, *, allows_tenant: bool) -> None:
-        """Work on `facts`; with `allows_tenant` every user may write those of the tenant."""
+    def __init__(
+        self, facts: UserFacts, access: ChatAccess, *, allows_tenant: bool, vectors: FactVectors | None = None
+    ) -> None:
+        """Work on `facts`; with `allows_tenant` every user may write those of the tenant. Without `vectors` facts are
+        found by their words alone."""
         self._facts = facts
         self._access = access
         self._allows_tenant = allows_tenant
+        self._vectors = vectors
 
     async def add(self, request: memory_pb2.RememberRequest) -> Fact:
         if (request.scope == "agent") != bool(request.agent_key):
@@ -73,7 +79,14 @@ class FactStore:
 
     async def recall(self, query: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
         facts = await self.list_seen("", agent_key, include_ended=False)
-        return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
+        if self._vectors is None or not facts:
+            return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
+        vector, made = await self._vectors.embed(query, facts)
+        if made:
+            await self._facts.change(identity.require_identity(), partial(keep_vectors, made=made))
+        facts = [made.get(fact.uuid, fact) for fact in facts]
+        ranked = await asyncio.to_thread(rank_facts, query, facts)
+        return (await asyncio.to_thread(add_similar, vector, facts, ranked) if vector else ranked)[:limit]
 
     async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
         """Put facts that match before the `hits` of chats: somebody has thought them worth keeping."""

@@ -48,7 +48,11 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
     ended_at: int = 0
     replaced_by: str = ""
     deleted_at: int = 0
-    """Unix milliseconds; not 0: a tombstone, without text, topic and source."""
+    """Unix milliseconds; not 0: a tombstone, without text, topic, source and vector."""
+    vector: bytes = b""
+    """32-bit floats, little-endian, of topic and text; empty: there is none."""
+    vector_model: str = ""
+    """The model that made it, as provider/model."""
 
     @property
     def owner(self) -> Identity:

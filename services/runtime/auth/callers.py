@@ -33,7 +33,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext Embed", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
-    **_allow(_LLM, "Embed", _RUNS),
+    **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
     **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search", _PUBLIC),
     **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
     **_allow(

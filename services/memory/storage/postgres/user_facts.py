@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('headrace facts ' || $1, 0))"
 
 _COLUMNS = """fact_id, request_id, updated_at, user_name, text, tenant, scope, agent_key, topic, chat_id, run_id,
-    line_n, created_at, ended_at, replaced_by, deleted_at"""
+    line_n, created_at, ended_at, replaced_by, deleted_at, vector, vector_model"""
+
+LAST_COLUMNS = 6
+"""Columns from created_at on, which stand in the order of Fact's fields."""
 
 _INSERT = f"""
 INSERT INTO facts ({_COLUMNS}, key)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 """
 
 _STORE = f"""{_INSERT}
 ON CONFLICT (fact_id) DO UPDATE SET text = EXCLUDED.text, topic = EXCLUDED.topic, updated_at = EXCLUDED.updated_at,
     chat_id = EXCLUDED.chat_id, run_id = EXCLUDED.run_id, line_n = EXCLUDED.line_n,
-    ended_at = EXCLUDED.ended_at, replaced_by = EXCLUDED.replaced_by, deleted_at = EXCLUDED.deleted_at
+    ended_at = EXCLUDED.ended_at, replaced_by = EXCLUDED.replaced_by, deleted_at = EXCLUDED.deleted_at,
+    vector = EXCLUDED.vector, vector_model = EXCLUDED.vector_model
 """
 
 _IMPORT = f"{_INSERT} ON CONFLICT DO NOTHING"
@@ -78,16 +82,17 @@ async def _change_facts(owner: Identity, make: MakeChange, connection: Connectio
 
 
 def _make_fact(row: Sequence[Any]) -> Fact:
-    *first, scope, agent_key, topic, chat_id, run_id, line_n, created_at, ended_at, replaced_by, deleted_at = row
+    *first, scope, agent_key, topic, chat_id, run_id, line_n = row[:-LAST_COLUMNS]
     source = Source.create(chat_id, run_id, line_n)
     # msgspec leaves a default out by its identity.
-    values: list[Any] = [*first, intern(scope), agent_key, topic, source, created_at, ended_at, replaced_by, deleted_at]
+    values: list[Any] = [*first, intern(scope), agent_key, topic, source, *row[-LAST_COLUMNS:]]
     return Fact(*values)
 
 
-def _list_values(fact: Fact) -> list[str | int]:
+def _list_values(fact: Fact) -> list[str | int | bytes]:
     source, owner = fact.source, fact.owner
-    values: list[str | int] = [fact.uuid, fact.request_id, fact.updated_at, owner.user, fact.text, owner.tenant]
+    values: list[str | int | bytes] = [fact.uuid, fact.request_id, fact.updated_at, owner.user, fact.text, owner.tenant]
     values += [fact.scope, fact.agent_key, fact.topic, source.chat_id, source.run_id, source.n]
-    values += [fact.created_at, fact.ended_at, fact.replaced_by, fact.deleted_at, fact.key]
+    values += [fact.created_at, fact.ended_at, fact.replaced_by, fact.deleted_at]
+    values += [fact.vector, fact.vector_model, fact.key]
     return [strip_nul(value) if isinstance(value, str) else value for value in values]

@@ -1,0 +1,152 @@
+"""Facts found by vectors, over a real gateway server whose model knows a few words: on both engines."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from headrace.errors import Overloaded
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.memory.config import Config
+from services.memory.facts.vectors import MISSING_MAX
+from services.memory.storage.user_facts import Fact, decode_facts
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.memory.conftest import Serve, Tables, needs_postgres
+from tests.memory.writing import Memory
+
+MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})
+MODEL = "sim/embed-1"
+
+# Any: the stub wants every RPC implemented.
+_Servicer: Any = llm_pb2_grpc.LlmServiceServicer
+
+
+class Embedder(_Servicer):
+    """Gives each text a number for each of MEANINGS, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.models: list[str] = []
+        self.error: Exception | None = None
+
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Any) -> llm_pb2.EmbedResponse:
+        if self.error is not None:
+            raise self.error
+        self.models.append(f"{request.provider_key}/{request.model}")
+        self.asked.append([given.text for given in request.inputs])
+        return llm_pb2.EmbedResponse(
+            embeddings=[llm_pb2.Embedding(vector=self.make_vector(text)) for text in self.asked[-1]]
+        )
+
+    def make_vector(self, text: str) -> bytes:
+        words = set(text.lower().strip(".?").split())
+        return struct.pack("<3f", *(3.0 * bool(words & meaning) for meaning in MEANINGS), 0.5)
+
+
+@asynccontextmanager
+async def embedding(serve: Serve, embedder: Embedder, model: str = MODEL) -> AsyncGenerator[Memory]:
+    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    async with (
+        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running,
+        open_channel(running.addresses[0]) as channel,
+        serve(llm=llm_pb2_grpc.LlmServiceStub(channel), fact_embeddings=model) as memory,
+    ):
+        yield memory
+
+
+@pytest.mark.engines
+async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) -> None:
+    embedder = Embedder()
+    async with serve() as memory:
+        await memory.remember("My boat is Ada.", topic="boat")
+        assert await memory.recall("which vessel") == [], "off unless there is a model"
+    async with embedding(serve, embedder) as memory:
+        town = await memory.remember("Lives in Oslo.")
+        assert await memory.recall("which vessel") == ["My boat is Ada."]
+        assert embedder.asked == [["which vessel", "boat My boat is Ada.", "Lives in Oslo."]]
+        assert await memory.recall("a city?") == ["Lives in Oslo."]
+        assert await memory.recall("Ada city") == ["My boat is Ada.", "Lives in Oslo."]
+        await memory.update_fact(town, text="Lives on a ship.")
+        assert set(await memory.recall("vessel")) == {"My boat is Ada.", "Lives on a ship."}
+    async with embedding(serve, embedder) as memory:
+        await memory.recall("again")
+    assert embedder.asked[3:] == [["vessel", "Lives on a ship."], ["again"]], "changed texts alone, and kept"
+
+
+@pytest.mark.engines
+async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        await memory.remember("My boat is Ada.")
+        embedder.error = Overloaded("full")
+        assert await memory.recall("boat") == ["My boat is Ada."]
+        embedder.error = None
+        assert await memory.recall("vessel") == ["My boat is Ada."]
+
+
+async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        for number in range(MISSING_MAX + 3):
+            await memory.remember(f"{number} boat")
+        for _ in range(3):
+            await memory.recall("vessel")
+    assert [len(asked) - 1 for asked in embedder.asked] == [MISSING_MAX, 3, 0]
+
+
+async def test_another_model_makes_vectors_anew(serve: Serve, folder: Path) -> None:
+    embedder = Embedder()
+    for model in (MODEL, "sim/embed-2"):
+        async with embedding(serve, embedder, model) as memory:
+            if model == MODEL:
+                await memory.remember("My boat is Ada.")
+            assert await memory.recall("vessel") == ["My boat is Ada."]
+    assert [len(asked) for asked in embedder.asked] == [2, 2]
+    assert embedder.models == [MODEL, "sim/embed-2"]
+    assert [fact.vector_model for fact in read_stored(folder).values()] == ["sim/embed-2"]
+
+
+def read_stored(folder: Path) -> dict[str, Fact]:
+    """By id, as they stand in the file."""
+    (path,) = (folder / "facts").glob("*.json")
+    return {fact.uuid: fact for line in path.read_bytes().splitlines() for fact in decode_facts(line)}
+
+
+async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        kept, gone = await memory.remember("Lives in Oslo."), await memory.remember("My boat is Ada.")
+        await memory.recall("vessel")
+        await memory.delete_fact(gone)
+    facts = read_stored(folder)
+    assert (facts[gone].vector, facts[gone].vector_model) == (b"", "")
+    assert facts[kept].vector == embedder.make_vector("Lives in Oslo.")
+    (path,) = (folder / "facts").glob("*.json")
+    assert path.read_bytes().count(b'"vector"') == 1, "nor in an earlier line"
+
+
+@needs_postgres
+async def test_a_deleted_facts_vector_is_in_no_row(database_url: str) -> None:
+    async with embedding(Tables(database_url).memory, Embedder()) as memory:
+        gone = await memory.remember("My boat is Ada.")
+        await memory.recall("vessel")
+        await memory.delete_fact(gone)
+    connection = await asyncpg.connect(database_url)
+    try:
+        assert [tuple(row) for row in await connection.fetch("SELECT vector, vector_model FROM facts")] == [(b"", "")]
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", ["embed-1", "/embed-1", "sim/"])
+def test_a_model_without_its_provider_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="expected provider/model"):
+        Config(fact_embeddings=name)
