@@ -169,7 +169,7 @@ faults: $(VENV)/dev ## Fail every system call of every service in turn under rea
 	$(BIN)/python -m tests.faults $(FAULTS)
 
 HOSTILE_S ?= 10
-hostile: $(VENV)/dev ## Send each class of attack at 1 MB/s without a credential, and say what it costs and what an honest stream sees
+hostile: $(VENV)/dev ## Send each class of attack at 1 MB/s without a credential; fails where an honest stream's gaps or memory grow too much (on an idle machine)
 	$(BIN)/python -m tests.hostile.measure $(HOSTILE_S)
 	$(BIN)/python -m tests.hostile.http.measure $(HOSTILE_S)
 
