@@ -92,6 +92,7 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await console.page.get_by_role("button", name="Context").click()
         panel = console.page.get_by_role("dialog")
         await expect(panel).to_contain_text("9,300 tokens of 32,000 (29%) · 75% of the last call was cached")
+        assert await panel.evaluate("dialog => dialog.scrollTop") == 0, "it opens at its beginning"
         await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )

@@ -31,7 +31,8 @@ function showDialog(window, summary) {
   const room = window.contextWindowTokens || window.tokens || 1;
   const gone = window.parts.filter(({ state }) => GONE.has(state));
   dialog.append(
-    createElement("h2", { id: "context-title" }, "What the model sees"),
+    // Focused, lest the dialog open where its first button is, with its beginning out of sight.
+    createElement("h2", { id: "context-title", tabindex: -1, autofocus: true }, "What the model sees"),
     createElement("p", {}, describeWindow(window)),
     createBars(
       window.parts.filter(({ state }) => !GONE.has(state)),
