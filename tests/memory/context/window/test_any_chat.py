@@ -39,6 +39,7 @@ SUBAGENT = "subagent-00000001"
 OUTPUT = 1_000
 
 SUMMARISED = re.compile(r"stands for lines (\d+) to (\d+) of its log")
+SEEN_AGAIN = re.compile(r"read_history( \d+)? shows it again")
 LEFT_OUT = re.compile(r"read_history (\d+)(?:-(\d+))? ha")
 
 REFUSAL = "I'm sorry, I can't help with that."
@@ -72,6 +73,8 @@ class Chat:
     said: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """Number of the line and mark of each text of the chat's own context."""
     marks: int = 0
+    pictures: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    """Number of the line and data of each picture that the chat keeps."""
     before: list[llm_pb2.Message] = field(default_factory=list[llm_pb2.Message])
     """The last request, made when so many texts were said."""
     seen: int = 0
@@ -129,7 +132,12 @@ class Chat:
                 said = user(self.mark(given[0]))
                 for _ in range(len(given) if kind == "image" else 0):
                     said.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/cat.png"))
+                picture = b"\x89PNG" + str(self.marks).encode()
+                if kind == "image":
+                    said.message.content.add(image=llm_pb2.ImagePart(data=picture, mime_type="image/png"))
                 await self.write(step_line(said), text_of(said.message))
+                if kind == "image":
+                    self.pictures.append((self.said[-1][0], picture))
             case "call":
                 marked = [self.mark(text) for text in given]
                 await self.write(step_line(*make_calls(marked, size)), *marked)
@@ -160,6 +168,7 @@ class Chat:
             self.check_request(loaded)
         self.before, self.seen = list(loaded.messages), len(self.said)
         self.check_traces(self.before)
+        self.check_pictures(loaded)
 
     async def load(self, context_id: str = "") -> memory_pb2.LoadContextResponse:
         return await load(
@@ -181,6 +190,17 @@ class Chat:
         tools = [*TOOLS, *(READERS if loaded.has_left else [])]
         window = self.limits.context_window_tokens - OUTPUT
         assert count.count_request(loaded.messages, tools, "o200k_base") <= window
+
+    def check_pictures(self, loaded: memory_pb2.LoadContextResponse) -> None:
+        """Each is shown, or what stands for it says how it is seen again, and the tools for that are offered."""
+        shown = {part.image.data for message in loaded.messages for part in message.content}
+        told = "\n".join(text_of(message) for message in loaded.messages)
+        ranges = [(int(a), int(b or a)) for a, b in (*SUMMARISED.findall(told), *LEFT_OUT.findall(told))]
+        again = {int(n) if n else 0 for n in SEEN_AGAIN.findall(told)}
+        for n, picture in self.pictures:
+            is_summarised = any(first <= n <= last for first, last in ranges)
+            assert picture in shown or is_summarised or {n, 0} & again, f"the picture of line {n} left no trace"
+        assert loaded.has_left or {picture for _, picture in self.pictures} <= shown
 
     def check_traces(self, messages: list[llm_pb2.Message]) -> None:
         shown = "\n".join(text_of(message) for message in messages)
