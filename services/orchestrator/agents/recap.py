@@ -23,4 +23,5 @@ def count_excess_tokens(agent: Definition) -> int:
     recap = agent.memory.recap
     if not recap.enabled:
         return 0
-    return max(0, count_text(agent.primary.system_prompt, ESTIMATE_ENCODING) - recap.active_prompt_max_tokens)
+    prompt = agent.primary.system_prompt + agent.primary.examples
+    return max(0, count_text(prompt, ESTIMATE_ENCODING) - recap.active_prompt_max_tokens)

@@ -17,8 +17,13 @@ class PromptContext:
 
     guidance: tuple[str, ...] = ()
 
+    has_examples: bool = False
+    """Whether the stages' examples are told, as they are to an agent that answers a person."""
+
     def system(self, settings: StageSettings, values: Mapping[str, str]) -> str:
         parts = [prompts.fill_placeholders(settings.system_prompt, {**self.values, **values})]
+        if self.has_examples:
+            parts.append(settings.examples)
         if settings.stage not in WITHOUT_TOOLS:
             parts += self.guidance
         return "\n\n".join(part for part in parts if part)

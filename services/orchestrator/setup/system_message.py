@@ -25,7 +25,8 @@ async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> Prompt
     }
     if any(prompts.uses_placeholder(settings.system_prompt, "history_dialogue") for settings in run.agent.stages):
         values["history_dialogue"] = await _load_dialogue(run, peers)
-    return PromptContext(values, tuple(text for text in (_list_hints(found.tools), found.skills) if text))
+    guidance = tuple(text for text in (_list_hints(found.tools), found.skills) if text)
+    return PromptContext(values, guidance, has_examples=True)
 
 
 async def make_subagent_context(

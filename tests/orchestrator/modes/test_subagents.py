@@ -108,6 +108,26 @@ async def test_a_sub_agent_sees_its_task_alone_and_only_its_result_comes_back(ho
     assert [event["type"] for event in history].count("subagent.end") == 1
 
 
+async def test_examples_are_told_to_who_answers_a_person_alone(house: Open, tmp_path: Path) -> None:
+    examples = "Q: {{date}}? A: short."
+    section = {"systemPrompt": "You help.", "examples": examples}
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | {"react": section}))
+    async with house(said("done"), **PARENT) as it:
+        replying(
+            it,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
+            find=[said("It is here.")],
+            hi=[said("done")],
+        )
+        await it.ask()
+        sub = next(request for request in it.llm.requests if asked(request) == "find it")
+        await it.ask("hi", agent="helper")
+        own = it.llm.requests[-1]
+    assert examples not in texts_of(sub, "system")[0]
+    assert f"\n\n{examples}" in texts_of(own, "system")[0]
+
+
 async def test_without_a_key_it_has_the_parents_model_and_backend_tools(house: Open, helper: None) -> None:
     tools = {"toolConfig": {"backends": ["look", "todo_write", "ask_human"]}}
     async with house(**(PARENT | tools)) as it:

@@ -206,6 +206,7 @@ class Definition(Part):
             verify=(section.verify or self.verify) if STAGES[stage].gives_answer else "NONE",
             steps_max=(own and own.max_steps) or self.limits.max_steps or STAGES[stage].steps_max,
             parallel_tool_calls=react is not None and react.parallel_tool_calls,
+            examples=section.examples,
         )
 
     @property

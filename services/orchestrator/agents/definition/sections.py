@@ -27,6 +27,10 @@ class Section(Part):
     system_prompt: str = ""
     """The stage's system message, with placeholders. It may stand over several lines between triple double quotes."""
 
+    examples: str = ""
+    """Examples of good work, which stand behind the prompt where the agent answers a person; as a sub-agent it goes
+    without them. They are taken as they are, without placeholders."""
+
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """Overrides the agent's field by field."""
 

@@ -25,3 +25,6 @@ class StageSettings:
     steps_max: int
 
     parallel_tool_calls: bool = False
+
+    examples: str = ""
+    """What stands behind the prompt where the agent is no sub-agent."""
