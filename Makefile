@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance soak simulate faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -137,7 +137,8 @@ types: $(VENV)/dev
 docs: $(VENV)/dev ## Write the generated regions of docs/reference; `make check` compares them
 	$(BIN)/python -m docs.generate
 
-bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs on both transports, beside LiteLLM and a bare relay; the facades, memory, runs, the start
+bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure all entrances and both transports beside their peers; the facades, memory, runs, the start
+	$(BIN)/python -m benchmarks.entrances
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.facades
 	$(BIN)/python -m benchmarks.memory
@@ -145,7 +146,10 @@ bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a 
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.forms
 
-performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machine, and write docs/performance.md
+performance: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure all entrances beside their peers on this machine, and write docs/performance.md (20 minutes, the machine idle)
+	$(BIN)/python -m benchmarks.entrances --write docs
+
+performance-transports: $(VENV)/dev ## Measure both transports beside LiteLLM on this machine, and write docs/performance-transports.md
 	$(BIN)/python -m benchmarks --write docs
 
 SOAK_ROUNDS ?= 1000

@@ -1,6 +1,6 @@
 """What a delta costs: `python -m benchmarks` prints both transports side by side with their peers, in one run.
 
-With `--write docs` the tables, the machine and a picture go to docs/performance.md and docs/performance.svg.
+With `--write docs` the tables and the machine go to docs/performance-transports.md, and a picture beside it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ async def main(given: argparse.Namespace) -> None:
         console.print(grid.printed())
     if given.write:
         page = document(machine(), grids, notes, count=given.rounds, window_s=given.window_s)
-        given.write.joinpath("performance.md").write_text(page)
-        given.write.joinpath("performance.svg").write_text(picture(rows))
+        given.write.joinpath("performance-transports.md").write_text(page)
+        given.write.joinpath("performance-transports.svg").write_text(picture(rows))
 
 
 def _words(text: str) -> list[str]:
@@ -65,5 +65,5 @@ if __name__ == "__main__":
     parser.add_argument("--window-s", type=float, default=5.0, help="how long deltas are counted")
     parser.add_argument("--streams", type=_numbers, default=STREAMS, help="loads of 33 deltas/s each: 1,40,160,640")
     parser.add_argument("--transports", type=_words, default=TRANSPORTS, help=",".join(TRANSPORTS))
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write performance.md and performance.svg there")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write performance-transports.md and .svg there")
     uvloop.run(main(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""docs/performance.md: what was measured, on what, and how to read it."""
+"""docs/performance-transports.md: what was measured, on what, and how to read it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from benchmarks.measuring import OPENED_PER_S, PROBES
 from benchmarks.reader import PROBES_TIMEOUT_S, SETTLED_S
 
 HEAD = """\
-# Performance
+# Performance of the transports
 
 What it costs to pass a model's deltas on, and what they wait on their way: provider → llm_gateway → orchestrator →
-client, everything on one machine, with the simulated provider. Written by `make performance`; measure your own
-machine with `make bench`.
+client, everything on one machine, a process for each service, with the simulated provider. Written by
+`make performance-transports`. What runs cost at each entrance: [performance](performance.md).
 
-![CPU time per delta by load, for each transport and its peers](performance.svg)
+![CPU time per delta by load, for each transport and its peers](performance-transports.svg)
 """
 
 METHOD = """\

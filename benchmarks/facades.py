@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +106,7 @@ async def main() -> None:
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         ways: dict[str, Way] = {"grpc alone": over_grpc(channel)}
         pids = dict[str, int]()
+        peers: dict[str, str] = dict.fromkeys(("ORCHESTRATOR", "MEMORY", "TOOLS"), address)
         for name, prefix, command in (
             ("embedded (Python)", "FACADE", (sys.executable, "-m", "services.facade")),
             ("gateway (Go)", "GATEWAY", (str(GATEWAY),)),
@@ -113,7 +114,7 @@ async def main() -> None:
             if not _is_there(command[0]):
                 print(f"NOTICE: {name} is left out: run `make gateway`, which needs Go")
                 continue
-            pids[name], url = await stack.enter_async_context(_facade(prefix, address, command))
+            pids[name], url = await stack.enter_async_context(starting_facade(prefix, peers, command))
             ways[name] = over_http(http, url)
             if prefix == "FACADE":
                 pids[OPENAI], ways[OPENAI] = pids[name], over_openai(http, url)
@@ -165,9 +166,11 @@ def _p(values: list[float], percent: int) -> float:
 
 
 @asynccontextmanager
-async def _facade(prefix: str, peer: str, command: Sequence[str]) -> AsyncGenerator[tuple[int, str]]:
-    """Its process id and URL."""
-    own = {f"HEADRACE_{prefix}_{name}_ADDRESS": peer for name in ("ORCHESTRATOR", "MEMORY", "TOOLS")}
+async def starting_facade(
+    prefix: str, peers: Mapping[str, str], command: Sequence[str]
+) -> AsyncGenerator[tuple[int, str]]:
+    """Its process id and URL; `peers` are the services' addresses by name."""
+    own = {f"HEADRACE_{prefix}_{name}_ADDRESS": address for name, address in peers.items()}
     own |= {"HEADRACE_GATEWAY_LISTEN": "127.0.0.1:0"} if prefix == "GATEWAY" else {"HEADRACE_FACADE_PORT": "0"}
     async with _process(*command, stream="stderr", **own) as (process, line):
         yield process.pid, f"http://{json.loads(line)['addresses'][0]}"

@@ -8,7 +8,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import litellm
+from benchmarks.peers import litellm
 
 PACKAGES = ("grpcio", "h2", "uvloop", "aiohttp", "protobuf")
 

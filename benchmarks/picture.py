@@ -1,4 +1,4 @@
-"""docs/performance.svg: CPU time per delta by load, as bars on a logarithmic scale, by hand."""
+"""docs/performance-transports.svg: CPU time per delta by load, as bars on a logarithmic scale, by hand."""
 
 from __future__ import annotations
 

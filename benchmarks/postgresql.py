@@ -68,12 +68,17 @@ class Server:
 
     def kill(self) -> None:
         """Kill all of its processes at once, as a machine that fails does."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for pid in (self._process.pid, *map(int, children)):
+        for pid in self.list_processes():
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(pid, signal.SIGKILL)
+        assert self._process is not None
         self._process.wait()
+
+    def list_processes(self) -> list[int]:
+        """Return the ids of its processes, one for each connection among them."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [self._process.pid, *map(int, children)]
 
     def stop(self) -> None:
         """Stop it as an administrator does who does not wait for clients."""

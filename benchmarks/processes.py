@@ -56,6 +56,18 @@ async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGene
         yield _found(STARTED, line), pid
 
 
+@dataclass(frozen=True, slots=True)
+class RunningSuite:
+    grpc: str
+    """Where the orchestrator listens."""
+
+    http: str
+    """URL of the embedded facade."""
+
+    pids: dict[str, int]
+    """Process ids by service, and that of `up`."""
+
+
 @asynccontextmanager
 async def suite(
     folder: Path,
@@ -73,23 +85,32 @@ async def suite(
     the provider. `transport` is how its services talk; empty: as the environment says. `form` is the option of
     `headrace up` that says which of them share a process.
     """
-    configure(folder / "config", base_url, models, quota)
+    environment = {VARIABLE: transport} if transport else {}
+    starting = starting_suite(folder, base_url, models, agents=agents, quota=quota, form=form, environment=environment)
+    async with starting as running:
+        yield running.grpc, running.pids
+
+
+@asynccontextmanager
+async def starting_suite(
+    folder: Path,
+    base_url: str,
+    models: list[str],
+    *,
+    agents: Mapping[str, Any] | None = None,
+    quota: Mapping[str, int] | None = None,
+    form: str,
+    environment: Mapping[str, str],
+) -> AsyncGenerator[RunningSuite]:
+    """As `suite`, with `environment` beside our own. A configuration that is there already is taken as it is."""
+    if not (folder / "config").exists():
+        configure(folder / "config", base_url, models, quota)
     for key, agent in (agents or {}).items():
         (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
-    flags = (
-        form,
-        "--config-dir",
-        str(folder / "config"),
-        "--data-dir",
-        str(folder / "data"),
-        "--port",
-        "0",
-        "--grpc-port",
-        "0",
-    )
-    environment = {VARIABLE: transport} if transport else {}
-    async with started("-m", "headrace.cli", "up", *flags, **environment) as (up, line):
-        yield GRPC.findall(line)[0], services_of(up) | {"up": up}
+    folders = ("--config-dir", str(folder / "config"), "--data-dir", str(folder / "data"))
+    command = ("-m", "headrace.cli", "up", form, *folders, "--port", "0", "--grpc-port", "0")
+    async with started(*command, **environment) as (up, line):
+        yield RunningSuite(GRPC.findall(line)[0], _found(STARTED, line), services_of(up) | {"up": up})
 
 
 def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str, int] | None = None) -> None:
@@ -133,14 +154,14 @@ async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[st
 
 
 @asynccontextmanager
-async def started(*arguments: str, **environment: str) -> AsyncGenerator[tuple[int, str]]:
-    """Python with `arguments`: its process id, and the line that says where it listens.
+async def started(*arguments: str, python: str = sys.executable, **environment: str) -> AsyncGenerator[tuple[int, str]]:
+    """`python` with `arguments`: its process id, and the line that says where it listens.
 
     Raises:
         RuntimeError: It ended without such a line.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
+        python, *arguments, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

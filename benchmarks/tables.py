@@ -13,7 +13,7 @@ NONE = "–"
 
 
 def relaying(rows: Sequence[Figures]) -> Grid:
-    """The figures that docs/performance.md shows, a row for each load and way."""
+    """The figures that docs/performance-transports.md shows, a row for each load and way."""
     grid = Grid(
         "What a delta costs, and what it waits",
         (

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.litellm import Unavailable, installed, litellm
+from benchmarks.peers.environment import Unavailable
+from benchmarks.peers.litellm import installed, litellm
 from benchmarks.processes import simulating, started, suite
 
 DIRECT, RELAY, LITELLM = "direct", "aiohttp relay", "LiteLLM"
@@ -47,7 +48,7 @@ async def running(folder: Path, transports: Sequence[str], models: list[str]) ->
     async with AsyncExitStack() as stack:
         base_url, simulator = await stack.enter_async_context(simulating(folder))
         upstream = f"{base_url}/chat/completions"
-        relay, line = await stack.enter_async_context(started("-m", "benchmarks.relay", upstream))
+        relay, line = await stack.enter_async_context(started("-m", "benchmarks.peers.relay", upstream))
         ways = [
             Way(name=DIRECT, url=upstream),
             Way(name=RELAY, url=line.strip(), pids={"relay": relay}),

@@ -10,16 +10,18 @@ from pydantic.alias_generators import to_camel
 if TYPE_CHECKING:
     from headrace.v1.common_pb2 import Usage
 
-Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}$")]
+# Lengths stand beside the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
+# (pydantic-core 2.x, 2026-11).
+Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
 """Where a secret is: `env:NAME` or `file:/path`; never the secret itself."""
 
 SEPARATORS = "-.:@/_"
 """Characters that may follow a configured model name in the name of a model that it answers for."""
 
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[\w!#$%&'*+.^`|~-]{1,128}$")]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[\w!#$%&'*+.^`|~-]+$", max_length=128)]
 
-HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]{0,8192}$")]
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]*$", max_length=8192)]
 """Text, or `env:NAME` or `file:/path` where the value is a secret."""
 
 OWN_HEADERS = frozenset(
@@ -46,12 +48,12 @@ def _refuse_own_fields(fields: dict[str, Any]) -> dict[str, Any]:
 Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=64), AfterValidator(_refuse_own_headers)]
 ExtraBody = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_refuse_own_fields)]
 
-TenantName = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
+TenantName = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=128)]
 Weight = Annotated[int, Field(ge=1, le=1000)]
 
 Capability = Literal["tools", "reasoning", "vision", "audio", "files", "json_schema", "embeddings"]
 
-Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}/.{1,256}$")]
+Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/.+$", max_length=128 + 1 + 256)]
 """`provider/model`; the model's own name may hold further slashes."""
 
 
@@ -203,14 +205,14 @@ class Provider(_Entry):
     """Header that carries the key. Left out, `Authorization`, and `x-api-key` for protocol anthropic; classic Azure has
     `api-key`."""
 
-    key_scheme: str | None = Field(default=None, pattern=r"^[\w-]{0,32}$")
+    key_scheme: str | None = Field(default=None, pattern=r"^[\w-]*$", max_length=32)
     """Word before the key in its header. Left out, `Bearer` in `Authorization` and none in others."""
 
     prompt_cache: bool = True
     """Whether requests mark what the provider may cache: tools, instructions and the conversation so far. Protocol
     anthropic only; others cache by themselves."""
 
-    organization: str | None = Field(default=None, pattern=r"^[\x21-\x7e]{1,256}$")
+    organization: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$", max_length=256)
     """Value of the header `OpenAI-Organization`."""
 
     headers: Headers = {}

@@ -38,7 +38,7 @@ WAIT_MS_MAX = 24 * 60 * 60 * 1000
 
 EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 
-ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
 """Key of a view, which is its file's name without the suffix."""
 
 BELONGS_TO: dict[str, Kind] = {"command": "backend", "viewport": "frontend", "timeout_ms": "frontend"}
@@ -54,7 +54,7 @@ class Definition(BaseModel):
     """Always `function`; optional, and accepted because model providers' APIs have it."""
 
     # The names that model providers accept.
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
     """Name by which models call it and agents list it; compared without regard to case. A name that two files define is
     refused in both."""
 

@@ -23,7 +23,7 @@ from services.orchestrator.agents.definition.parts import (
 from services.orchestrator.agents.definition.sections import PlanExecute, React, Section
 from services.orchestrator.agents.definition.settings import StageSettings
 
-Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
 
 
 RESERVED_KEYS = frozenset({"default", "auto"})

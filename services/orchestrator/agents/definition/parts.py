@@ -82,7 +82,7 @@ class OutputConfig(Part):
     """JSON Schema (2020-12) that the answer must fit. An answer in another form is asked for once more, then the run
     fails with OUTPUT_MISMATCH. A query's outputFormat goes before it. Left out, any text."""
 
-    name: str | None = Field(default=None, pattern=r"^[\w-]{1,64}$")
+    name: str | None = Field(default=None, pattern=r"^[\w-]+$", max_length=64)
     """Name of the form, for the provider. Left out, `answer`."""
 
     description: str | None = None

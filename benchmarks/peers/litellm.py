@@ -10,18 +10,16 @@ import asyncio
 import json
 import os
 import socket
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 
-REQUIREMENTS = Path(__file__).with_name("litellm.txt")
-VERSION = REQUIREMENTS.read_text().strip().partition("==")[2]
+from benchmarks.peers.environment import Unavailable, install, read_version
 
-INSTALL_TIMEOUT_S = 900.0
-"""It brings some 750 MB."""
+REQUIREMENTS = Path(__file__).with_name("litellm.txt")
+VERSION = read_version(REQUIREMENTS, "litellm[proxy]")
 
 START_TIMEOUT_S = 60.0
 
@@ -33,38 +31,13 @@ ENVIRONMENT = {
 }
 
 
-class Unavailable(Exception):
-    """LiteLLM cannot be had here; the text says why."""
-
-
 async def installed() -> Path:
     """The program, installed on demand.
 
     Raises:
         Unavailable: It cannot be.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "headrace" / f"litellm-{VERSION}"
-    if not (folder / "done").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        await _run(sys.executable, "-m", "venv", str(folder))
-        pip = (str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check")
-        await _run(*pip, "-r", str(REQUIREMENTS))
-        (folder / "done").touch()
-    return folder / "bin" / "litellm"
-
-
-async def _run(*command: str) -> None:
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(INSTALL_TIMEOUT_S):
-            _, said = await process.communicate()
-    except TimeoutError as error:
-        process.kill()
-        await process.wait()
-        raise Unavailable(f"not installed within {INSTALL_TIMEOUT_S:.0f} s") from error
-    if process.returncode:
-        raise Unavailable((said.decode().strip().splitlines() or ["it did not say why"])[-1])
+    return (await install(REQUIREMENTS, VERSION)) / "litellm"
 
 
 @asynccontextmanager

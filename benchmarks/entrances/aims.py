@@ -1,0 +1,94 @@
+"""The aims, and whether they are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.entrances.growth import FORMS, Rest
+from benchmarks.entrances.loads import (
+    REACT_RUNS,
+    SHORT_RUNS,
+    SILENT_STREAMS,
+    STREAMS,
+    Results,
+    get_core_share,
+    get_delta_cpu_us,
+    get_run_cpu_ms,
+)
+from benchmarks.grid import Grid
+
+HAND = "FastAPI + httpx, no log"
+GO = "Go gateway"
+
+
+def show_aims(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Grid:
+    """A row for each aim whose ways could be had."""
+    grid = Grid("Aims", ("<what", "aim", "measured", "<reached"))
+    for what, aim, value in (*_list_costs(results), *_list_streams(results), *_list_rest(results, forms, growth)):
+        grid.rows.append(
+            (what, f"≤ {aim:g}", f"{value:.2f}" if value < 10 else f"{value:.1f}", "yes" if value <= aim else "no")
+        )
+    return grid
+
+
+Aims = Iterator[tuple[str, float, float]]
+"""What, the most that it is to be, and what it is."""
+
+
+def _list_costs(results: Results) -> Aims:
+    one, sixteen = (results[load] for load in SHORT_RUNS)
+    yield "first delta after the question, 1 stream, gRPC, p50 ms", 4, one["gRPC"].first_ms_p50
+    yield "the same, p99 ms", 8, one["gRPC"].first_ms_p99
+    yield "the same over SSE, p50 ms", 5, one["SSE"].first_ms_p50
+    yield "the same, p99 ms", 10, one["SSE"].first_ms_p99
+    yield "short run, 1 at a time, CPU ms", 6, get_run_cpu_ms(SHORT_RUNS[0], one["gRPC"])
+    yield "short run, 16 at a time, CPU ms", 4, get_run_cpu_ms(SHORT_RUNS[1], sixteen["gRPC"])
+    react = results[REACT_RUNS[1]]
+    yield "REACT run of three steps, 16 at a time, CPU ms", 12, get_run_cpu_ms(REACT_RUNS[1], react["gRPC"])
+    if HAND in react:
+        rates = [react[name].deltas / react[name].elapsed_s for name in (HAND, "gRPC")]
+        yield "the hand-written server's REACT runs/s, of ours", 0.5, rates[0] / max(rates[1], 0.1)
+    if "gRPC, PostgreSQL" in sixteen:
+        costs = [get_run_cpu_ms(SHORT_RUNS[1], sixteen[name]) for name in ("gRPC, PostgreSQL", "gRPC")]
+        yield "short run on PostgreSQL, of one on files", 1.2, costs[0] / costs[1]
+
+
+def _list_streams(results: Results) -> Aims:
+    few, many = (results[load] for load in STREAMS)
+    for name, aims in (("gRPC", (4, 8)), ("SSE", (5, 10))):
+        yield f"first delta, 40 streams, {name}, p50 ms", aims[0], few[name].first_ms_p50
+        yield "the same, p99 ms", aims[1], few[name].first_ms_p99
+    for name in ("gRPC", "SSE"):
+        yield f"first delta, 160 streams, {name}, p50 ms", 8, many[name].first_ms_p50
+        yield "the same, p99 ms", 30, many[name].first_ms_p99
+        yield f"a delta's latency, 160 streams, {name}, p99 ms", 5, many[name].delay_ms_p99
+    for load, seen in zip(STREAMS, (few, many), strict=True):
+        split = seen["SSE, split"].cpu_us
+        yield (
+            f"the facade's CPU, of the orchestrator's, {load.streams} streams",
+            1,
+            split["facade"] / split["orchestrator"],
+        )
+        if GO in seen:
+            facade_us = split["facade"] / seen["SSE, split"].deltas
+            own_us = seen[GO].cpu_us[GO] / seen[GO].deltas
+            yield f"the Go gateway's own CPU, of the embedded facade's, {load.streams} streams", 0.5, own_us / facade_us
+        if "LiteLLM" in seen and seen["LiteLLM"].deltas:
+            costs = [get_delta_cpu_us(seen[name]) for name in ("OpenAI face", "LiteLLM")]
+            yield f"the OpenAI face's CPU a delta, of LiteLLM's, {load.streams} streams", 0.2, costs[0] / costs[1]
+
+
+def _list_rest(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Aims:
+    silent = results[SILENT_STREAMS]["gRPC"]
+    yield f"{SILENT_STREAMS.streams:,} silent streams, % of a core", 2, get_core_share(silent)
+    yield "the same, MB", 50, sum(silent.added_mb.values())
+    yield "`headrace up`: ready, s", 1.5, forms[FORMS[0]].ready_s
+    yield "the same, PSS MB", 170, forms[FORMS[0]].idle_mb
+    small, agents, _, chats = growth.items()
+    yield f"{chats[0]}, ready, s", 3, chats[1].ready_s
+    for name, rest in (agents, chats):
+        yield (
+            f"{name}: CPU of a short run, of that of {small[0]}",
+            1.1,
+            rest.run_cpu_ms / max(small[1].run_cpu_ms, 0.01),
+        )

@@ -1,0 +1,54 @@
+"""When stamped deltas arrived, kept as cheaply as Python can."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+
+STAMP = re.compile(rb"@(\d+)@")
+STAMP_BYTES_MAX = 32
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Of all streams of one reader; what comes outside the window is only read."""
+
+    is_counting: bool = False
+    deltas: int = 0
+    delays_ms: list[float] = field(default_factory=list[float])
+    """From a delta's sending by the provider to its arrival."""
+
+    firsts_ms: list[float] = field(default_factory=list[float])
+    """From the question to the first delta."""
+
+    failures: int = 0
+
+
+class Stream:
+    """One answer, taken in pieces as they come."""
+
+    __slots__ = ("_arrivals", "_asked_s", "_has_first", "_tail")
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._asked_s = time.perf_counter()
+        self._has_first = False
+        self._tail = b""
+        """Last bytes of what has come: a stamp may be cut by a read."""
+
+    def take(self, data: bytes) -> None:
+        now_s = time.perf_counter()
+        data = self._tail + data
+        stamps = [*STAMP.finditer(data)]
+        end = stamps[-1].end() if stamps else 0
+        self._tail = data[max(end, len(data) - STAMP_BYTES_MAX) :]
+        arrivals = self._arrivals
+        if not stamps or not arrivals.is_counting:
+            self._has_first = self._has_first or bool(stamps)
+            return
+        arrivals.deltas += len(stamps)
+        arrivals.delays_ms += [now_s * 1000 - int(stamp[1]) / 1e6 for stamp in stamps]
+        if not self._has_first:
+            self._has_first = True
+            arrivals.firsts_ms.append((now_s - self._asked_s) * 1000)

@@ -1,0 +1,51 @@
+"""An environment for each peer, made the first time, in the user's cache."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+INSTALL_TIMEOUT_S = 900.0
+"""LiteLLM brings some 750 MB."""
+
+
+class Unavailable(Exception):
+    """A peer cannot be had here; the text says why."""
+
+
+async def install(requirements: Path, version: str) -> Path:
+    """Return the folder of an environment's programs, which has what `requirements` lists.
+
+    Raises:
+        Unavailable: It cannot be made.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "headrace" / f"{requirements.stem}-{version}"
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        await _run(sys.executable, "-m", "venv", str(folder))
+        pip = (str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check")
+        await _run(*pip, "-r", str(requirements))
+        (folder / "done").touch()
+    return folder / "bin"
+
+
+def read_version(requirements: Path, package: str) -> str:
+    """Return the version that a list pins."""
+    pins = dict(line.split("==") for line in requirements.read_text().split())
+    return pins[package]
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(INSTALL_TIMEOUT_S):
+            _, said = await process.communicate()
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise Unavailable(f"not installed within {INSTALL_TIMEOUT_S:.0f} s") from error
+    if process.returncode:
+        raise Unavailable((said.decode().strip().splitlines() or ["it did not say why"])[-1])
