@@ -16,7 +16,10 @@ if os.environ.get("PYTHONHASHSEED") != "0":
 
 import argparse
 
+from tests.simulation.bugs import BUGS
+from tests.simulation.plan import make_plan
 from tests.simulation.series import Series, run_series, say
+from tests.simulation.shrink import shrink
 from tests.simulation.simulate import prepare_process, simulate
 
 
@@ -25,17 +28,22 @@ def main() -> int:
     parser.add_argument("seeds", help="SEED or FIRST-LAST")
     parser.add_argument("--story", action="store_true", help="print what happens, in this process")
     parser.add_argument("--trace", action="store_true", help="print everything that passes between the services, too")
+    parser.add_argument("--shrink", action="store_true", help="look for less that breaks the same, and print its story")
     parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
+    parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges are to find")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
-    if not (given.story or given.trace):
-        return run_series(Series(seeds, given.jobs, given.twice))
+    if not (given.story or given.trace or given.shrink):
+        return run_series(Series(seeds, given.jobs, given.twice, given.bug))
     prepare_process()
     failed = 0
     for seed in seeds:
-        result = simulate(seed, traces=given.trace)
+        plan = make_plan(seed)
+        if given.shrink:
+            plan = shrink(plan, lambda smaller: bool(simulate(smaller, bug=given.bug).problems))
+        result = simulate(plan, bug=given.bug, traces=given.trace)
         say(*(result.traced if given.trace else result.story), *result.describe())
         failed += bool(result.problems)
     return min(failed, 1)

@@ -6,11 +6,17 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from services.orchestrator.cluster.takeover import SEQ_PER_GENERATION
+from services.runtime.randomness import new_uuid
 from tests.order import TERMINAL, check_order, fold
+from tests.simulation.users import Asked
 
 if TYPE_CHECKING:
-    from tests.simulation.users import Asked, User
+    from tests.simulation.users import User
     from tests.simulation.world.world import World
+
+CANCEL_S = 2.0
+"""Time that a run may take to end after a cancel was answered, and its end to be written."""
 
 BUGS = ("rpc failed", "run failed", "append failed", "commit failed", "task ended by an error", "runs not looked for")
 """What services log of an error that nobody has named."""
@@ -27,12 +33,23 @@ def judge_logs(world: World) -> list[str]:
 
 def judge_effects(world: World) -> list[str]:
     """A `once` tool was run once at most under each key."""
-    pays = {key: count for key, count in world.outside.effects.items() if key in world.outside.begun and count > 1}
-    return [f"the effect {key} was had {count} times" for key, count in pays.items()]
+    return [f"the effect {key} was had {count} times" for key, count in world.outside.once.items() if count > 1]
+
+
+async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
+    """Each chat takes the next message, behind all that was asked of it."""
+    problems: list[str] = []
+    chats = dict.fromkeys(asked.chat_id for user in people for asked in user.asked if asked.run_id)
+    for chat_id in chats:
+        last = Asked(chat_id, new_uuid(), "the last question", "oneshot")
+        await judge.ask(last)
+        if last.outcome != "run.complete":
+            problems.append(f"chat {chat_id} does not take the next message: {last.outcome}")
+    return problems
 
 
 def read_logs(world: World) -> dict[str, list[dict[str, Any]]]:
-    folder = world.storage.current / "chats"
+    folder = world.storage.logs_dir
     return {path.stem: [*map(json.loads, path.read_bytes().splitlines())] for path in sorted(folder.glob("*.json"))}
 
 
@@ -46,6 +63,9 @@ def judge_chats(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
             kinds = [line["_type"] for line in lines if line.get("runId") == run_id]
             if kinds[0] != "query" or kinds.count("query") != 1:
                 problems.append(f"run {run_id} begins as {kinds[:2]}")
+            generations = [line.get("_gen", 0) for line in lines if line.get("runId") == run_id]
+            if generations != sorted(generations):
+                problems.append(f"run {run_id} has lines of an owner that had lost it: {generations}")
             if kinds.count("run") != 1:
                 problems.append(f"run {run_id} has {kinds.count('run')} ends in the log")
     return problems
@@ -62,7 +82,7 @@ async def judge_reader(user: User, asked: Asked, logs: dict[str, list[dict[str, 
     ends = [event["type"] for event in asked.events if event["type"] in TERMINAL]
     if len(ends) != 1:
         problems.append(f"{name}: its reader was told {ends}")
-    if not asked.attaches:
+    if asked.tries == 1 and asked.events[-1]["seq"] < SEQ_PER_GENERATION:
         problems += _catch(name, lambda: check_order(asked.events))
     if asked.run_id not in {line.get("runId") for line in logs.get(asked.chat_id, ())}:
         problems.append(f"{name} is not in the log, and its reader was told of it")
@@ -75,6 +95,38 @@ async def judge_reader(user: User, asked: Asked, logs: dict[str, list[dict[str, 
         return [*problems, f"{name}: {error}"]
     if first != second:
         problems.append(f"{name}: who comes later is told something else: {_diff(first, second)}")
+    return problems
+
+
+def judge_acts(user: User, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """What was answered is there: steers in the log, cancels in the run's end, states in their order."""
+    problems: list[str] = []
+    for chat_id, text in user.steers:
+        if text not in json.dumps(logs.get(chat_id, [])):
+            problems.append(f"the steer {text!r} was answered and is not in the log of chat {chat_id}")
+    for asked, told_ms in user.cancels:
+        end = asked.end
+        is_late = end is not None and end["timestamp"] > told_ms + 1000 * CANCEL_S
+        if end is not None and is_late and end["type"] != "run.cancel" and end["seq"] < SEQ_PER_GENERATION:
+            problems.append(f"run {asked.run_id} was cancelled and ended with {end['type']}")
+    return problems
+
+
+def judge_states(people: Iterable[User]) -> list[str]:
+    """Each version of a chat's state was made once, by a change of the one before, and no reader went back.
+
+    With versions it is all of linearizability: an answer that came before another was asked for has no later version.
+    """
+    problems: list[str] = []
+    moves = [move for user in people for move in user.states]
+    for move in moves:
+        for other in moves:
+            if move.chat_id != other.chat_id or move is other:
+                continue
+            if move.is_change and other.is_change and move.version == other.version:
+                problems.append(f"version {move.version} of the state of chat {move.chat_id} was made twice")
+            if move.answered_s < other.asked_s and move.version + other.is_change > other.version:
+                problems.append(f"the state of chat {move.chat_id} went back from {move.version} to {other.version}")
     return problems
 
 

@@ -25,6 +25,8 @@ TURNS_WITH_CALLS_MAX = 3
 EFFECTS = {"look": "read", "set": "idempotent", "pay": "once"}
 """The tools, and what it means to run each twice."""
 
+SUBAGENT = "call_subagent"
+
 BEGUN = ""
 """State of an effect that has begun and not ended."""
 
@@ -39,6 +41,8 @@ class Outside:
     story: Story
     effects: Counter[str] = field(default_factory=Counter[str])
     """How often each effect was had, by effect key."""
+    once: Counter[str] = field(default_factory=Counter[str])
+    """How often each effect of a `once` tool was had."""
     begun: dict[str, str] = field(default_factory=dict[str, str])
     """Result of each effect of a `once` tool that has begun, BEGUN before it has ended."""
     problems: list[str] = field(default_factory=list[str])
@@ -48,6 +52,8 @@ class Outside:
     delay_s: tuple[float, float] = (0.001, 0.3)
     """Between two deltas."""
     requests: int = 0
+    forgets_effects: bool = False
+    """Whether tools keep no record of their effects: a planted bug."""
 
     def check_request(self, request: llm_pb2.ChatRequest) -> None:
         """Note what no provider would take: a call without its result, or a result without its call."""
@@ -108,7 +114,7 @@ def _choose_answer(request: llm_pb2.ChatRequest, random: Random) -> list[llm_pb2
         return [llm_pb2.LlmDelta(content=write_summary("They spoke of trees.")), *_finish("stop")]
     deltas = [llm_pb2.LlmDelta(reasoning=f"{random.choice(WORDS)} ") for _ in range(random.choice((0, 0, 2)))]
     said = sum(1 for message in _since_question(request) if message.tool_calls)
-    names = [tool.name for tool in request.tools if tool.name in EFFECTS]
+    names = [tool.name for tool in request.tools if tool.name in EFFECTS or tool.name == SUBAGENT]
     if names and request.tool_choice != "none" and said < TURNS_WITH_CALLS_MAX and random.random() < 0.7:
         for index in range(random.choice((1, 1, 2, 3))):
             deltas += _call(index, random.choice(names), random)
@@ -124,7 +130,10 @@ def _since_question(request: llm_pb2.ChatRequest) -> list[llm_pb2.Message]:
 
 
 def _call(index: int, name: str, random: Random) -> list[llm_pb2.LlmDelta]:
-    arguments = json.dumps({"tree": random.choice(WORDS), "number": random.randrange(1000)})
+    given: dict[str, object] = {"tree": random.choice(WORDS), "number": random.randrange(1000)}
+    if name == SUBAGENT:
+        given = {"agentKey": "react", "task": f"find a {random.choice(WORDS)}"}
+    arguments = json.dumps(given)
     half = random.randrange(len(arguments))
     call_id = f"call_{random.randrange(10**9)}"
     first = llm_pb2.ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments[:half])
@@ -191,6 +200,9 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
         result = f"{request.tool_name} {outside.effects[key]}"
         if request.tool_name == "pay":
             outside.begun[key] = result
+            outside.once[key] += 1
+            if outside.forgets_effects:
+                del outside.begun[key]
         if fault == "cut after":
             raise make_break()
         outcome = tools_pb2.ToolOutcome(ok=fault != "error", result=result, tool_params=request.arguments)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from tests.simulation.plan import make_plan
 from tests.simulation.simulate import Result, prepare_process, simulate
 
 SEEDS_PER_TASK = 5
@@ -22,6 +23,8 @@ class Series:
     jobs: int = 2
     is_twice: bool = False
     """Whether each seed is simulated in two processes, which must say the same."""
+    bug: str = ""
+    """Name of a planted bug."""
 
 
 @dataclass
@@ -65,9 +68,9 @@ def run_series(series: Series) -> int:
     with ProcessPoolExecutor(
         series.jobs, mp_context=context, initializer=prepare_process, max_tasks_per_child=fresh
     ) as pool:
-        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part) for part in parts]
+        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part, series.bug) for part in parts]
         if series.is_twice:
-            running += [pool.submit(_simulate_all, part[::-1]) for part in parts]
+            running += [pool.submit(_simulate_all, part[::-1], series.bug) for part in parts]
         for done in as_completed(running):
             for result in done.result():
                 summary.add(result)
@@ -79,8 +82,8 @@ def run_series(series: Series) -> int:
     return min(len(summary.failed), 1)
 
 
-def _simulate_all(seeds: Sequence[int]) -> list[Result]:
-    return [simulate(seed) for seed in seeds]
+def _simulate_all(seeds: Sequence[int], bug: str) -> list[Result]:
+    return [simulate(make_plan(seed), bug=bug) for seed in seeds]
 
 
 def say(*lines: str) -> None:

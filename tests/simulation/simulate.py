@@ -7,32 +7,38 @@ import gc
 import shutil
 import sys
 import tempfile
+import uuid
 import warnings
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import structlog
 
-from services.runtime.randomness import new_uuid
 from services.runtime.tokens.count import ESTIMATE_ENCODING
 from services.runtime.tokens.encodings import encoding
 from tests.simulation import judges
+from tests.simulation.bugs import plant
 from tests.simulation.faults import run_faults
-from tests.simulation.users import User, converse
+from tests.simulation.plan import MEMORY, USER, Plan, make_plan
+from tests.simulation.users import User
 from tests.simulation.world.loop import SimulatedLoop, Stuck
-from tests.simulation.world.processes import find_process
-from tests.simulation.world.world import MEMORY, USER, World
+from tests.simulation.world.processes import Exited, find_process
+from tests.simulation.world.world import World
 
 SHM = Path("/dev/shm")
 
 WORK_S = 900.0
 """Simulated time until the people are done, the faults being over after some minutes."""
 
-JUDGING_S = 120.0
+JUDGING_S = 300.0
+
+JUDGE = "judge"
 
 
 @dataclass
@@ -56,29 +62,29 @@ def prepare_process() -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead are never awaited
     sys.unraisablehook = _ignore  # nor do they end as they should when they are collected
     encoding(ESTIMATE_ENCODING)
-    simulate(0)
+    simulate(make_plan(0))
     # Else each world's end looks at all that the process has ever loaded: 0.3 s.
     gc.collect()
     gc.freeze()
 
 
-def simulate(seed: int, *, traces: bool = False) -> Result:
-    """Run the world of a seed to its end."""
+def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
+    """Run a world to its end, with a planted bug if one is named."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=SHM if SHM.exists() else None))
     was_enabled = gc.isenabled()
     gc.disable()  # finalizers would run at another moment each time
-    loop = SimulatedLoop(Random(f"{seed}/loop"))
-    random = Random(f"{seed}/plan")
-    world = World(str(seed), folder, random.choice((1, 1, 2, 3)), loop)
+    loop = SimulatedLoop(Random(f"{plan.seed}/loop"))
+    world = World(str(plan.seed), folder, plan.orchestrators, loop)
+    plant(world, bug)
     if traces:
         world.story.traced = []
-    result = Result(seed)
+    result = Result(plan.seed)
     _collect_logs(world)
     loop.set_exception_handler(lambda _, context: _note_failure(world, context))
     try:
-        loop.run_until_complete(_run(world, random, result))
+        loop.run_until_complete(_run(world, plan, result))
     except (Stuck, TimeoutError) as error:
-        result.problems.append(f"{error or 'not done in time'}: {_describe_open(world)}")
+        result.problems.append(f"{str(error) or 'not done in time'}; last: {world.story.lines[-1:]}")
     finally:
         result.digest, result.story, result.counts = world.story.digest, world.story.lines, world.story.counts
         result.simulated_s, result.turns = loop.time(), loop.turns
@@ -90,47 +96,56 @@ def simulate(seed: int, *, traces: bool = False) -> Result:
     return result
 
 
-async def _run(world: World, random: Random, result: Result) -> None:
+async def _run(world: World, plan: Plan, result: Result) -> None:
     for name in world.services:
         world.start(name)
     people: list[User] = []
-    done: list[asyncio.Event] = []
     address = ",".join(f"local:{name}" for name in world.orchestrators)
 
-    def start_user(name: str, work: Any) -> asyncio.Event:
+    def start_user(name: str, work: Callable[[User], Awaitable[None]]) -> asyncio.Event:
         finished = asyncio.Event()
 
         async def main() -> None:
-            async with User(name, address, f"local:{MEMORY}", world.story) as user:
-                people.append(user)
+            async with User(name, address, f"local:{MEMORY}", world) as user:
+                if name != JUDGE:
+                    people.append(user)
                 await work(user)
             finished.set()
 
         world.spawn(name, main)
         return finished
 
-    for number in range(random.choice((1, 2, 3))):
-        chance = Random(f"{world.seed}/{USER}-{number}")
-
-        async def work(user: User, chance: Random = chance) -> None:
-            await converse(user, chance, new_uuid(), chance.randint(1, 4))
-
-        done.append(start_user(f"{USER}-{number}", work))
-    faults = asyncio.ensure_future(run_faults(world, random))
+    ids = Random(f"{plan.seed}/chats")
+    chat_ids = [str(uuid.UUID(bytes=ids.randbytes(16), version=4)) for _ in range(plan.chats)]
+    done = [
+        start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids))
+        for number, acts in enumerate(plan.people)
+    ]
     async with asyncio.timeout(WORK_S):
-        await faults
+        await run_faults(world, plan.faults)
         for finished in done:
             await finished.wait()
-    logs = judges.read_logs(world)
-    result.problems += judges.judge_chats(logs)
 
     async def judge(user: User) -> None:
-        for asked in [asked for person in people for asked in person.asked]:
-            result.problems += await judges.judge_reader(user, asked, logs)
+        result.problems += await _judge_all(world, user, people)
 
     async with asyncio.timeout(JUDGING_S):
-        await start_user("judge", judge).wait()
-    result.problems += [*judges.judge_logs(world), *judges.judge_effects(world), *world.outside.problems]
+        await start_user(JUDGE, judge).wait()
+
+
+async def _judge_all(world: World, judge: User, people: list[User]) -> list[str]:
+    # Runs that a steer or a lost caller has left come to their ends first.
+    while any(process.exit_code for process in world.processes.values() if process.is_dead):
+        await asyncio.sleep(1)
+    problems = await judges.wait_for_chats(judge, people)
+    logs = judges.read_logs(world)
+    problems += judges.judge_chats(logs)
+    for person in people:
+        for asked in person.asked:
+            problems += await judges.judge_reader(judge, asked, logs)
+        problems += judges.judge_acts(person, logs)
+    problems += judges.judge_states(people)
+    return [*problems, *judges.judge_logs(world), *judges.judge_effects(world), *world.outside.problems]
 
 
 def _collect_logs(world: World) -> None:
@@ -152,11 +167,8 @@ def _ignore(_: object) -> None:
 
 
 def _note_failure(world: World, context: dict[str, Any]) -> None:
-    world.logged.append({"event": "task ended by an error", "problem": f"{context}", "process": ""})
-
-
-def _describe_open(world: World) -> str:
-    return world.story.lines[-1] if world.story.lines else "nothing was done"
+    if not isinstance(context.get("exception"), Exited):
+        world.logged.append({"event": "task ended by an error", "problem": f"{context}", "process": ""})
 
 
 def _bury(world: World, loop: SimulatedLoop) -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StaleLease
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2_grpc
+from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 from services.runtime import json_form
-from services.runtime.randomness import new_uuid
+from services.runtime.clock import now_ms
+from services.runtime.randomness import RANDOM, new_uuid
 from services.runtime.rpc.channels import open_channel
 from tests.order import TERMINAL, Event
+from tests.simulation.bugs import USER_BUGS
 
 if TYPE_CHECKING:
-    from tests.simulation.story import Story
+    from tests.simulation.plan import Act, Interference
+    from tests.simulation.world.world import World
 
 AGAIN_S = 0.5
 """Pause before anything is asked again."""
@@ -39,9 +41,12 @@ class Asked:
     agent: str
     run_id: str = ""
     events: list[Event] = field(default_factory=list[Event])
-    attaches: int = 0
+    tries: int = 0
+    """Streams that were opened."""
     refusal: str = ""
     """Reason of an error that says: never."""
+    leaves: bool = False
+    """Whether its reader is about to leave, and to come back."""
 
     @property
     def end(self) -> Event | None:
@@ -55,18 +60,35 @@ class Asked:
         return self.end.get("error", {}).get("code", self.end["type"])
 
 
-class User:
-    """One person at work on a chat, over any of the orchestrators."""
+@dataclass(frozen=True, slots=True)
+class StateMove:
+    """A read or a change of a chat's state, from question to answer."""
 
-    def __init__(self, name: str, orchestrators: str, memory: str, story: Story) -> None:
+    chat_id: str
+    is_change: bool
+    version: int
+    asked_s: float
+    answered_s: float
+
+
+class User:
+    """One person, over any of the orchestrators."""
+
+    def __init__(self, name: str, orchestrators: str, memory: str, world: World) -> None:
         self.name = name
         self._addresses = orchestrators, memory
-        self._story = story
+        self._world, self._story = world, world.story
         self.asked: list[Asked] = []
+        self.steers: list[tuple[str, str]] = []
+        """Chat and text of each that was answered."""
+        self.cancels: list[tuple[Asked, int]] = []
+        """Runs whose cancel was answered, and when."""
+        self.states: list[StateMove] = []
 
     async def __aenter__(self) -> User:
         self._channels = [open_channel(address) for address in self._addresses]
-        self.agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
+        wrap = USER_BUGS.get(self._world.bug, lambda real: real)
+        self.agents: Any = wrap(agent_pb2_grpc.AgentServiceStub(self._channels[0]))
         self.memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         return self
 
@@ -74,11 +96,23 @@ class User:
         for channel in self._channels:
             await channel.close()
 
-    async def ask(self, chat_id: str, message: str, agent: str, **fields: Any) -> Asked:
+    async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str]) -> None:
+        for number, act in enumerate(acts):
+            await asyncio.sleep(act.pause_s)
+            message, agent = f"question {number} of {self.name}", act.agent
+            if agent == "compact":
+                message, agent = "/compact", "react"
+            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ask(asked, when_busy=act.when_busy or None))
+                for interference in act.interferences:
+                    group.create_task(self._interfere(interference, asked))
+
+    async def ask(self, asked: Asked, **fields: Any) -> None:
         """Have a query answered, whatever happens meanwhile."""
-        asked = Asked(chat_id, new_uuid(), message, agent)
         self.asked.append(asked)
-        self._story.tell(f"{self.name} asks {agent} in chat {chat_id[:4]}: {message!r} {fields or ''}")
+        when_busy = fields.get("when_busy") or ""
+        self._story.tell(f"{self.name} asks {asked.agent} in chat {asked.chat_id[:4]}: {asked.message} {when_busy}")
         while asked.end is None and not asked.refusal:
             try:
                 await self._follow(asked, fields)
@@ -91,11 +125,11 @@ class User:
             if asked.end is None:
                 await asyncio.sleep(AGAIN_S)
         self._story.tell(f"{self.name} was answered by run {asked.run_id[:4]}: {asked.outcome}")
-        return asked
 
     async def _follow(self, asked: Asked, fields: dict[str, Any]) -> None:
+        asked.tries += 1
+        asked.leaves = False
         if asked.run_id:
-            asked.attaches += 1
             request = agent_pb2.AttachRequest(run_id=asked.run_id, last_seq=asked.events[-1]["seq"])
             call = self.agents.Attach(request)
         else:
@@ -119,14 +153,65 @@ class User:
                 asked.run_id = event["runId"]
             asked.events.append(event)
             if event["type"] == "approval.ask":
-                await self._reject(asked, event["approvalId"])
+                await self._decide(asked, event["approvalId"])
+            if asked.leaves:
+                return
 
-    async def _reject(self, asked: Asked, approval_id: str) -> None:
+    async def _decide(self, asked: Asked, approval_id: str) -> None:
         payload = json.dumps({"decision": "reject"})
         request = agent_pb2.SubmitRequest(
             run_id=asked.run_id, approval_id=approval_id, payload=payload, request_id=approval_id
         )
         await self.try_until_answered(lambda: self.agents.Submit(request, timeout=CALL_S))
+
+    async def _interfere(self, interference: Interference, asked: Asked) -> None:
+        await asyncio.sleep(interference.after_s)
+        kind, run_id = interference.kind, asked.run_id
+        if kind == "state":
+            await self._change_state(asked.chat_id)
+        elif kind == "leave":
+            asked.leaves = True
+        elif run_id:
+            self._story.tell(f"{self.name} {kind} run {run_id[:4]}", count=f"user {kind}")
+            match kind:
+                case "attach":
+                    await self.read_again(run_id)
+                case "steer":
+                    await self._steer(asked)
+                case _:
+                    await self._cancel(asked, "after_step" if "after_step" in kind else "now")
+
+    async def _steer(self, asked: Asked) -> None:
+        text = f"steer {new_uuid()}"
+        request = agent_pb2.SteerRequest(run_id=asked.run_id, message=text, request_id=new_uuid())
+        answer = await self.try_until_answered(lambda: self.agents.Steer(request, timeout=CALL_S))
+        if answer is not None:
+            self.steers.append((asked.chat_id, text))
+
+    async def _cancel(self, asked: Asked, mode: str) -> None:
+        request = agent_pb2.CancelRequest(run_id=asked.run_id, mode=mode)
+        answer = await self.try_until_answered(lambda: self.agents.Cancel(request, timeout=CALL_S))
+        if answer is not None and mode == "now" and answer.state in ("queued", "running", "waiting"):
+            self.cancels.append((asked, now_ms()))
+
+    async def _change_state(self, chat_id: str) -> None:
+        """Read a chat's state and change it, once each; what is not answered says nothing."""
+        loop = asyncio.get_running_loop()
+        try:
+            asked_s = loop.time()
+            with rpc_errors():
+                state = await self.memory.GetState(memory_pb2.GetStateRequest(chat_id=chat_id), timeout=CALL_S)
+            self.states.append(StateMove(chat_id, False, state.version, asked_s, loop.time()))
+            asked_s = loop.time()
+            change = memory_pb2.UpdateStateRequest(
+                chat_id=chat_id, expected_version=state.version, state=json.dumps({"by": self.name})
+            )
+            with rpc_errors():
+                made = await self.memory.UpdateState(change, timeout=CALL_S)
+            self.states.append(StateMove(chat_id, True, made.version, asked_s, loop.time()))
+        except (HeadraceError, grpc.aio.AioRpcError) as error:
+            if not isinstance(error, StaleLease):
+                await asyncio.sleep(RANDOM.get().uniform(0, AGAIN_S))
 
     async def try_until_answered(self, call: Any) -> Any:
         """Return the answer; None for an error that says: never."""
@@ -163,10 +248,3 @@ def as_json(delta: agent_pb2.AgentDelta) -> Event:
     sent = json_form.event(delta)
     assert sent is not None
     return json.loads(sent.json)
-
-
-async def converse(user: User, random: Random, chat_id: str, questions: int) -> None:
-    """Ask one question after the other."""
-    for number in range(questions):
-        await asyncio.sleep(random.uniform(0, 5))
-        await user.ask(chat_id, f"question {number}", random.choice(("oneshot", "react", "react")))

@@ -8,9 +8,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from headrace.errors import Interrupted, to_failure
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from services.orchestrator.lifecycle.unreplayed import make_open_result, make_scope_end
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
@@ -39,11 +40,8 @@ def make_interrupted_end(
         lines.add_event(scope.payload, scope)
     for scope in reversed(scopes):
         lines.add_results(scope)
-        if scope.task_id is not None:
-            lines.add_event(agent_pb2.TaskFail(task_id=scope.task_id, error=end.error), scope)
-        elif scope.subagent_id is not None:
-            summary = end.error.message
-            lines.add_event(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id, ok=False, summary=summary), scope)
+        if (scope_end := make_scope_end(scope, end)) is not None:
+            lines.add_event(scope_end, scope)
     end.events.first_seq = end.events.last_seq = lines.seq + 1
     return memory_pb2.AppendRequest(
         chat_id=run.chat_id,
@@ -80,22 +78,11 @@ class _EndLines:
         step.events.first_seq = self.seq + 1
         for piece in recorded.open_calls:
             self.seq += 1
-            step.messages.append(_make_result(piece, self.seq))
+            result = make_open_result(piece, INTERRUPTED_RESULT)
+            result.events.first_seq = result.events.last_seq = self.seq
+            step.messages.append(result)
         step.events.last_seq = self.seq
         self.lines.append(memory_pb2.LogLine(step=step))
-
-
-def _make_result(piece: memory_pb2.LogMessage, seq: int) -> memory_pb2.LogMessage:
-    call = piece.message.tool_calls[0]
-    result = memory_pb2.LogMessage(ts=now_ms(), ok=False)
-    if piece.HasField("action_id"):
-        result.action_id = piece.action_id
-    else:
-        result.tool_id = piece.tool_id
-    result.message.CopyFrom(llm_pb2.Message(role="tool", name=call.name, tool_call_id=call.id))
-    result.message.content.add(text=INTERRUPTED_RESULT)
-    result.events.first_seq = result.events.last_seq = seq
-    return result
 
 
 def _count_usage(recording: Recording) -> common_pb2.Usage:

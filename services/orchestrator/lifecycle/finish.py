@@ -13,6 +13,7 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.execute import INTERNAL
+from services.orchestrator.lifecycle.unreplayed import close_unreplayed
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.run import Run
@@ -35,7 +36,8 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     """Return the failure that is to be stored as the run's end, because the log took no other."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
-    run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
+    open_result = CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT
+    run.close(line, open_result, close_unreplayed(run, line, open_result))
     try:
         failure = await _commit_end(run, unheard, ask_next)
     except asyncio.CancelledError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,10 +55,16 @@ class ScopeTree:
     def __init__(self, main: Scope) -> None:
         self.main = main
         self._open = [main]
+        self._had: set[str | None] = set()
 
     def add(self, scope: Scope) -> Scope:
         self._open.append(scope)
+        self._had.add(scope.context_id)
         return scope
+
+    def had(self, context_id: str | None) -> bool:
+        """Return whether such a scope was ever opened below the run's own."""
+        return context_id in self._had
 
     def remove(self, scope: Scope) -> None:
         self._open.remove(scope)
@@ -199,13 +205,13 @@ class Run:
         """Return whether a person may submit for this id, or could have."""
         return tool_id in self.waits or self.recording.awaits(tool_id) or self.scopes.are_waiting_for(tool_id)
 
-    def close(self, line: memory_pb2.RunLine, open_result: str) -> None:
-        """Give each call without a result `open_result`, and keep the run's last lines.
+    def close(self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()) -> None:
+        """Give each call without a result `open_result`, and keep the run's last lines, behind those of `unreplayed`.
 
         The caller publishes the terminal event, after `flush`.
         """
         self.waits.close()
-        lines = self.scopes.close_all(line, open_result)
+        lines = [*unreplayed, *self.scopes.close_all(line, open_result)]
         line.events.first_seq = line.events.last_seq = self.feed.seq + 1
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
 

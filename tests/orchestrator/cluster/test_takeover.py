@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
+from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, pass_on, reasoning
@@ -199,6 +200,23 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(house: Open) -> Non
         assert "taskId" not in resets[0]
         assert {event["taskId"] for event in resets[1:]} <= ended
         await all_ended(it)
+
+
+async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(house: Open) -> None:
+    async def refuse_resets(request: memory_pb2.AppendRequest) -> None:
+        if any(line.event.event.HasField("attempt_reset") for line in request.lines):
+            it.memory.before = pass_on
+            raise InvalidRequest("the first append of the next owner")
+
+    async with house(call("slow") + finish("tool_calls"), ANSWER, toolConfig={"backends": ["slow"]}) as it:
+        seen = await left(it, "tool.output")
+        it.memory.before = refuse_resets
+        async with again(it) as client:
+            rest = await rest_of(client, seen)
+            assert rest[-1]["type"] == "run.error"
+            results = [event for event in rest if event["type"] == "tool.result"]
+            assert [json.loads(event["result"])["error"] for event in results] == ["interrupted"]
+            assert fold([*seen, *rest]) == fold(await rest_of(client, [seen[2] | {"seq": 0}]))
 
 
 async def test_what_was_cut_is_seen_by_no_reader_in_the_end(house: Open) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
     from tests.simulation.world.loop import SimulatedLoop
 
+SLOW_S = (0.01, 0.5)
+"""Delays while the network is slow."""
+
 KEEPALIVE_S = 40.0
 """Time after which an end notices that the other has gone without a word, as over HTTP/2."""
 
@@ -31,6 +34,8 @@ class Conditions:
     slow_share: float = 0.01
     """Share of deliveries that take longer, up to `slow_s`."""
     slow_s: float = 0.05
+    slowness: int = 0
+    """Faults that slow it down at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,10 @@ class Wire:
 
     def has_path(self, source: str, target: str) -> bool:
         return (source, target) not in self.parted
+
+    def slow_down(self, change: int) -> None:
+        """Begin a time in which everything takes long (1), or end one (-1)."""
+        self.conditions.slowness += change
 
     def part(self, source: str, target: str) -> None:
         self.parted |= {(source, target): None, (target, source): None}
@@ -118,7 +127,7 @@ class Connection:
                 way.held.append((deliver, context))
                 return
             conditions, random = self._wire.conditions, self._wire.random
-            delay_s = random.uniform(*conditions.delay_s)
+            delay_s = random.uniform(*(SLOW_S if conditions.slowness else conditions.delay_s))
             if random.random() < conditions.slow_share:
                 delay_s += random.uniform(0, conditions.slow_s)
             way.last_s = max(way.last_s, self._wire.loop.time() + delay_s)

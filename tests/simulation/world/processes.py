@@ -86,6 +86,12 @@ class Process:
 
         context.run(begin)
         self.task = context.run(loop.create_task, main())
+        self.task.add_done_callback(self._on_end, context=Context())
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if not self.is_dead and not task.cancelled() and task.exception() is not None:
+            self.exit_code = 1
+            self.kill()
 
     def takes_turn(self) -> bool:
         """Count a callback that is about to run; False if the process is dead, or is killed now."""

@@ -1,7 +1,7 @@
 """Memory's folder, which outlives its processes: on tmpfs, with what a power cut may leave of it.
 
-Only the logs' bytes are modelled: a sync that was not done, or was not told of, loses any part of them. SQLite's index
-and the names of files are as after a kill.
+Only the logs' bytes are modelled: what was written and not synced loses any part. SQLite's index, names of files, and
+what is written whole (blobs, rewritten logs) are as after a kill. A start syncs all that it reads.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -24,55 +25,66 @@ ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
 @dataclass(slots=True)
 class DiskFaults:
-    """What goes wrong from now on."""
-
     fails: str = ""
     """Name of the error of each sync; empty: none."""
-    is_lying: bool = False
+    skips_syncs: bool = False
     """Whether syncs do nothing: a planted bug."""
+    hides_errors: bool = False
+    """Whether a sync that failed is taken for one that was done: a planted bug."""
 
 
 class Storage:
     """The folder of one memory service; each process of it works in a copy, and the dead keep theirs."""
 
-    def __init__(self, folder: Path, random: Random, story: Story) -> None:
-        self._folder, self._random, self._story = folder, random, story
+    def __init__(self, folder: Path, random: Random, story: Story, kill: Callable[[], None]) -> None:
+        """`kill` ends the process that syncs."""
+        self._folder, self._random, self._story, self._kill = folder, random, story, kill
         self._starts = 0
         self._synced: dict[str, bytes] = {}
         """What each log had when it was last synced."""
         self.faults = DiskFaults()
+        self.syncs_left: int | None = None
+        """Syncs until the power fails; None: it does not."""
 
     @property
-    def current(self) -> Path:
-        return self._folder / str(self._starts)
+    def logs_dir(self) -> Path:
+        return self._folder / str(self._starts) / "chats"
 
     def sync(self, fd: int) -> None:
         """Make a file's bytes safe, or fail."""
-        if self.faults.fails:
-            self._story.counts[f"disk {self.faults.fails}"] += 1
-            raise OSError(ERRORS[self.faults.fails], os.strerror(ERRORS[self.faults.fails]))
-        if not self.faults.is_lying:
-            name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
-            self._synced[name] = _read_fd(fd)
+        if self.syncs_left is not None:
+            self.syncs_left -= 1
+            if self.syncs_left <= 0:
+                self._kill()
+        if self.faults.fails and not self.faults.hides_errors:
+            code = ERRORS[self.faults.fails]
+            self._story.counts[f"sync {self.faults.fails}"] += 1
+            raise OSError(code, os.strerror(code))
+        if not (self.faults.skips_syncs or self.faults.fails):
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            self._synced[path.name] = path.read_bytes()
 
     def open_next(self) -> Path:
-        """Return the folder for a new process, with what the last one has left."""
-        before = self.current
+        """Return the data folder for a new process, with what the last one has left."""
+        before = self._folder / str(self._starts)
         self._starts += 1
+        after = self._folder / str(self._starts)
         if before.exists():
-            shutil.copytree(before, self.current)
+            shutil.copytree(before, after)
+            if not self.faults.skips_syncs:
+                self._synced = {path.name: path.read_bytes() for path in self.logs_dir.glob("*.json")}
         else:
-            self.current.mkdir(parents=True)
-        return self.current
+            after.mkdir(parents=True)
+        return after
 
-    def cut_power(self) -> None:
+    def lose_unsynced(self) -> None:
         """Leave of each log any bytes between what was synced and what was written."""
-        folder = self.current / "chats"
-        for path in sorted(folder.glob("*.json")) if folder.exists() else ():
+        for path in sorted(self.logs_dir.glob("*.json")) if self.logs_dir.exists() else ():
             written, synced = path.read_bytes(), self._synced.get(path.name, b"")
-            if written != synced:
+            if len(written) > len(synced) and written.startswith(synced):
                 path.write_bytes(self._tear(synced, written))
-                self._story.tell(f"disk     {path.name[:4]} lost up to {len(written) - len(synced)} unsynced bytes")
+                lost = f"{path.name[:4]} has lost some of {len(written) - len(synced)} unsynced bytes"
+                self._story.tell(f"disk     chat {lost}", count="torn log")
 
     def _tear(self, synced: bytes, written: bytes) -> bytes:
         size = self._random.choice((len(synced), len(written), self._random.randint(len(synced), len(written))))
@@ -82,8 +94,3 @@ class Storage:
                 end = min(start + SECTOR, size)
                 torn[start:end] = synced[start:end].ljust(end - start, b"\0")
         return bytes(torn)
-
-
-def _read_fd(fd: int) -> bytes:
-    with open(f"/proc/self/fd/{fd}", "rb") as file:
-        return file.read()

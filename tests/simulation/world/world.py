@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
+from contextvars import Context
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -21,7 +23,9 @@ from services.runtime.local.network import NETWORK
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.simulation.bugs import MEMORY_BUGS
 from tests.simulation.peers import Model, Outside, Tools
+from tests.simulation.plan import GATEWAY, MEMORY, TOOLS
 from tests.simulation.story import Story
 from tests.simulation.world.loop import SimulatedLoop
 from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
@@ -30,7 +34,10 @@ from tests.simulation.world.storage import Storage
 
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
-MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, USER = "memory", "gateway", "tools", "orchestrator", "user"
+KILLED = 137
+"""Exit code of what the power's end has killed."""
+
+RESTART_S = 1.0
 
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
@@ -39,17 +46,26 @@ MODEL = {"providerKey": "scripted", "model": "m"}
 AGENTS = {
     "oneshot": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}},
     "react": {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "set", "pay"]}, "react": {}},
+    "team": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": ["look", "pay"]},
+        "subagents": ["react"],
+        "react": {"parallelToolCalls": True},
+    },
 }
 
 
 class World:
-    def __init__(self, seed: str, folder: Path, replicas: int, loop: SimulatedLoop) -> None:
+    def __init__(self, seed: str, folder: Path, orchestrators: list[str], loop: SimulatedLoop) -> None:
         self.seed, self.loop = seed, loop
         self.random = Random(f"{seed}/world")
         self.story = Story(loop)
         self.wire = Wire(loop, Random(f"{seed}/network"), self.story)
         self.outside = Outside(Random(f"{seed}/outside"), self.story)
-        self.storage = Storage(folder / "data", Random(f"{seed}/disk"), self.story)
+        self.storage = Storage(folder / "data", Random(f"{seed}/disk"), self.story, self._end_memory)
+        self.bug = ""
+        """Name of a planted bug (tests/simulation/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
         self._config_dir = write_definitions(folder)
@@ -57,7 +73,7 @@ class World:
         self.processes: dict[str, Process] = {}
         """The newest process of each name."""
         self.all_processes: list[Process] = []
-        self.orchestrators = [f"{ORCHESTRATOR}-{letter}" for letter in "abcde"[:replicas]]
+        self.orchestrators = orchestrators
         self.services: dict[str, Main] = {
             MEMORY: self._run_memory,
             GATEWAY: self._run_gateway,
@@ -82,24 +98,25 @@ class World:
         process = self.processes.get(name)
         return process is not None and not process.is_dead
 
-    def kill(self, name: str, *, after_turns: int = 0) -> None:
-        """Kill a process, now or before its so many next callback."""
-        process = self.processes[name]
-        if after_turns:
-            process.turns_left = after_turns
-        else:
-            process.kill()
+    def restart(self, name: str) -> None:
+        """Start a service, unless somebody has."""
+        if not self.is_up(name):
+            self.story.tell(f"{name} starts again")
+            self.start(name)
+
+    def _end_memory(self) -> None:
+        self.processes[MEMORY].exit(KILLED)
 
     def _on_death(self, process: Process) -> None:
         # A machine that is lost says nothing; a process's sockets are closed by its machine.
         is_silent = self.random.random() < 0.2
         self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
         how = "vanishes with its machine" if is_silent else "is killed"
-        if process.exit_code is not None:
+        if process.exit_code not in (None, KILLED):
             how = f"ends itself with {process.exit_code}"
-        self.story.tell(
-            f"{process.name} {how} in its turn {process.turns}", count=f"{'vanish' if is_silent else 'kill'}"
-        )
+            # As what supervises it would.
+            self.loop.call_later(RESTART_S, self.restart, process.name, context=Context())
+        self.story.tell(f"{process.name} {how} in its turn {process.turns}", count="vanished" if is_silent else "ended")
 
     def forget_all(self) -> None:
         """Drop what was kept of the dead, whose `finally` blocks run now, where nobody notices."""
@@ -109,16 +126,16 @@ class World:
 
     async def _run_memory(self) -> None:
         config = MemoryConfig(server=_serve(MEMORY), data_dir=self.storage.open_next())
+        wrap = MEMORY_BUGS.get(self.bug, lambda real: real)
         with closing(Disk(config.logs_dir, sync=self.storage.sync)) as disk:
             async with (
                 open_channel(f"local:{GATEWAY}") as channel,
                 open_files(disk) as engine,
-                serving_grpc(
-                    config.server,
-                    [build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))],
-                    is_usable=engine.is_up,
-                ),
+                AsyncExitStack() as stack,
             ):
+                real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
+                service = replace(real, servicer=wrap(real.servicer))
+                await stack.enter_async_context(serving_grpc(config.server, [service], is_usable=engine.is_up))
                 await asyncio.Event().wait()
 
     async def _run_gateway(self) -> None:
