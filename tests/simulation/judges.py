@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 CANCEL_S = 2.0
-"""Time that a run may take to end after a cancel was answered, and its end to be written."""
+"""Time for which a run may still say something after its cancel was answered."""
 
 BUGS = ("rpc failed", "run failed", "append failed", "commit failed", "task ended by an error", "runs not looked for")
 """What services log of an error that nobody has named."""
@@ -105,10 +105,11 @@ def judge_acts(user: User, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
         if text not in json.dumps(logs.get(chat_id, [])):
             problems.append(f"the steer {text!r} was answered and is not in the log of chat {chat_id}")
     for asked, told_ms in user.cancels:
-        end = asked.end
-        is_late = end is not None and end["timestamp"] > told_ms + 1000 * CANCEL_S
-        if end is not None and is_late and end["type"] != "run.cancel" and end["seq"] < SEQ_PER_GENERATION:
-            problems.append(f"run {asked.run_id} was cancelled and ended with {end['type']}")
+        # A run whose end waits for the disk only may still be complete; one that goes on working was not cancelled.
+        late = [event["type"] for event in asked.events if event["timestamp"] > told_ms + 1000 * CANCEL_S]
+        is_same_owner = asked.end is not None and asked.end["seq"] < SEQ_PER_GENERATION
+        if is_same_owner and late[:-1] and asked.outcome != "run.cancel":
+            problems.append(f"run {asked.run_id} was cancelled, went on with {late} and ended with {asked.outcome}")
     return problems
 
 

@@ -28,7 +28,7 @@ class Story:
 
     def trace(self, where: str, what: str, values: Sequence[object]) -> None:
         """Hash what passes between processes."""
-        self._add(f"{self._loop.time():.9f} {where} {what} {values!r}")
+        self._add(f"{self._loop.time():.9f} {where} {what} {[*map(_shape, values)]}")
 
     def _add(self, text: str) -> None:
         self._hash.update(text.encode())
@@ -38,3 +38,13 @@ class Story:
     @property
     def digest(self) -> str:
         return self._hash.hexdigest()
+
+
+def _shape(value: object) -> object:
+    """Return what of a value is the same each time: protobuf writes the entries of a map in any order."""
+    if isinstance(value, bytes):
+        return bytes(sorted(value))
+    if isinstance(value, list):
+        headers: list[tuple[bytes, bytes]] = value
+        return [(name, len(text) if name.endswith(b"-bin") else text) for name, text in headers]
+    return value
