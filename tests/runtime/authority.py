@@ -46,6 +46,8 @@ class Authority:
     folder: Path
     name: str = "headrace test"
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    constraints: x509.NameConstraints | None = None
+    """What names it may give."""
 
     def issue(
         self,
@@ -90,7 +92,7 @@ class Authority:
         is_ca = isinstance(extension, x509.BasicConstraints)
         # Python 3.13's default contexts are strict: https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1
         usage = dict.fromkeys(USAGES, False) | {"key_cert_sign" if is_ca else "digital_signature": True}
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(_name(self.name))
@@ -102,8 +104,10 @@ class Authority:
             .add_extension(x509.KeyUsage(**usage), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
-            .sign(self.key, hashes.SHA256())
         )
+        if is_ca and self.constraints is not None:
+            builder = builder.add_extension(self.constraints, critical=True)
+        return builder.sign(self.key, hashes.SHA256())
 
 
 def _put(path: Path, content: bytes) -> str:

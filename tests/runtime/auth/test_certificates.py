@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from headrace.errors import PermissionDenied, Unauthenticated
+from headrace.errors import PermissionDenied, ProviderUnavailable, Unauthenticated
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2_grpc
 from services.runtime.http2.client.channel import Channel
@@ -81,3 +81,24 @@ async def test_what_only_looks_like_a_services_name_is_none(
     client = authority.issue("stranger", workload=name, subject=ORCHESTRATOR)
     with pytest.raises(Unauthenticated):
         await count_tokens(tmp_path, server, client, monkeypatch)
+
+
+def believe_both(one: Files, other: Files, path: Path) -> str:
+    path.write_bytes(Path(one.ca).read_bytes() + Path(other.ca).read_bytes())
+    return str(path)
+
+
+async def test_an_authority_that_may_not_name_services_signs_for_none(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "clients").mkdir()
+    no_service = x509.NameConstraints(None, [x509.UniformResourceIdentifier("headrace")])
+    clients = Authority(folder, "clients", constraints=no_service)
+    server, client = authority.issue("llm_gateway"), clients.issue("batch", workload=x509.DNSName("batch"))
+    service = clients.issue("orchestrator")
+    both = believe_both(server, client, tmp_path / "both.crt")
+    server = Files(server.cert, server.key, both)
+    with pytest.raises(Unauthenticated):
+        await count_tokens(tmp_path, server, Files(client.cert, client.key, both), monkeypatch)
+    with pytest.raises(ProviderUnavailable):
+        await count_tokens(tmp_path, server, Files(service.cert, service.key, both), monkeypatch)
