@@ -71,6 +71,9 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
     ours = {name for name in printed.split() if name.startswith(("headrace.", "services"))}
     assert {name for name in ours if not name.startswith("headrace.v1.")} == {
         f"headrace.{name}"
-        for name in ("client", "errors", "event_json", "fold", "regular_files", "run_stream", "streams", "tls", "v1")
+        for name in (
+            *("chat_calls", "client", "errors", "event_json", "fact_calls", "fold", "regular_files", "run_stream"),
+            *("streams", "tls", "unary_calls", "v1"),
+        )
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())
