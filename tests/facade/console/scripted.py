@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, NotFound, StaleLease
 from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.facade import service
 from services.facade.config import Config
@@ -246,6 +246,8 @@ class Memory(_MemoryServicer):
     edits: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     refusal: HeadraceError | None = None
     """What Revert raises."""
+    state: str = "{}"
+    state_version: int = 0
     _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
@@ -301,6 +303,15 @@ class Memory(_MemoryServicer):
 
     async def ListPins(self, request: memory_pb2.ListPinsRequest, context: Any) -> memory_pb2.ListPinsResponse:
         return memory_pb2.ListPinsResponse(pins=self.pins.values())
+
+    async def GetState(self, request: memory_pb2.GetStateRequest, context: Any) -> memory_pb2.GetStateResponse:
+        return memory_pb2.GetStateResponse(version=self.state_version, state=self.state)
+
+    async def UpdateState(self, request: memory_pb2.UpdateStateRequest, context: Any) -> memory_pb2.UpdateStateResponse:
+        if request.expected_version != self.state_version:
+            raise StaleLease("the state has another version by now")
+        self.state, self.state_version = request.state, self.state_version + 1
+        return memory_pb2.UpdateStateResponse(version=self.state_version)
 
     async def GetSummary(self, request: memory_pb2.GetSummaryRequest, context: Any) -> memory_pb2.GetSummaryResponse:
         return memory_pb2.GetSummaryResponse(n=41, text="They spoke of the weather.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -145,11 +146,31 @@ async def test_the_summary_is_edited(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Context").click()
         await console.page.get_by_text("The summary", exact=True).click()
-        await expect(console.page.get_by_label("Summary")).to_have_value("They spoke of the weather.")
-        await console.page.get_by_label("Summary").fill("They spoke of boats.")
-        await console.page.get_by_role("button", name="Save").click()
+        await expect(console.page.get_by_label("Summary", exact=True)).to_have_value("They spoke of the weather.")
+        await console.page.get_by_label("Summary", exact=True).fill("They spoke of boats.")
+        await console.page.get_by_role("button", name="Save: Summary").click()
         await expect(console.page.get_by_role("dialog")).to_contain_text("Saved: the next request has it.")
         assert console.suite.memory.edits == [(41, "They spoke of boats.")]
+
+
+async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
+    memory = two_runs()
+    memory.state, memory.state_version = '{"todos":["buy milk"]}', 3
+    async with opening(memory=memory, place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Context").click()
+        await console.page.get_by_text("The session state").click()
+        field, note = console.page.get_by_label("Session state", exact=True), console.page.locator("[role=status]")
+        assert json.loads(await field.input_value()) == {"todos": ["buy milk"]}
+        save = console.page.get_by_role("button", name="Save: Session state")
+        for number in range(2):
+            await field.fill(f'{{"todos": [{number}]}}')
+            await save.click()
+            await expect(console.page.get_by_role("dialog")).to_contain_text("Saved: the next request has it.")
+            assert json.loads(console.suite.memory.state) == {"todos": [number]}
+        await field.fill("{")
+        await save.click()
+        await expect(note.last).not_to_contain_text("Saved")
+        assert console.suite.memory.state_version == 5
 
 
 async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
@@ -260,6 +281,11 @@ async def test_facts_are_read_changed_and_deleted(opening: Opening) -> None:
         await expect(dialog.locator("li p")).to_have_text(["lives in Oslo", "likes <b>tea</b>"])
         results = await Axe().run(console.page)
         assert results.violations_count == 0, results.generate_report()
+        async with console.page.expect_download() as download:
+            await dialog.get_by_role("button", name="Export").click()
+        saved = await (await download.value).path()
+        exported = [json.loads(line) for line in saved.read_text().splitlines()]
+        assert [fact["text"] for fact in exported] == ["likes <b>tea</b>", "lives in Oslo"]
         await dialog.get_by_role("button", name="Change “lives in Oslo”").click()
         await dialog.get_by_role("textbox", name="Fact").fill("lives in Rome")
         await dialog.get_by_role("button", name="Save").click()

@@ -23,10 +23,11 @@ const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
 export async function openContextPanel({ chatId, runId, agentKey }) {
   const window = await api.getContext({ chatId, runId, agentKey });
   const hasSummary = window.parts.some(({ kind }) => kind === "summary");
-  showDialog(window, hasSummary ? await api.getSummary(chatId) : null);
+  const state = await api.getState(chatId);
+  showDialog(window, hasSummary ? await api.getSummary(chatId) : null, state);
 }
 
-function showDialog(window, summary) {
+function showDialog(window, summary, state) {
   const dialog = createElement("dialog", { class: "context", "aria-labelledby": "context-title" });
   const room = window.contextWindowTokens || window.tokens || 1;
   const gone = window.parts.filter(({ state }) => GONE.has(state));
@@ -41,6 +42,7 @@ function showDialog(window, summary) {
     gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing has left the window."),
     window.compaction ? createCompactionSection(window.compaction) : "",
     summary?.n ? createSummaryForm(window.chatId, summary) : "",
+    Object.keys(state.state).length ? createStateForm(window.chatId, state) : "",
     window.chatUsage ? createElement("p", { class: "spent" }, describeSpending(window)) : "",
     createElement("div", { class: "actions" }, createButton("Close", () => dialog.close())),
   );
@@ -89,17 +91,30 @@ function createLeftList(gone) {
 }
 
 function createSummaryForm(chatId, { n, text }) {
-  const field = createElement("textarea", { rows: 8, "aria-label": "Summary" });
+  return createTextForm("The summary", "Summary", text, (changed) => api.editSummary(chatId, n, changed));
+}
+
+function createStateForm(chatId, { version, state }) {
+  let expected = version;
+  return createTextForm("The session state", "Session state", JSON.stringify(state, null, 2), async (changed) => {
+    expected = await api.updateState(chatId, expected, JSON.parse(changed));
+  });
+}
+
+/** Create a form that `saveText` gets the changed text of; what it throws is shown. */
+function createTextForm(title, label, text, saveText) {
+  const field = createElement("textarea", { rows: 8, "aria-label": label });
   field.value = text;
   const note = createElement("span", { role: "status" });
   const save = async () => {
+    note.textContent = "";
     try {
-      await api.editSummary(chatId, n, field.value);
+      await saveText(field.value);
       note.textContent = " Saved: the next request has it.";
     } catch (error) {
       note.textContent = ` ${error.message}`;
     }
   };
-  const title = createElement("summary", {}, "The summary");
-  return createElement("details", {}, title, field, createElement("p", {}, createButton("Save", save), note));
+  const row = createElement("p", {}, createButton("Save", save, { "aria-label": `Save: ${label}` }), note);
+  return createElement("details", {}, createElement("summary", {}, title), field, row);
 }

@@ -1,11 +1,24 @@
-// Shows what is kept about the user for all chats: a dialog to read, change and delete facts.
+// Shows what is kept about the user for all chats: a dialog to read, change, delete and export facts.
 
 import * as api from "../server/api.js";
 import { createButton, createElement } from "../elements/dom.js";
+import { saveData } from "../elements/download.js";
 import { formatDate } from "../elements/format.js";
 import { formatHash } from "./address.js";
 
 const SCOPES = { user: "with every agent", tenant: "everybody here" };
+
+/** Save all facts as JSON lines, ended ones and what is left of deleted ones too. */
+async function exportFacts() {
+  const lines = [];
+  let page = "";
+  do {
+    const { facts, nextPageToken } = await api.exportFacts(page);
+    lines.push(...facts.map((fact) => `${JSON.stringify(fact)}\n`));
+    page = nextPageToken;
+  } while (page);
+  saveData(lines.join(""), "facts.jsonl");
+}
 
 /** Open the dialog with the first page of facts. */
 export async function openFacts() {
@@ -22,7 +35,12 @@ export async function openFacts() {
     empty,
     list,
     more,
-    createElement("div", { class: "actions" }, createButton("Close", () => dialog.close())),
+    createElement(
+      "div",
+      { class: "actions" },
+      createButton("Export", () => attempt(exportFacts)),
+      createButton("Close", () => dialog.close()),
+    ),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -3,6 +3,7 @@
 import * as api from "../server/api.js";
 import { hasCredential } from "../server/credential.js";
 import { isWorkspaceFile } from "../elements/dom.js";
+import { saveData } from "../elements/download.js";
 
 /** Save our files when their links are clicked; shown as our page, a file could do what the user can. */
 export function saveFilesOnClick(page, onProblem) {
@@ -17,10 +18,5 @@ export function saveFilesOnClick(page, onProblem) {
 
 async function saveFile(address) {
   const path = new URL(address, location.href).searchParams.get("path") ?? "file";
-  const data = new Blob([await api.fetchFile(address)], { type: "application/octet-stream" });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(data);
-  link.download = path.split("/").at(-1);
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  saveData(await api.fetchFile(address), path.split("/").at(-1));
 }

@@ -94,10 +94,14 @@ export const listPins = async (chatId) => (await getEnvelope("/api/chat/pins", {
 export const getSummary = async (chatId) => (await getEnvelope("/api/chat/summary", { chatId })).data;
 export const editSummary = (chatId, n, text) =>
   fetchEnvelope("/api/chat/summary", buildPost({ chatId, n, text, requestId: createId() }));
+export const getState = async (chatId) => (await getEnvelope("/api/chat/state", { chatId })).data;
+export const updateState = async (chatId, expectedVersion, state) =>
+  (await fetchEnvelope("/api/chat/state", buildPost({ chatId, expectedVersion, state }))).data.version;
 export const deleteChat = (chatId) =>
   fetchEnvelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
 
 export const listFacts = async (pageToken) => (await getEnvelope("/api/facts", { pageSize: 50, pageToken })).data;
+export const exportFacts = async (pageToken) => (await getEnvelope("/api/facts/export", { pageToken })).data;
 export const updateFact = async (factId, text) =>
   (await fetchEnvelope("/api/fact", buildPost({ factId, text }))).data.fact;
 export const deleteFact = (factId) =>
