@@ -18,7 +18,10 @@ def walk_commands(command: click.Command | None = None, path: str = "headrace") 
     """Every command that does something, by how it is called."""
     command = command or sources.COMMAND_LINE
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+        context = click.Context(command)
+        for name in command.commands or command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None, "it is listed"
             yield from walk_commands(below, f"{path} {name}")
     else:
         yield path, command

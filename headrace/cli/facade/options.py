@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from headrace.tls import Tls
+if TYPE_CHECKING:
+    from headrace.tls import Tls
 
 
 def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> str:
@@ -62,6 +63,8 @@ def get_tls() -> Tls:
     Raises:
         click.UsageError: The options do not fit together.
     """
+    from headrace.tls import Tls  # brings gRPC, which `up` does without
+
     try:
         return Tls(*map(_get_value, ("tls_ca", "tls_cert", "tls_key")))
     except ValueError as error:

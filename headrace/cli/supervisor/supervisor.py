@@ -7,16 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headrace.cli.conversation.conversation import Conversation
-from headrace.cli.conversation.input_lines import InputLines
-from headrace.cli.facade.client import FacadeClient
-from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED, ServerUnreachable
+from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED
 from headrace.cli.supervisor.child_process import ChildProcess
 from headrace.cli.supervisor.error_reports import ErrorReports
 from headrace.cli.supervisor.log_reader import LogReader
+from headrace.cli.supervisor.readiness import fetch_readiness
 from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.start_progress import describe_progress
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
@@ -78,26 +76,24 @@ async def _wait_until_ready(
     deadline = loop.time() + START_TIMEOUT_S
     readiness: dict[str, bool] = {}
     ready_count, cpu_s = 0, [0.0] * len(children)
-    async with FacadeClient(plan.url) as facade:
-        while not stopped.is_set():
-            with suppress(ServerUnreachable):
-                readiness = await facade.fetch_readiness()
-            if readiness and all(readiness.values()):
-                for child in children:
-                    child.has_been_ready = True
-                return True
-            progress = list(describe_progress(logs))
-            for text in (*progress, *errors.read_errors()):
-                show_text(text)
-            used_s = [child.measure_cpu_s() for child in children]
-            has_worked = any(now - before >= PROGRESS_CPU_S for now, before in zip(used_s, cpu_s, strict=True))
-            if progress or has_worked or sum(readiness.values()) > ready_count:
-                deadline = loop.time() + START_TIMEOUT_S
-                ready_count, cpu_s = max(ready_count, sum(readiness.values())), used_s
-            if loop.time() > deadline:
-                missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
-                raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
-            await asyncio.sleep(POLL_S)
+    while not stopped.is_set():
+        readiness = await fetch_readiness(plan.http_port) or readiness
+        if readiness and all(readiness.values()):
+            for child in children:
+                child.has_been_ready = True
+            return True
+        progress = list(describe_progress(logs))
+        for text in (*progress, *errors.read_errors()):
+            show_text(text)
+        used_s = [child.measure_cpu_s() for child in children]
+        has_worked = any(now - before >= PROGRESS_CPU_S for now, before in zip(used_s, cpu_s, strict=True))
+        if progress or has_worked or sum(readiness.values()) > ready_count:
+            deadline = loop.time() + START_TIMEOUT_S
+            ready_count, cpu_s = max(ready_count, sum(readiness.values())), used_s
+        if loop.time() > deadline:
+            missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
+            raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
+        await asyncio.sleep(POLL_S)
     return False
 
 
@@ -121,6 +117,10 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
 
 async def _ask(plan: SuitePlan, question: Question) -> int:
     """Return the run's exit code."""
+    # Loaded for a question alone; `up` without one stays small.
+    from headrace.cli.conversation.conversation import Conversation
+    from headrace.cli.conversation.input_lines import InputLines
+
     with InputLines() as lines:
         is_terminal = sys.stdin.isatty()
         return await Conversation(plan.url, lines, question.agent_key, None, is_terminal=is_terminal).ask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -49,6 +50,7 @@ def _holds(network: str, host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)  # asked for each call of a model; providers' hosts are few
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
