@@ -23,9 +23,18 @@ import grpc
 from headrace.chat_calls import ChatCalls
 from headrace.fact_calls import FactCalls
 from headrace.run_stream import RunStream
+from headrace.schedule_calls import ScheduleCalls
 from headrace.streams import reading
 from headrace.tls import Tls
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    common_pb2,
+    memory_pb2_grpc,
+    schedule_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+)
 
 UPLOAD_TIMEOUT_S = 600.0
 """As long as the server takes an upload."""
@@ -41,11 +50,11 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls):
+class Client(ChatCalls, FactCalls, ScheduleCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
-    Only calls about whole chats and facts need `memory_address`, only `upload` needs `tools_address`. `token` is an
-    API key or a JWT. Without `tls` it goes over the wire in plain text.
+    Only calls about whole chats, facts and schedules need `memory_address`, only `upload` needs `tools_address`.
+    `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class Client(ChatCalls, FactCalls):
         # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
+        self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(self._channels[2])
         return self
 

@@ -73,7 +73,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
         f"headrace.{name}"
         for name in (
             *("chat_calls", "client", "errors", "event_json", "fact_calls", "fold", "regular_files", "run_stream"),
-            *("streams", "tls", "unary_calls", "v1"),
+            *("schedule_calls", "streams", "tls", "unary_calls", "v1"),
         )
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())

@@ -12,10 +12,10 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 
-FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, tools_pb2)]
+FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)]
 
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
@@ -24,6 +24,8 @@ RPCS = {
     " ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
     " AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
+    "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
+    " ListDueSchedules RecordFiring",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles",
 }
@@ -56,6 +58,12 @@ ROUTES = {
     "GET /api/facts/export": "MemoryService.ExportFacts",
     "POST /api/fact": "MemoryService.UpdateFact",
     "DELETE /api/fact": "MemoryService.DeleteFact",
+    "POST /api/schedules": "ScheduleService.CreateSchedule",
+    "GET /api/schedules": "ScheduleService.ListSchedules",
+    "GET /api/schedule": "ScheduleService.GetSchedule",
+    "POST /api/schedule": "ScheduleService.UpdateSchedule",
+    "DELETE /api/schedule": "ScheduleService.DeleteSchedule",
+    "POST /api/schedule/trigger": "ScheduleService.TriggerSchedule",
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",

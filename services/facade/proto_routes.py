@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,14 @@ from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2, tools_pb2
 
-CONTRACT_FILES: dict[str, FileDescriptor] = {
-    "orchestrator": agent_pb2.DESCRIPTOR,
-    "memory": memory_pb2.DESCRIPTOR,
-    "tools": tools_pb2.DESCRIPTOR,
+CONTRACT_FILES: dict[str, Sequence[FileDescriptor]] = {
+    "orchestrator": (agent_pb2.DESCRIPTOR,),
+    "memory": (memory_pb2.DESCRIPTOR, schedule_pb2.DESCRIPTOR),
+    "tools": (tools_pb2.DESCRIPTOR,),
 }
+"""The files of the contract, by the service that answers."""
 
 EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
 
@@ -69,7 +70,7 @@ class Route:
 
 
 def load_routes() -> list[Route]:
-    return [route for peer, file in CONTRACT_FILES.items() for route in _find_routes(peer, file)]
+    return [route for peer, files in CONTRACT_FILES.items() for file in files for route in _find_routes(peer, file)]
 
 
 def _find_routes(peer: str, file: FileDescriptor) -> Iterator[Route]:

@@ -11,9 +11,10 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2
+from headrace.v1 import memory_pb2, schedule_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
+from headrace.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
 from services.memory.compaction.compactor import Compactor
@@ -26,9 +27,12 @@ from services.memory.facts.store import FactStore
 from services.memory.facts.vectors import FactVectors
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
+from services.memory.schedules.rpcs import ScheduleService
+from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
+from services.runtime.clock import now_ms
 from services.runtime.process import program
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -36,6 +40,8 @@ from services.runtime.tokens.count import ESTIMATE_ENCODING
 from services.runtime.tokens.encodings import encoding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.storage.engine import Engine
 
@@ -45,7 +51,11 @@ async def main(config: Config) -> None:
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
         run_daily_cleanup(engine, config.chat_retention_days),
-        serving_grpc(config.server, [build_service(engine, config, LlmServiceStub(channel))], is_usable=engine.is_up),
+        serving_grpc(
+            config.server,
+            [build_service(engine, config, LlmServiceStub(channel)), build_schedule_service(engine)],
+            is_usable=engine.is_up,
+        ),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
@@ -71,6 +81,13 @@ def build_service(
     servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting, facts)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
+
+
+def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
+    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds."""
+    servicer = ScheduleService(ScheduleStore(engine.schedules, ChatAccess(engine), clock))
+    name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
+    return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
 
 
 if __name__ == "__main__":

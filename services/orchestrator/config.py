@@ -45,6 +45,9 @@ class Config:
     """Seconds after which another replica may continue a dead one's runs, 600 at most, the same for all replicas.
     Leases are renewed three times as often."""
 
+    schedule_look_s: float = 5.0
+    """Longest time in seconds between looks for schedules that are due: after it a new one or a trigger is seen."""
+
     runs_max: int = 2000
     """Live runs of this replica, queued and waiting ones included; the next query is refused with OVERLOADED at once.
     With credentials a tenant may have as many as it leaves free, and is then refused with QUEUE_FULL."""
@@ -57,5 +60,7 @@ class Config:
     """Queries of a tenant that wait for its runs to end; the next is refused with QUEUE_FULL at once."""
 
     def __post_init__(self) -> None:
+        if not self.schedule_look_s > 0:
+            raise ValueError("HEADRACE_ORCHESTRATOR_SCHEDULE_LOOK_S: expected more than 0")
         if not 0 < self.lease_s <= LEASE_S_MAX:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")

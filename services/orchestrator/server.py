@@ -10,6 +10,7 @@ from functools import partial
 from headrace.v1 import agent_pb2_grpc
 from services.orchestrator import metrics
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.cluster.due_schedules import DueSchedules
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
@@ -70,7 +71,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(guard_task(group.create_task(leases.keep(live.all, peers, owner))).cancel)
         await takeover.at_start()
-        for beside in (takeover.watch(), lanes.tidy()):
+        for beside in (takeover.watch(), DueSchedules(runs, peers, config.schedule_look_s).watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers, embeddings)

@@ -30,7 +30,9 @@ class Peer:
 
     def served(self) -> list[GrpcService]:
         """As a server takes it."""
-        services = [service for file in CONTRACT_FILES.values() for service in file.services_by_name.values()]
+        services = [
+            service for files in CONTRACT_FILES.values() for file in files for service in file.services_by_name.values()
+        ]
         return [GrpcService(service.full_name, service, self._add) for service in services]
 
     def _add(self, service: ServiceDescriptor, server: grpc.aio.Server) -> None:

@@ -20,17 +20,20 @@ from headrace.v1 import (
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
+    schedule_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
+from services.memory.schedules.rpcs import ScheduleService
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
 from tests.facade.scripted_facts import make_fact_store
+from tests.facade.scripted_schedules import make_schedule_store
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -401,6 +404,11 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService(
+            "headrace.v1.ScheduleService",
+            ScheduleService(make_schedule_store()),
+            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
+        ),
         GrpcService(
             "headrace.v1.ToolService",
             tools or ScriptedTools(),

@@ -21,7 +21,8 @@ import pytest
 
 from benchmarks.postgresql import FAST, Server, programs, running
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.memory.__main__ import build_service
+from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
+from services.memory.__main__ import build_schedule_service, build_service
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
@@ -91,7 +92,7 @@ async def memory_over(
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
             open_files(disk, cache_bytes_max=cache_bytes_max, clock=clock, probe_s=probe_s) as engine,
-            _serving(engine, **options) as memory,
+            _serving(engine, clock, **options) as memory,
         ):
             yield memory
 
@@ -112,7 +113,7 @@ async def memory_in(
         if not tells:
             assert isinstance(engine.peers, Notifications)
             engine.peers.notify_change = _ignore
-        async with _serving(engine, **options) as memory:
+        async with _serving(engine, clock, **options) as memory:
             yield memory
 
 
@@ -123,17 +124,19 @@ def _ignore(chat_id: str) -> None:
 @asynccontextmanager
 async def _serving(
     engine: Engine,
+    clock: Callable[[], int],
     *,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
+    served = build_service(engine, Config(**config), llm, summary_timeout_s), build_schedule_service(engine, clock)
     async with (
-        serving_grpc(settings, [build_service(engine, Config(**config), llm, summary_timeout_s)]) as running,
+        serving_grpc(settings, served) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
-        yield Memory(MemoryServiceStub(channel))
+        yield Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,8 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            await connection.execute("DELETE FROM chats; DELETE FROM texts; DELETE FROM facts; DELETE FROM blobs;")
+            tables = "chats", "texts", "facts", "blobs", "schedules"
+            await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
         await connection.close()
 

@@ -14,6 +14,7 @@ from services.memory.storage.user_facts import make_fact
 
 if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+    from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
 
@@ -29,6 +30,7 @@ class Memory:
     """A running service as its callers see it; what it raises is raised here."""
 
     stub: MemoryServiceAsyncStub
+    schedules: ScheduleServiceAsyncStub
 
     async def append(
         self,

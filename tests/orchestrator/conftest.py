@@ -18,6 +18,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
+from services.memory.__main__ import build_schedule_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -33,6 +34,7 @@ from tests.summaries import write_summary
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
+SCHEDULE_LOOK_S = 0.2
 TEST_TIMEOUT_S = 600.0
 """Ends what hangs; some tests start the orchestrator a dozen times, slowly on a busy machine."""
 
@@ -426,7 +428,9 @@ def house(tmp_path: Path) -> Open:
             real = memory_served(store, memory_config, llm_pb2_grpc.LlmServiceStub(gateway_channel))
             watched = WatchedMemory(real.servicer)
             watched.before = before_append
-            memory = await stack.enter_async_context(serving_grpc(NO_DRAIN, [replace(real, servicer=watched)]))
+            memory = await stack.enter_async_context(
+                serving_grpc(NO_DRAIN, [replace(real, servicer=watched), build_schedule_service(store)])
+            )
             tools_served = GrpcService(
                 "headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server
             )
@@ -439,6 +443,7 @@ def house(tmp_path: Path) -> Open:
                 llm_gateway_address=gateway.addresses[0],
                 tools_address=tool_server.addresses[0],
                 runs_max=runs_max,
+                schedule_look_s=SCHEDULE_LOOK_S,
             )
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))

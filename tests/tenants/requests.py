@@ -9,11 +9,11 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, llm_pb2, memory_pb2, tools_pb2)
+FILES = (agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES
@@ -30,9 +30,14 @@ class Ids:
     run: str
     blob: str = "0" * 64
     fact: str = ""
+    schedule: str = ""
 
 
 Make: TypeAlias = Callable[[Ids], list[Message]]
+
+
+def _schedule_of(ids: Ids) -> str:
+    return ids.schedule or ids.run
 
 
 def _one(make: Callable[[Ids], Message]) -> Make:
@@ -127,6 +132,26 @@ REQUESTS: dict[str, Make] = {
         lambda ids: memory_pb2.UpdateFactRequest(fact_id=ids.fact or ids.run, text="drinks tea")
     ),
     "MemoryService.DeleteFact": _one(lambda ids: memory_pb2.DeleteFactRequest(fact_id=ids.fact or ids.run)),
+    "ScheduleService.CreateSchedule": _one(
+        lambda ids: schedule_pb2.CreateScheduleRequest(
+            agent_key="plain", message="hi", cron="0 0 1 1 *", chat_id=ids.chat
+        )
+    ),
+    "ScheduleService.GetSchedule": _one(lambda ids: schedule_pb2.GetScheduleRequest(schedule_id=_schedule_of(ids))),
+    "ScheduleService.UpdateSchedule": _one(
+        lambda ids: schedule_pb2.UpdateScheduleRequest(schedule_id=_schedule_of(ids), name="n")
+    ),
+    "ScheduleService.TriggerSchedule": _one(
+        lambda ids: schedule_pb2.TriggerScheduleRequest(schedule_id=_schedule_of(ids))
+    ),
+    "ScheduleService.RecordFiring": _one(
+        lambda ids: schedule_pb2.RecordFiringRequest(
+            schedule_id=_schedule_of(ids), firing=schedule_pb2.Firing(due_at=1, outcome="missed")
+        )
+    ),
+    "ScheduleService.DeleteSchedule": _one(
+        lambda ids: schedule_pb2.DeleteScheduleRequest(schedule_id=_schedule_of(ids))
+    ),
     "MemoryService.DeleteChat": _one(lambda ids: memory_pb2.DeleteChatRequest(chat_id=ids.chat)),
 }
 """In the order in which an owner may do all of it."""

@@ -16,7 +16,7 @@ import pytest_asyncio
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.json_form import encode
@@ -32,6 +32,7 @@ LIVE = [
 
 MADE = {
     "AgentService.Query",
+    "ScheduleService.CreateSchedule",
     "MemoryService.PutBlob",
     "ToolService.UploadFile",
     "ToolService.Execute",
@@ -48,6 +49,9 @@ QUIET = {
 }
 """What is answered of a run that is not there: a lease that is none can be given up, and not be kept (RenewLeases
 names it)."""
+
+OWN_ACCOUNT = {"MemoryService.RenewLeases", "ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"}
+"""RPCs that a service asks on its own account, whatever they name."""
 
 BAD = "11111111-1111-4111-8111-11111111111Z"
 
@@ -81,7 +85,9 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
             await it.call(RPCS["ToolService.UploadFile"], ADA, request_of("ToolService.UploadFile", each))
         blob = await it.call(RPCS["MemoryService.PutBlob"], ADA, request_of("MemoryService.PutBlob", ids[0]))
         fact = await it.call(RPCS["MemoryService.Remember"], ADA, request_of("MemoryService.Remember", ids[0]))
-        yield Stage(it, Ids(ids[0].chat, ids[0].run, blob.reply.blob_id, fact.reply.fact_id), ids[1])
+        create = "ScheduleService.CreateSchedule"
+        schedule_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
+        yield Stage(it, Ids(ids[0].chat, ids[0].run, blob.reply.blob_id, fact.reply.fact_id, schedule_id), ids[1])
 
 
 def request_of(name: str, ids: Ids) -> Sequence[Message]:
@@ -100,7 +106,7 @@ async def test_the_list_has_every_rpc_that_names_something() -> None:
 
 @pytest.mark.parametrize("name", RPCS)
 async def test_without_a_credential_nobody_is_served(name: str, stage: Stage) -> None:
-    if name != "MemoryService.RenewLeases":  # which a service asks on its own account
+    if name not in OWN_ACCOUNT:
         assert (await stage.call(name, None, stage.resting)).code == "UNAUTHENTICATED"
     assert (await stage.call(name, None, stage.resting, as_client=True)).code == "UNAUTHENTICATED"
 
@@ -146,12 +152,15 @@ async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, sta
 async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
     outcome = await stage.call(name, ADA, Ids(BAD, BAD))
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
-    assert re.match(r"(start\.|source\.|leases\[0\]\.|append\.)?(chatId|runId|factId): must be a UUID", outcome.message)
+    assert re.match(
+        r"(start\.|source\.|leases\[0\]\.|append\.)?(chatId|runId|factId|scheduleId): must be a UUID", outcome.message
+    )
 
 
 async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
-    assert {path(listing), path(renewal)} == WITHOUT_USER
+    due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
+    assert {path(rpc) for rpc in (listing, renewal, due, record)} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)
@@ -206,6 +215,8 @@ async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None
             given["params"]["runId"] = ids.run
         if isinstance(message, memory_pb2.DeleteFactRequest):
             given["params"]["factId"] = message.fact_id
+        if isinstance(message, schedule_pb2.GetScheduleRequest | schedule_pb2.DeleteScheduleRequest):
+            given["params"]["scheduleId"] = message.schedule_id
         if isinstance(message, tools_pb2.ReadFileRequest):
             given["params"]["path"] = message.path
     async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page
+    from services.memory.storage.schedules import Schedule
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.user_facts import Fact, MakeChange
     from services.runtime.auth.identity import Identity
@@ -148,6 +149,24 @@ class UserFacts(Protocol):
         ...
 
 
+class Schedules(Protocol):
+    async def list_own(self, owner: Identity) -> list[Schedule]:
+        """List the user's schedules, the oldest first."""
+        ...
+
+    async def find(self, schedule_id: str) -> Schedule | None: ...
+
+    async def list_next(self, count: int) -> list[Schedule]:
+        """List those of all users that are to begin a run, the soonest first."""
+        ...
+
+    async def put(self, schedule: Schedule) -> bool:
+        """Store the schedule, or return False if what is stored is not of the version before; 1 is the first one."""
+        ...
+
+    async def delete(self, schedule_id: str) -> None: ...
+
+
 class PeerNews(Protocol):
     """Messages between the services that share a store, any of which may be lost."""
 
@@ -163,6 +182,7 @@ class Engine:
     leases: Leases
     blobs: Blobs
     facts: UserFacts
+    schedules: Schedules
     peers: PeerNews
     is_up: Callable[[], bool]
     """Whether the last call reached the store."""

@@ -14,6 +14,7 @@ from headrace.errors import ProviderUnavailable, find_peer_name
 from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.orchestrator.peers.ttl_cache import TtlCache
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2, tools_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+    from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
@@ -88,6 +90,7 @@ class Peers:
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
+    schedules: ScheduleServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
     """The gateway's and that of tools."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -106,7 +109,7 @@ class Peers:
             setattr(offering, name, repeat_until_answered(getattr(offering, name)))
         stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
-        return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
+        return cls(llm, stream_chat, remembering, offering, ScheduleServiceStub(memory), (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)

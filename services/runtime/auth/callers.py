@@ -21,7 +21,9 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _LLM, _MEMORY, _TOOLS = (f"/headrace.v1.{name}Service/" for name in ("Agent", "Llm", "Memory", "Tool"))
+_AGENT, _LLM, _MEMORY, _SCHEDULES, _TOOLS = (
+    f"/headrace.v1.{name}Service/" for name in ("Agent", "Llm", "Memory", "Schedule", "Tool")
+)
 
 
 def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
@@ -41,13 +43,26 @@ CALLERS: dict[str, frozenset[str]] = {
     ),
     **_allow(_MEMORY, "Append BeginRun LoadContext ReadHistory ReadResult Compact PutBlob GetBlob", _RUNS),
     **_allow(_MEMORY, "AcquireLease RenewLease RenewLeases ReleaseLease ListUnfinishedRuns", _RUNS),
+    **_allow(
+        _SCHEDULES,
+        "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule",
+        _PUBLIC,
+    ),
+    **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }
 """Callers by the RPC's name on the wire."""
 
-WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns", _MEMORY + "RenewLeases"})
-"""Methods that return no user's content, which a service calls on its own account."""
+WITHOUT_USER = frozenset(
+    {
+        _MEMORY + "ListUnfinishedRuns",
+        _MEMORY + "RenewLeases",
+        _SCHEDULES + "ListDueSchedules",
+        _SCHEDULES + "RecordFiring",
+    }
+)
+"""Methods of no user or of all users, which a service calls on its own account."""
 
 
 def check_caller(caller: str, method: str) -> None:

@@ -15,6 +15,8 @@ from headrace.v1 import (
     llm_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
+    schedule_pb2,
+    schedule_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -25,6 +27,7 @@ STUBS = {
     agent_pb2.DESCRIPTOR: agent_pb2_grpc,
     llm_pb2.DESCRIPTOR: llm_pb2_grpc,
     memory_pb2.DESCRIPTOR: memory_pb2_grpc,
+    schedule_pb2.DESCRIPTOR: schedule_pb2_grpc,
     tools_pb2.DESCRIPTOR: tools_pb2_grpc,
 }
 RPCS = [rpc for file in STUBS for service in file.services_by_name.values() for rpc in service.methods]

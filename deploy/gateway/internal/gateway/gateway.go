@@ -80,6 +80,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterScheduleServiceHandler(ctx, mux, peers.Memory); err != nil {
+		return err
+	}
 	return headracev1.RegisterToolServiceHandler(ctx, mux, peers.Tools)
 }
 
@@ -133,7 +136,7 @@ func (g *gateway) connFor(r route) *grpc.ClientConn {
 	switch r.rpc.ParentFile() {
 	case headracev1.File_headrace_v1_agent_proto:
 		return g.peers.Orchestrator
-	case headracev1.File_headrace_v1_memory_proto:
+	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto:
 		return g.peers.Memory
 	default:
 		return g.peers.Tools

@@ -15,6 +15,7 @@ from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import OpenIndex, open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
+from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.runtime.clock import now_ms
@@ -49,14 +50,25 @@ async def open_files(
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     commits = Commits(disk, room, index, table)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
+    schedule_folder = await asyncio.to_thread(ScheduleFolder, disk.folder / "schedules", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
+    schedules = FileSchedules(schedule_folder)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
     leases = FileLeases(chats, commits, table)
     writing = guard_task(asyncio.create_task(commits.run_commits()))
     indexing = guard_task(asyncio.create_task(index.run_writes()))
     probing = guard_task(asyncio.create_task(room.run_probes()))
     try:
-        yield Engine(chats, index, leases, FileBlobs(blobs, index, room), facts, NoPeers(), lambda: not room.is_full)
+        yield Engine(
+            chats,
+            index,
+            leases,
+            FileBlobs(blobs, index, room),
+            facts,
+            schedules,
+            NoPeers(),
+            lambda: not room.is_full,
+        )
     finally:
         commits.close()
         await writing
@@ -64,6 +76,7 @@ async def open_files(
         await indexing
         probing.cancel()
         fact_log.close()
+        schedule_folder.close()
 
 
 async def _open_index(disk: Disk) -> OpenIndex:

@@ -15,6 +15,7 @@ from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
+from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task
@@ -44,11 +45,11 @@ async def open_postgres(
         index = PostgresIndex(database, clock)
         chats = PostgresChats(database, cache, index, appending, peers)
         leases = PostgresLeases(database, cache, clock)
-        blobs, facts = PostgresBlobs(database), PostgresUserFacts(database)
+        blobs, facts, schedules = PostgresBlobs(database), PostgresUserFacts(database), PostgresSchedules(database)
         writing = guard_task(asyncio.create_task(appending.run_commits()))
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         try:
-            yield Engine(chats, index, leases, blobs, facts, peers, lambda: database.presence.is_up)
+            yield Engine(chats, index, leases, blobs, facts, schedules, peers, lambda: database.presence.is_up)
         finally:
             appending.close()
             await writing

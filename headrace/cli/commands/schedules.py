@@ -1,0 +1,169 @@
+"""headrace schedules: runs at set times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.options import url_option
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    code: str = ""
+    message: str = ""
+
+
+class _Firing(msgspec.Struct, frozen=True, rename="camel"):
+    due_at: int = 0
+    outcome: str = ""
+    run_id: str = ""
+    chat_id: str = ""
+    failure: _Failure | None = None
+    passed: int = 0
+
+    @property
+    def line(self) -> str:
+        words = [_format_time(self.due_at), self.outcome]
+        if self.run_id:
+            words.append(f"run {self.run_id}  chat {self.chat_id}")
+        if self.failure is not None:
+            words.append(f"{self.failure.code}: {self.failure.message}")
+        if self.passed:
+            words.append(f"({self.passed} later times passed)")
+        return "  ".join(words)
+
+
+class Schedule(msgspec.Struct, frozen=True, rename="camel"):
+    """A schedule as GET /api/schedules has it."""
+
+    schedule_id: str
+    name: str = ""
+    cron: str = ""
+    time_zone: str = ""
+    agent_key: str = ""
+    paused: bool = False
+    next_at: int = 0
+    firings: tuple[_Firing, ...] = ()
+
+    @property
+    def line(self) -> str:
+        when = f"{self.cron} ({self.time_zone})" if self.cron else "once"
+        following = "paused" if self.paused else _format_time(self.next_at) if self.next_at else "over"
+        last = f"  last: {self.firings[0].outcome}" if self.firings else ""
+        return f"{self.schedule_id}  {when}  next: {following}{last}  {self.agent_key}  {self.name}"
+
+
+def _format_time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+class _Instant(click.ParamType[int]):
+    """A time: ISO 8601, in the machine's zone if it names none, or from now on as 90s, 15m, 2h, 3d."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+        text = str(value)
+        try:
+            if text[-1:] in units and text[:-1].isdecimal():
+                moment = datetime.now(UTC) + timedelta(**{units[text[-1]]: int(text[:-1])})
+            else:
+                moment = datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{text!r} is neither a time such as 2030-01-31T09:30 nor one from now on such as 15m", param, ctx
+            )
+        return int(moment.timestamp() * 1000)
+
+
+@click.group()
+def schedules() -> None:
+    """Have agents asked at set times."""
+
+
+@schedules.command("list")
+@url_option
+def list_schedules(url: str) -> None:
+    """List your schedules, the oldest first: id, times, next time, last outcome, agent, name."""
+    data = make_request(url, lambda facade: facade.get("/api/schedules"))
+    for schedule in msgspec.json.decode(data, type=tuple[Schedule, ...]):
+        click.echo(schedule.line)
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def show(url: str, schedule_id: str) -> None:
+    """Show a schedule and what became of its last times, the newest first."""
+    data = make_request(url, lambda facade: facade.get("/api/schedule", scheduleId=schedule_id))
+    schedule = msgspec.json.decode(data, type=Schedule)
+    click.echo(schedule.line)
+    for firing in schedule.firings:
+        click.echo(firing.line)
+
+
+@schedules.command()
+@url_option
+@click.option("--cron", default="", help='Times in the five fields of cron, such as "30 9 * * 1-5".')
+@click.option("--at", "once_at", type=_Instant(), help="The only time: 2030-01-31T09:30, or 15m from now on.")
+@click.option("--zone", "timeZone", default="", help="Time zone of --cron, such as Europe/Berlin; UTC if left out.")
+@click.option("--name", default="", help="What you call it.")
+@click.option("--chat", "chatId", default="", help="Chat of all its runs; left out, each has one of its own.")
+@click.option("--queue", is_flag=True, help="Wait for the run of the last time (left out, such a time is skipped).")
+@click.option("--catch-up", "catchUp", is_flag=True, help="Begin the last of missed times when the service is back.")
+@click.option("--jitter", "jitterS", default=0, type=click.IntRange(0, 3600), help="Seconds of delay, by chance.")
+@click.argument("agent_key")
+@click.argument("message")
+def create(url: str, agent_key: str, message: str, cron: str, once_at: int | None, queue: bool, **fields: Any) -> None:
+    """Have AGENT_KEY asked MESSAGE at the times of --cron, or once --at a time, and print the schedule's id."""
+    if bool(cron) == (once_at is not None):
+        raise click.UsageError("give --cron or --at")
+    body: dict[str, Any] = {"cron": cron} if cron else {"onceAt": once_at}
+    body |= {name: value for name, value in fields.items() if value}
+    body |= {"agentKey": agent_key, "message": message, "overlap": "queue" if queue else "skip"}
+    data = make_request(url, lambda facade: facade.post("/api/schedules", body))
+    click.echo(msgspec.json.decode(data, type=Schedule).schedule_id)
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def pause(url: str, schedule_id: str) -> None:
+    """Let its times pass without runs."""
+    make_request(url, lambda facade: facade.post("/api/schedule", {"scheduleId": schedule_id, "paused": True}))
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def resume(url: str, schedule_id: str) -> None:
+    """End a pause; what passed in it is not made up for."""
+    make_request(url, lambda facade: facade.post("/api/schedule", {"scheduleId": schedule_id, "paused": False}))
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_id")
+def trigger(url: str, schedule_id: str) -> None:
+    """Begin a run now, beside its times."""
+    make_request(url, lambda facade: facade.post("/api/schedule/trigger", {"scheduleId": schedule_id}))
+
+
+@schedules.command()
+@url_option
+@click.argument("schedule_ids", nargs=-1, required=True)
+def delete(url: str, schedule_ids: tuple[str, ...]) -> None:
+    """Delete schedules; their chats stay."""
+
+    async def delete_all(facade: FacadeClient) -> None:
+        for schedule_id in schedule_ids:
+            await facade.delete("/api/schedule", scheduleId=schedule_id)
+
+    make_request(url, delete_all)

@@ -1,0 +1,122 @@
+"""ScheduleService: the RPCs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from headrace.v1 import common_pb2, schedule_pb2
+from headrace.v1.schedule_pb2_grpc import ScheduleServiceServicer
+from services.memory.storage import schedules as stored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.memory.schedules.store import ScheduleStore
+    from services.memory.storage.schedules import Schedule
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+_PLAIN = (
+    *("schedule_id", "name", "cron", "time_zone", "once_at", "jitter_s", "agent_key", "message", "chat_id"),
+    *("overlap", "catch_up", "paused", "next_at", "triggered_at", "created_at", "updated_at"),
+)
+"""Fields that message and record have alike."""
+
+
+class ScheduleService(ScheduleServiceServicer):
+    def __init__(self, schedules: ScheduleStore) -> None:
+        self._schedules = schedules
+
+    async def CreateSchedule(
+        self, request: schedule_pb2.CreateScheduleRequest, context: Context
+    ) -> schedule_pb2.CreateScheduleResponse:
+        given = {field.name: getattr(request, field.name) for field in request.DESCRIPTOR.fields}
+        schedule = await self._schedules.create(
+            stored.Schedule(**given, tenant="", user="", version=0, created_at=0, updated_at=0)
+        )
+        return schedule_pb2.CreateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+
+    async def ListSchedules(
+        self, request: schedule_pb2.ListSchedulesRequest, context: Context
+    ) -> schedule_pb2.ListSchedulesResponse:
+        found = await self._schedules.list_own()
+        return schedule_pb2.ListSchedulesResponse(schedules=map(_make_row, found))
+
+    async def GetSchedule(
+        self, request: schedule_pb2.GetScheduleRequest, context: Context
+    ) -> schedule_pb2.GetScheduleResponse:
+        schedule = await self._schedules.get(request.schedule_id)
+        return schedule_pb2.GetScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+
+    async def UpdateSchedule(
+        self, request: schedule_pb2.UpdateScheduleRequest, context: Context
+    ) -> schedule_pb2.UpdateScheduleResponse:
+        changes = {field.name: value for field, value in request.ListFields() if field.name != "schedule_id"}
+        schedule = await self._schedules.update(request.schedule_id, changes)
+        return schedule_pb2.UpdateScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+
+    async def DeleteSchedule(
+        self, request: schedule_pb2.DeleteScheduleRequest, context: Context
+    ) -> schedule_pb2.DeleteScheduleResponse:
+        await self._schedules.delete(request.schedule_id)
+        return schedule_pb2.DeleteScheduleResponse()
+
+    async def TriggerSchedule(
+        self, request: schedule_pb2.TriggerScheduleRequest, context: Context
+    ) -> schedule_pb2.TriggerScheduleResponse:
+        schedule = await self._schedules.trigger(request.schedule_id)
+        return schedule_pb2.TriggerScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+
+    async def ListDueSchedules(
+        self, request: schedule_pb2.ListDueSchedulesRequest, context: Context
+    ) -> schedule_pb2.ListDueSchedulesResponse:
+        due, next_at = await self._schedules.list_due()
+        return schedule_pb2.ListDueSchedulesResponse(due=map(_make_due, due), next_at=next_at)
+
+    async def RecordFiring(
+        self, request: schedule_pb2.RecordFiringRequest, context: Context
+    ) -> schedule_pb2.RecordFiringResponse:
+        given = request.firing
+        failure = None
+        if given.HasField("failure"):
+            failure = stored.Failure(given.failure.code, given.failure.message, given.failure.retriable)
+        firing = stored.Firing(given.due_at, 0, given.outcome, given.run_id, given.chat_id, failure)
+        schedule = await self._schedules.record(request.schedule_id, firing)
+        return schedule_pb2.RecordFiringResponse(schedule=_make_row(schedule))
+
+
+def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
+    return _make_message(schedule, schedule.firings[:1])
+
+
+def _make_message(schedule: Schedule, firings: Sequence[stored.Firing]) -> schedule_pb2.Schedule:
+    plain = {name: getattr(schedule, name) for name in _PLAIN}
+    return schedule_pb2.Schedule(**plain, firings=map(_make_firing, firings))
+
+
+def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
+    failure = None
+    if firing.failure is not None:
+        given = firing.failure
+        failure = common_pb2.Failure(code=given.code, message=given.message, retriable=given.retriable)
+    return schedule_pb2.Firing(
+        due_at=firing.due_at,
+        recorded_at=firing.recorded_at,
+        outcome=firing.outcome,
+        run_id=firing.run_id,
+        chat_id=firing.chat_id,
+        failure=failure,
+        passed=firing.passed,
+    )
+
+
+def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
+    return schedule_pb2.DueSchedule(
+        schedule=_make_row(schedule),
+        tenant=schedule.tenant,
+        user=schedule.user,
+        due_at=schedule.due_at,
+        last_run_id=schedule.last_run_id,
+    )

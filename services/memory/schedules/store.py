@@ -1,0 +1,219 @@
+"""The schedules of the current user, and what is due of all users'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from services.memory.schedules.times import check_times, count_between, find_last, find_next
+from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from services.memory.access.chat_access import ChatAccess
+    from services.memory.storage.engine import Schedules
+
+SCHEDULES_MAX = 1000
+"""Schedules of a user."""
+
+DUE_MAX = 100
+"""Due schedules of one answer."""
+
+GRACE_MS = 120_000
+"""A time is missed when nobody could begin it for so long; restarts take less."""
+
+TRIES_MAX = 20
+"""Changes of others that one change waits for."""
+
+NAME_CHARS = 60
+"""Beginning of the message that is a schedule's name if it is given none."""
+
+QUEUED = "queued"
+"""Outcome of a time that waits for the run of the last one."""
+
+
+class ScheduleStore:
+    def __init__(self, schedules: Schedules, access: ChatAccess, clock: Callable[[], int] = now_ms) -> None:
+        """`clock` tells Unix milliseconds, for all services alike."""
+        self._schedules = schedules
+        self._access = access
+        self._clock = clock
+
+    async def create(self, schedule: Schedule) -> Schedule:
+        """Store a schedule of which owner, version and times are filled in here."""
+        owner, now = identity.require_identity(), self._clock()
+        schedule = replace(
+            schedule,
+            schedule_id=schedule.schedule_id or new_uuid(),
+            tenant=owner.tenant,
+            user=owner.user,
+            version=1,
+            name=schedule.name or " ".join(schedule.message.split())[:NAME_CHARS],
+            time_zone=schedule.time_zone or "UTC",
+            overlap=schedule.overlap or "skip",
+            created_at=now,
+            updated_at=now,
+        )
+        if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
+            return _check_same(stored, schedule)
+        check_times(schedule, now)
+        await self._check_chat(schedule)
+        if len(await self._schedules.list_own(owner)) >= SCHEDULES_MAX:
+            raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
+        schedule = replace(schedule, next_at=find_next(schedule, now))
+        if await self._schedules.put(schedule):
+            return schedule
+        return _check_same(await self.get(schedule.schedule_id), schedule)
+
+    async def list_own(self) -> list[Schedule]:
+        return await self._schedules.list_own(identity.require_identity())
+
+    async def get(self, schedule_id: str) -> Schedule:
+        """Return the user's schedule. Raises NotFound."""
+        schedule = await self._schedules.find(schedule_id)
+        if schedule is None or schedule.owner != identity.require_identity():
+            raise _not_found(schedule_id)
+        return schedule
+
+    async def update(self, schedule_id: str, changes: dict[str, Any]) -> Schedule:
+        """Change fields by name; cron and once_at end each other."""
+        if changes.get("cron"):
+            changes = {"once_at": 0} | changes
+        if changes.get("once_at"):
+            changes = {"cron": ""} | changes
+        for name in ("agent_key", "message"):
+            if changes.get(name) == "":
+                raise InvalidRequest.of({"agent_key": "agentKey"}.get(name, name), "must not be empty")
+
+        def change(schedule: Schedule) -> Schedule:
+            now = self._clock()
+            changed = replace(schedule, **changes, updated_at=now)
+            changed = replace(changed, overlap=changed.overlap or "skip", time_zone=changed.time_zone or "UTC")
+            if changed.cron or changed.once_at != schedule.once_at:  # a time that has passed may stay
+                check_times(changed, now)
+            return replace(changed, next_at=find_next(changed, now), queued_at=0)
+
+        if "chat_id" in changes:
+            await self._check_chat(replace(await self.get(schedule_id), chat_id=changes["chat_id"]))
+        return await self._change(await self.get(schedule_id), change)
+
+    async def trigger(self, schedule_id: str) -> Schedule:
+        def change(schedule: Schedule) -> Schedule:
+            return schedule if schedule.triggered_at else replace(schedule, triggered_at=self._clock())
+
+        return await self._change(await self.get(schedule_id), change)
+
+    async def delete(self, schedule_id: str) -> None:
+        await self.get(schedule_id)
+        await self._schedules.delete(schedule_id)
+
+    async def list_due(self) -> tuple[list[Schedule], int]:
+        """Return what is to begin, and when the next one is. What is too late is stored as missed on the way."""
+        now = self._clock()
+        due: list[Schedule] = []
+        for schedule in await self._schedules.list_next(DUE_MAX):
+            if not _is_seen(schedule):
+                continue
+            if schedule.starts_at > now:
+                return due, schedule.starts_at
+            is_late = not schedule.triggered_at and not schedule.queued_at and now - schedule.starts_at > GRACE_MS
+            if not is_late:
+                due.append(schedule)
+            elif schedule.catch_up:
+                last = find_last(schedule, schedule.next_at, now)
+                due.append(schedule if last == schedule.next_at else await self._pass_times(schedule, last))
+            else:
+                await self.record(schedule.schedule_id, Firing(schedule.due_at, 0, "missed"))
+        return due, 0
+
+    async def record(self, schedule_id: str, firing: Firing) -> Schedule:
+        """Store what became of the time `firing.due_at`, and go on to the next one."""
+        found = await self._schedules.find(schedule_id)
+        if found is None or not _is_seen(found):
+            raise _not_found(schedule_id)
+
+        def change(schedule: Schedule) -> Schedule:
+            now = self._clock()
+            if firing.due_at != schedule.due_at:
+                return schedule  # recorded before, or changed by its user meanwhile
+            if firing.outcome == QUEUED:
+                return replace(schedule, queued_at=schedule.queued_at or now)
+            if schedule.triggered_at:
+                changed, passed = replace(schedule, triggered_at=0, queued_at=0), 0
+            else:
+                changed = replace(schedule, next_at=find_next(schedule, max(now, firing.due_at)), queued_at=0)
+                passed = count_between(schedule, firing.due_at, now)
+            recorded = replace(firing, recorded_at=now, passed=firing.passed + passed)
+            firings = (recorded, *schedule.firings)[:FIRINGS_MAX]
+            return replace(changed, firings=firings, last_run_id=firing.run_id or schedule.last_run_id)
+
+        return await self._change(found, change)
+
+    async def _pass_times(self, schedule: Schedule, last: int) -> Schedule:
+        """Go on to the time `last`, and keep the one that was next as missed."""
+
+        def change(stored: Schedule) -> Schedule:
+            if stored.next_at != schedule.next_at:
+                return stored
+            passed = count_between(stored, stored.next_at, last) - 1
+            missed = Firing(stored.next_at, self._clock(), "missed", passed=passed)
+            return replace(stored, next_at=last, firings=(missed, *stored.firings)[:FIRINGS_MAX])
+
+        return await self._change(schedule, change)
+
+    async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
+        """Change what is stored, again for as long as others change it meanwhile."""
+        stored: Schedule | None = schedule
+        for _ in range(TRIES_MAX):
+            if stored is None:
+                raise _not_found(schedule.schedule_id)
+            changed = change(stored)
+            if changed == stored:
+                return stored
+            changed = replace(changed, version=stored.version + 1)
+            if await self._schedules.put(changed):
+                return changed
+            stored = await self._schedules.find(schedule.schedule_id)
+        raise Overloaded("the schedule is being changed by others; try again later")
+
+    async def _check_chat(self, schedule: Schedule) -> None:
+        if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
+            raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
+
+
+def _is_seen(schedule: Schedule) -> bool:
+    """Return whether the caller may begin the schedule's runs: its user, and services on their own account."""
+    return identity.is_own_account() or schedule.owner == identity.require_identity()
+
+
+def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
+    """Return what is stored if it was made by the same request."""
+    asked = replace(
+        schedule,
+        **{
+            name: getattr(stored, name)
+            for name in (
+                "version",
+                "created_at",
+                "updated_at",
+                "next_at",
+                "queued_at",
+                "triggered_at",
+                "last_run_id",
+                "firings",
+            )
+        },
+    )
+    if asked != stored:
+        raise InvalidRequest.of("scheduleId", "must be new, or that of the same schedule")
+    return stored
+
+
+def _not_found(schedule_id: str) -> NotFound:
+    return NotFound(f"schedule {schedule_id} does not exist", scheduleId=schedule_id)

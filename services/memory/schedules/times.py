@@ -1,0 +1,92 @@
+"""The times of a schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from headrace.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from services.memory.storage.schedules import Schedule
+
+FIELDS = 5
+
+PASSED_MAX = 1000
+"""More times than that are not counted."""
+
+JITTER_S_MAX = 3600
+
+MS = 1000
+
+
+def find_next(schedule: Schedule, after_ms: int) -> int:
+    """Return the schedule's first time after `after_ms`, 0 when there is none."""
+    if not schedule.cron:
+        return schedule.once_at if schedule.once_at > after_ms else 0
+    return next(_iterate_times(schedule, after_ms), 0)
+
+
+def count_between(schedule: Schedule, after_ms: int, until_ms: int) -> int:
+    """Return how many times there are after `after_ms` up to `until_ms`, at most PASSED_MAX."""
+    if not schedule.cron:
+        return 0
+    count = 0
+    for time_ms in _iterate_times(schedule, after_ms):
+        if time_ms > until_ms or count == PASSED_MAX:
+            break
+        count += 1
+    return count
+
+
+def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
+    """Return the last time from `due_ms`, which is one, up to `until_ms`."""
+    if not schedule.cron:
+        return due_ms
+    before = next(CronSim(schedule.cron, _make_datetime(schedule, until_ms + MS), reverse=True), None)
+    return max(due_ms, int(before.timestamp()) * MS) if before else due_ms
+
+
+def check_times(schedule: Schedule, now_ms: int) -> None:
+    """Raise InvalidRequest, which names the field, for a schedule without a time to come."""
+    if bool(schedule.cron) == bool(schedule.once_at):
+        raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them")
+    try:
+        _load_zone(schedule.time_zone)
+    except (OSError, ValueError, KeyError):
+        raise InvalidRequest.of("timeZone", "must be a name of the IANA database, such as Europe/Berlin") from None
+    if not 0 <= schedule.jitter_s <= JITTER_S_MAX:
+        raise InvalidRequest.of("jitterS", f"must be 0 to {JITTER_S_MAX}")
+    if schedule.cron:
+        if len(schedule.cron.split()) != FIELDS:
+            raise InvalidRequest.of("cron", "must have five fields: minute, hour, day of month, month, day of week")
+        try:
+            found = find_next(schedule, now_ms)
+        except CronSimError as error:
+            raise InvalidRequest.of("cron", f"must be valid: {str(error).lower()}") from None
+        if not found:
+            raise InvalidRequest.of("cron", "must have a time to come")
+    elif schedule.once_at <= now_ms:
+        raise InvalidRequest.of("onceAt", "must be a time to come")
+
+
+def _iterate_times(schedule: Schedule, after_ms: int) -> Iterator[int]:
+    for time in CronSim(schedule.cron, _make_datetime(schedule, after_ms)):
+        time_ms = int(time.timestamp()) * MS
+        if time_ms > after_ms:
+            yield time_ms
+
+
+def _make_datetime(schedule: Schedule, time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms // MS, UTC).astimezone(_load_zone(schedule.time_zone))
+
+
+@lru_cache(maxsize=1000)
+def _load_zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name or "UTC")

@@ -1,0 +1,62 @@
+"""Schedules in a table, each a row that changes if it is as its writer read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from services.memory.storage.schedules import Schedule, decode_schedule, encode_schedule
+
+if TYPE_CHECKING:
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.runtime.auth.identity import Identity
+
+_OWN = "SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 ORDER BY created_at, schedule_id"
+_FIND = "SELECT data FROM schedules WHERE schedule_id = $1"
+_NEXT = "SELECT data FROM schedules WHERE starts_at > 0 ORDER BY starts_at, schedule_id LIMIT $1"
+
+_INSERT = """
+INSERT INTO schedules (schedule_id, tenant, user_name, created_at, starts_at, version, data)
+VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING version
+"""
+
+_UPDATE = """
+UPDATE schedules SET starts_at = $3, version = $2, data = $4
+WHERE schedule_id = $1 AND version = $2 - 1 RETURNING version
+"""
+
+_DELETE = "DELETE FROM schedules WHERE schedule_id = $1"
+
+
+class PostgresSchedules:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_own(self, owner: Identity) -> list[Schedule]:
+        return await self._fetch(_OWN, owner.tenant, owner.user)
+
+    async def find(self, schedule_id: str) -> Schedule | None:
+        return next(iter(await self._fetch(_FIND, schedule_id)), None)
+
+    async def list_next(self, count: int) -> list[Schedule]:
+        return await self._fetch(_NEXT, count)
+
+    async def put(self, schedule: Schedule) -> bool:
+        statement, values = _make_change(schedule)
+        # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
+        return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
+
+    async def delete(self, schedule_id: str) -> None:
+        await self._database.run(lambda connection: connection.execute(_DELETE, schedule_id))
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Schedule]:
+        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
+        return [decode_schedule(row[0]) for row in rows]
+
+
+def _make_change(schedule: Schedule) -> tuple[str, tuple[Any, ...]]:
+    data = encode_schedule(schedule)
+    if schedule.version > 1:
+        return _UPDATE, (schedule.schedule_id, schedule.version, schedule.starts_at, data)
+    owner, starts_at = schedule.owner, schedule.starts_at
+    key = (schedule.schedule_id, owner.tenant, owner.user, schedule.created_at)
+    return _INSERT, (*key, starts_at, schedule.version, data)

@@ -1,0 +1,36 @@
+"""Schedules of a scripted memory: the real RPCs and rules over a dict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.memory.schedules.store import ScheduleStore
+from services.memory.storage.schedules import Schedule
+from services.runtime.auth.identity import Identity
+
+
+class ListedSchedules:
+    def __init__(self) -> None:
+        self._schedules: dict[str, Schedule] = {}
+
+    async def list_own(self, owner: Identity) -> list[Schedule]:
+        return [*self._schedules.values()]
+
+    async def find(self, schedule_id: str) -> Schedule | None:
+        return self._schedules.get(schedule_id)
+
+    async def list_next(self, count: int) -> list[Schedule]:
+        waiting = (schedule for schedule in self._schedules.values() if schedule.starts_at)
+        return sorted(waiting, key=lambda schedule: schedule.starts_at)[:count]
+
+    async def put(self, schedule: Schedule) -> bool:
+        self._schedules[schedule.schedule_id] = schedule
+        return True
+
+    async def delete(self, schedule_id: str) -> None:
+        self._schedules.pop(schedule_id, None)
+
+
+def make_schedule_store() -> ScheduleStore:
+    no_chats: Any = None  # schedules without a chat ask for none
+    return ScheduleStore(ListedSchedules(), no_chats)

@@ -1,0 +1,321 @@
+"""Schedules: times, zones, what is due, what became of it, changes, and whose they are; on both engines."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
+from headrace.streams import rpc_errors
+from headrace.v1 import common_pb2, schedule_pb2
+from services.memory.schedules import store
+from services.runtime.auth.identity import Identity, acting_as
+from tests.memory.writing import Memory, new_id
+
+if TYPE_CHECKING:
+    from tests.memory.conftest import Serve
+
+pytestmark = pytest.mark.engines
+
+ADA, BOB, EVE = Identity("acme", "ada"), Identity("acme", "bob"), Identity("globex", "eve")
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+START = int(datetime(2026, 3, 27, 12, 0, 30, tzinfo=ZoneInfo("UTC")).timestamp() * 1000)
+"""A Friday, two days before clocks go forward in Europe."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_to(self, time_ms: int) -> None:
+        self.now = time_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def memory(serve: Serve, clock: Clock) -> Any:
+    async with serve(clock=clock) as memory:
+        yield memory
+
+
+async def create(memory: Memory, **fields: Any) -> schedule_pb2.Schedule:
+    asked: dict[str, Any] = {"agent_key": "guide", "message": "what is new?"} | fields
+    with rpc_errors():
+        return (await memory.schedules.CreateSchedule(schedule_pb2.CreateScheduleRequest(**asked))).schedule
+
+
+async def get(memory: Memory, schedule_id: str) -> schedule_pb2.Schedule:
+    with rpc_errors():
+        request = schedule_pb2.GetScheduleRequest(schedule_id=schedule_id)
+        return (await memory.schedules.GetSchedule(request)).schedule
+
+
+async def update(memory: Memory, schedule_id: str, **fields: Any) -> schedule_pb2.Schedule:
+    with rpc_errors():
+        request = schedule_pb2.UpdateScheduleRequest(schedule_id=schedule_id, **fields)
+        return (await memory.schedules.UpdateSchedule(request)).schedule
+
+
+async def list_due(memory: Memory) -> schedule_pb2.ListDueSchedulesResponse:
+    with acting_as(None), rpc_errors():
+        return await memory.schedules.ListDueSchedules(schedule_pb2.ListDueSchedulesRequest())
+
+
+async def record(memory: Memory, due: schedule_pb2.DueSchedule, outcome: str = "started", **fields: Any) -> None:
+    firing = schedule_pb2.Firing(due_at=due.due_at, outcome=outcome, **fields)
+    request = schedule_pb2.RecordFiringRequest(schedule_id=due.schedule.schedule_id, firing=firing)
+    with acting_as(None), rpc_errors():
+        await memory.schedules.RecordFiring(request)
+
+
+def at(day: int, hour: int, minute: int = 0, *, zone: str = "UTC", month: int = 3, fold: int = 0) -> int:
+    return int(datetime(2026, month, day, hour, minute, tzinfo=ZoneInfo(zone), fold=fold).timestamp() * 1000)
+
+
+async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) -> list[int]:
+    """The schedule's first times, each begun when it is due."""
+    schedule = await create(memory, **fields)
+    times: list[int] = []
+    while len(times) < count:
+        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
+        (due,) = (await list_due(memory)).due
+        times.append(due.due_at)
+        await record(memory, due)
+    return times
+
+
+async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock) -> None:
+    async with serve(clock=clock) as memory:
+        made = await create(memory, cron="30 9 * * 1-5", time_zone="Europe/Berlin", jitter_s=30, catch_up=True)
+    async with serve(clock=clock) as memory:
+        assert await get(memory, made.schedule_id) == made
+    assert (made.name, made.overlap, made.next_at) == ("what is new?", "skip", at(30, 9, 30, zone="Europe/Berlin"))
+    assert made.created_at == made.updated_at == START
+
+
+async def test_times_follow_the_clocks_of_their_zone(memory: Memory, clock: Clock) -> None:
+    berlin = "Europe/Berlin"
+    assert await next_times(memory, clock, 3, cron="30 2 * * *", time_zone=berlin) == [
+        at(28, 2, 30, zone=berlin),
+        at(29, 3, 0, zone=berlin),  # 2:30 is not there that day
+        at(30, 2, 30, zone=berlin),
+    ]
+
+
+async def test_a_time_that_comes_twice_begins_one_run(memory: Memory, clock: Clock) -> None:
+    berlin = "Europe/Berlin"
+    clock.pass_to(at(24, 12, month=10))
+    assert await next_times(memory, clock, 2, cron="30 2 * * *", time_zone=berlin) == [
+        at(25, 2, 30, zone=berlin, month=10),
+        at(26, 2, 30, zone=berlin, month=10),
+    ]
+
+
+async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, once_at=START + HOUR)
+    assert (await list_due(memory)).next_at == START + HOUR
+    clock.pass_to(START + HOUR)
+    (due,) = (await list_due(memory)).due
+    assert (due.tenant, due.user, due.due_at) == ("default", "default", START + HOUR)
+    await record(memory, due, run_id="r", chat_id="c")
+    assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse()
+    (firing,) = (await get(memory, schedule.schedule_id)).firings
+    assert (firing.outcome, firing.run_id, firing.chat_id, firing.recorded_at) == ("started", "r", "c", START + HOUR)
+
+
+async def test_a_time_is_recorded_once(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    await asyncio.gather(*(record(memory, due, run_id="r") for _ in range(10)))
+    stored = await get(memory, schedule.schedule_id)
+    assert len(stored.firings) == 1
+    assert stored.next_at == schedule.next_at + HOUR
+
+
+async def test_jitter_is_the_same_for_all_who_look(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", jitter_s=600)
+    starts_at = (await list_due(memory)).next_at
+    assert schedule.next_at <= starts_at <= schedule.next_at + 600_000
+    clock.pass_to(starts_at - 1)
+    assert not (await list_due(memory)).due
+    clock.pass_to(starts_at)
+    assert (await list_due(memory)).due[0].due_at == schedule.next_at
+
+
+async def test_what_nobody_could_begin_is_told_as_missed(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(schedule.next_at + 5 * HOUR + store.GRACE_MS + 1)
+    assert not (await list_due(memory)).due
+    stored = await get(memory, schedule.schedule_id)
+    assert [(firing.outcome, firing.due_at, firing.passed) for firing in stored.firings] == [
+        ("missed", schedule.next_at, 5)
+    ]
+    assert stored.next_at == schedule.next_at + 6 * HOUR
+
+
+async def test_the_last_missed_time_is_begun_where_that_is_wanted(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", catch_up=True)
+    clock.pass_to(schedule.next_at + 5 * HOUR + store.GRACE_MS + 1)
+    assert [due.due_at for due in (await list_due(memory)).due] == [schedule.next_at + 5 * HOUR]
+    (due,) = (await list_due(memory)).due
+    assert due.due_at == schedule.next_at + 5 * HOUR
+    await record(memory, due)
+    stored = await get(memory, schedule.schedule_id)
+    assert [(firing.outcome, firing.due_at, firing.passed) for firing in stored.firings] == [
+        ("started", schedule.next_at + 5 * HOUR, 0),
+        ("missed", schedule.next_at, 4),
+    ]
+    assert not (await list_due(memory)).due
+
+
+async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", overlap="queue")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, "queued")
+    clock.pass_to(schedule.next_at + 3 * HOUR + 1)
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, run_id="r")
+    stored = await get(memory, schedule.schedule_id)
+    assert [(firing.due_at, firing.passed) for firing in stored.firings] == [(schedule.next_at, 3)]
+    assert stored.next_at == schedule.next_at + 4 * HOUR
+
+
+async def test_a_pause_misses_nothing(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    await update(memory, schedule.schedule_id, paused=True)
+    clock.pass_to(START + DAY)
+    assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse()
+    await update(memory, schedule.schedule_id, paused=False)
+    stored = await get(memory, schedule.schedule_id)
+    assert not stored.firings
+    assert stored.next_at == schedule.next_at + DAY
+
+
+async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", paused=True)
+    request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id)
+    with rpc_errors():
+        for _ in range(2):
+            assert (await memory.schedules.TriggerSchedule(request)).schedule.triggered_at == START
+            clock.pass_to(START + 1000)
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, run_id="r")
+    stored = await get(memory, schedule.schedule_id)
+    assert (stored.triggered_at, stored.next_at) == (0, schedule.next_at)
+    assert [firing.due_at for firing in stored.firings] == [START]
+    assert not (await list_due(memory)).due
+
+
+async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="* * * * *")
+    failure = common_pb2.Failure(code="NOT_FOUND", message="agent 'guide' does not exist")
+    for number in range(23):
+        clock.pass_to((await get(memory, schedule.schedule_id)).next_at)
+        (due,) = (await list_due(memory)).due
+        assert due.last_run_id == ("" if number == 0 else "r")
+        if number == 0:
+            await record(memory, due, run_id="r")
+        else:
+            await record(memory, due, "failed", failure=failure)
+    stored = await get(memory, schedule.schedule_id)
+    assert len(stored.firings) == 20
+    assert {firing.failure.code for firing in stored.firings} == {"NOT_FOUND"}
+    request = schedule_pb2.ListSchedulesRequest()
+    assert [len(row.firings) for row in (await memory.schedules.ListSchedules(request)).schedules] == [1]
+
+
+async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(START + 5)
+    changed = await update(memory, schedule.schedule_id, once_at=START + DAY, message="and now?", overlap="queue")
+    assert (changed.cron, changed.once_at, changed.next_at) == ("", START + DAY, START + DAY)
+    assert (changed.message, changed.agent_key, changed.overlap) == ("and now?", "guide", "queue")
+    assert (changed.created_at, changed.updated_at) == (START, START + 5)
+    assert (await update(memory, schedule.schedule_id, cron="0 0 * * *")).once_at == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "cron"),
+        ({"cron": "0 * * * *", "once_at": START + 1}, "cron"),
+        ({"cron": "0 * * * * *"}, "cron"),
+        ({"cron": "60 * * * *"}, "cron"),
+        ({"cron": "@daily"}, "cron"),
+        ({"cron": "0 0 30 2 *"}, "cron"),
+        ({"once_at": START}, "onceAt"),
+        ({"once_at": -1}, "onceAt"),
+        ({"cron": "0 * * * *", "time_zone": "Mars/Base"}, "timeZone"),
+        ({"cron": "0 * * * *", "time_zone": "../etc/passwd"}, "timeZone"),
+        ({"cron": "0 * * * *", "time_zone": "Europe"}, "timeZone"),
+        ({"cron": "0 * * * *", "jitter_s": 3601}, "jitterS"),
+        ({"cron": "0 * * * *", "jitter_s": -1}, "jitterS"),
+        ({"cron": "0 * * * *", "overlap": "maybe"}, "overlap"),
+        ({"cron": "0 * * * *", "chat_id": "mine"}, "chatId"),
+        ({"cron": "0 * * * *", "message": ""}, "message"),
+        ({"cron": "0 * * * *", "agent_key": ""}, "agentKey"),
+    ],
+)
+async def test_what_has_no_time_is_refused(memory: Memory, fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await create(memory, **fields)
+    assert caught.value.metadata["field"] == field
+
+
+async def test_the_same_request_again_is_the_same_schedule(memory: Memory, clock: Clock) -> None:
+    schedule_id = new_id()
+    made = await create(memory, schedule_id=schedule_id, cron="0 * * * *")
+    clock.pass_to(START + HOUR)
+    assert await create(memory, schedule_id=schedule_id, cron="0 * * * *") == made
+    with pytest.raises(InvalidRequest):
+        await create(memory, schedule_id=schedule_id, cron="5 * * * *")
+    with acting_as(EVE), pytest.raises(InvalidRequest):
+        await create(memory, schedule_id=schedule_id, cron="0 * * * *")
+
+
+async def test_schedules_are_their_users(memory: Memory, clock: Clock) -> None:
+    with acting_as(ADA):
+        chat_id, _ = await memory.begin()
+        schedule = await create(memory, cron="0 * * * *", chat_id=chat_id)
+    request = schedule_pb2.DeleteScheduleRequest(schedule_id=schedule.schedule_id)
+    for other in (BOB, EVE):
+        with acting_as(other):
+            with pytest.raises(NotFound):
+                await create(memory, cron="0 * * * *", chat_id=chat_id)
+            with pytest.raises(NotFound):
+                await update(memory, schedule.schedule_id, paused=True)
+            with pytest.raises(NotFound), rpc_errors():
+                await memory.schedules.DeleteSchedule(request)
+            assert not (await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())).schedules
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    with acting_as(ADA):
+        await memory.schedules.DeleteSchedule(request)
+        with pytest.raises(NotFound), rpc_errors():
+            await memory.schedules.DeleteSchedule(request)
+    with pytest.raises(NotFound):
+        await record(memory, due)
+    assert not (await list_due(memory)).due
+
+
+async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
+    for start in range(0, store.SCHEDULES_MAX, 100):
+        await asyncio.gather(*(create(memory, cron="0 * * * *", name=str(start + i)) for i in range(100)))
+    with pytest.raises(QuotaExceeded):
+        await create(memory, cron="0 * * * *")
+    with acting_as(BOB):
+        await create(memory, cron="0 * * * *")
