@@ -136,7 +136,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
 async def test_an_approval_is_answered(opening: Opening, click: str, decision: dict[str, str]) -> None:
     decided = asyncio.Event()
     story = Story().call("c1", "_bash_", '{"command": "rm -rf build"}').ask_approval("c1").wait(decided)
-    answer = agent_pb2.ApprovalAnswer(approval_id="ap_1", decision=decision["decision"], by="Ada")
+    answer = agent_pb2.ApprovalAnswer(approval_id="ap_1", decision=decision["decision"], by="Ada", credential="key-1")
     story.add(approval_answer=answer).result("c1", "ok").complete()
     async with opening(story) as console:
         await console.ask()
