@@ -31,12 +31,13 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="look for less that breaks the same, and print its story")
     parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
     parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges are to find")
+    parser.add_argument("--write", action="store_true", help="write the result into docs/reliability.md")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     if not (given.story or given.trace or given.shrink):
-        return run_series(Series(seeds, given.jobs, given.twice, given.bug))
+        return run_series(Series(seeds, given.jobs, given.twice, given.bug, given.write))
     prepare_process()
     failed = 0
     for seed in seeds:

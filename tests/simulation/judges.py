@@ -63,6 +63,9 @@ def judge_chats(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
             kinds = [line["_type"] for line in lines if line.get("runId") == run_id]
             if kinds[0] != "query" or kinds.count("query") != 1:
                 problems.append(f"run {run_id} begins as {kinds[:2]}")
+            steps = [line["_seq"] for line in lines if line.get("runId") == run_id and line["_type"] == "step"]
+            if len(steps) != len(set(steps)):
+                problems.append(f"run {run_id} has a step twice: {steps}")
             generations = [line.get("_gen", 0) for line in lines if line.get("runId") == run_id]
             if generations != sorted(generations):
                 problems.append(f"run {run_id} has lines of an owner that had lost it: {generations}")

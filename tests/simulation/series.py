@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.simulation.plan import make_plan
+from tests.simulation.report import write_report
 from tests.simulation.simulate import Result, prepare_process, simulate
 
 SEEDS_PER_TASK = 5
@@ -25,6 +26,8 @@ class Series:
     """Whether each seed is simulated in two processes, which must say the same."""
     bug: str = ""
     """Name of a planted bug."""
+    is_written: bool = False
+    """Whether the result goes into docs/reliability.md."""
 
 
 @dataclass
@@ -79,6 +82,8 @@ def run_series(series: Series) -> int:
                 say(*summary.describe())
     say(*summary.describe())
     say(*(f"{count:8}  {kind}" for kind, count in sorted(summary.counts.items())))
+    if series.is_written:
+        write_report(summary)
     return min(len(summary.failed), 1)
 
 

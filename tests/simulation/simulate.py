@@ -85,6 +85,7 @@ def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
         loop.run_until_complete(_run(world, plan, result))
     except (Stuck, TimeoutError) as error:
         result.problems.append(f"{str(error) or 'not done in time'}; last: {world.story.lines[-1:]}")
+        result.problems += judges.judge_logs(world)
     finally:
         result.digest, result.story, result.counts = world.story.digest, world.story.lines, world.story.counts
         result.simulated_s, result.turns = loop.time(), loop.turns

@@ -39,6 +39,9 @@ KILLED = 137
 
 RESTART_S = 1.0
 
+ENDED = "task ended by an error"
+"""What is logged of people and judges that cannot go on; of services, too."""
+
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
@@ -114,6 +117,10 @@ class World:
         how = "vanishes with its machine" if is_silent else "is killed"
         if process.exit_code not in (None, KILLED):
             how = f"ends itself with {process.exit_code}"
+        if process.name not in self.services:
+            error = process.task.exception() if process.task is not None and process.task.done() else None
+            self.logged.append({"event": ENDED, "problem": repr(error), "process": process.name})
+        elif process.exit_code not in (None, KILLED):
             # As what supervises it would.
             self.loop.call_later(RESTART_S, self.restart, process.name, context=Context())
         self.story.tell(f"{process.name} {how} in its turn {process.turns}", count="vanished" if is_silent else "ended")

@@ -1,0 +1,38 @@
+"""`python -m tests.simulation.find_bugs [SEEDS_MAX]`: in which seed the judges find each planted bug."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.plan import make_plan
+from tests.simulation.series import say
+from tests.simulation.simulate import prepare_process, simulate
+
+SEEDS_MAX = 1000
+
+
+def find_bug(bug: str, seeds_max: int) -> tuple[int, str]:
+    """Return the first seed whose judges find the bug, and what they say; 0: none does."""
+    for seed in range(1, seeds_max + 1):
+        if problems := simulate(make_plan(seed), bug=bug).problems:
+            return seed, problems[-1]
+    return 0, ""
+
+
+def main() -> int:
+    seeds_max = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS_MAX
+    missed = 0
+    with ProcessPoolExecutor(os.cpu_count(), initializer=prepare_process) as pool:
+        searches = {bug: pool.submit(find_bug, bug, seeds_max) for bug in BUGS}
+        for bug, search in searches.items():
+            seed, problem = search.result()
+            missed += not seed
+            say(f"{bug:22} {f'seed {seed}: {problem[:200]}' if seed else f'NOT FOUND in {seeds_max} seeds'}")
+    return min(missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Writes the last series of simulated worlds into docs/reliability.md: counts, which no busy machine changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.simulation.plan import GATEWAY, KINDS, MEMORY, ORCHESTRATOR, TOOLS
+
+if TYPE_CHECKING:
+    from tests.simulation.series import Summary
+
+PAGE = Path("docs/reliability.md")
+BEGIN, END = "<!-- series -->\n", "<!-- end -->\n"
+
+SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS)
+
+
+def write_report(summary: Summary) -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, behind = rest.partition(END)
+    PAGE.write_text(before + BEGIN + "\n".join(describe_series(summary)) + "\n" + END + behind)
+
+
+def describe_series(summary: Summary) -> Iterator[str]:
+    seeds = sorted(summary.digests)
+    yield (
+        f"Seeds {seeds[0]} to {seeds[-1]}: {summary.simulated_s / 3600:.1f} simulated hours,"
+        f" {len(summary.failed)} worlds that broke a promise."
+    )
+    yield ""
+    yield f"| fault | {' | '.join(SERVICES)} |"
+    yield f"|---|{'--:|' * len(SERVICES)}"
+    for kind in dict.fromkeys(KINDS):
+        counts = [summary.counts[f"{kind} {service}"] for service in SERVICES]
+        yield f"| {kind} | {' | '.join(str(count or '') for count in counts)} |"
+    yield ""
+    yield from _describe_others(summary.counts)
+
+
+def _describe_others(counts: Counter[str]) -> Iterator[str]:
+    known = {f"{kind} {service}" for kind in KINDS for service in SERVICES}
+    others = [f"{kind} {count}" for kind, count in sorted(counts.items()) if kind not in known]
+    yield f"What came of them and beside them: {', '.join(others)}."
