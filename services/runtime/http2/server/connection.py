@@ -63,7 +63,7 @@ class ServerState:
 
     def begin_handshake(self, peer: object) -> Handshake | None:
         """Charge a TLS handshake that is about to begin; None if it may not."""
-        return Handshake(None, peer, 0.0) if self.strangers is None else self.strangers.begin_handshake(peer)
+        return Handshake() if self.strangers is None else self.strangers.begin_handshake(peer)
 
 
 OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"

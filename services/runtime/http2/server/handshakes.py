@@ -7,12 +7,9 @@ is current in its context: transports call back in the context in which they wer
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from contextvars import ContextVar
 from time import thread_time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from services.runtime.http2.server.strangers import Strangers
 
 CURRENT: ContextVar[Handshake | None] = ContextVar("handshake", default=None)
 
@@ -20,17 +17,16 @@ CURRENT: ContextVar[Handshake | None] = ContextVar("handshake", default=None)
 class Handshake:
     """One handshake, for which `reserved_s` were charged before it began."""
 
-    def __init__(self, strangers: Strangers | None, peer: object, reserved_s: float) -> None:
-        """Charge what it costs beyond to the address of `peer`; to nobody without `strangers`."""
-        self._strangers = strangers
-        self._peer = peer
+    def __init__(self, charge: Callable[[float], None] | None = None, reserved_s: float = 0.0) -> None:
+        """`charge` is told what it costs beyond, as it goes on; None where nobody is charged."""
+        self._charge = charge
         self._cpu_s = 0.0
         self.charged_s = reserved_s
 
     def note_step(self, cpu_s: float) -> None:
         self._cpu_s += cpu_s
-        if self._strangers is not None and self._cpu_s > self.charged_s:
-            self._strangers.spend_time(self._peer, self._cpu_s - self.charged_s)
+        if self._charge is not None and self._cpu_s > self.charged_s:
+            self._charge(self._cpu_s - self.charged_s)
             self.charged_s = self._cpu_s
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from services.runtime.calls.addresses import find_network
@@ -100,11 +101,11 @@ class Strangers:
         """Charge a TLS handshake that is about to begin; None if the share of the peer's address is used up."""
         share = self._find_share(peer)
         if share is None:
-            return Handshake(None, peer, 0.0)
+            return Handshake()
         if share.find_wait():
             return None
         share.spend_time(self._limits.handshake_s)
-        return Handshake(self, peer, self._limits.handshake_s)
+        return Handshake(partial(self.spend_time, peer), self._limits.handshake_s)
 
     def spend_time(self, peer: object, seconds: float) -> None:
         """Count seconds of the processor for the address of `peer`."""
