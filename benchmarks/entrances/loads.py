@@ -15,7 +15,7 @@ from benchmarks.grid import Grid
 SHORT_RUNS = (Load(SHORT, 1, 0.1), Load(SHORT, 16, 0.1))
 REACT_RUNS = (Load(REACT, 1, 0.3), Load(REACT, 16, 0.3))
 STREAMS = (Load(LONG, 40, 6.0), Load(LONG, 160, 6.0))
-SILENT_STREAMS = Load(SILENT, 1000, 10.0)
+SILENT_STREAMS = Load(SILENT, 1000, 10.0, settle_s=10.0)
 SILENT_WAYS = ("gRPC", "SSE", "gRPC, split")
 
 Results = dict[Load, Mapping[str, Seen]]
@@ -78,8 +78,12 @@ def _show_run(load: Load, seen: Seen | None) -> tuple[str, ...]:
     if seen is None or not seen.deltas:
         return ("–",) * 4
     runs_per_s = seen.deltas / DELTAS[load.key] / seen.elapsed_s
-    firsts = (f"{seen.first_ms_p50:.1f}", f"{seen.first_ms_p99:.1f}")
+    firsts = (_show_first(seen.first_ms_p50), _show_first(seen.first_ms_p99))
     return (f"{get_run_cpu_ms(load, seen):.1f}", f"{runs_per_s:.0f}", *firsts)
+
+
+def _show_first(wait_ms: float) -> str:
+    return f"{wait_ms:.1f}" if wait_ms else "–"  # no run began in the window
 
 
 def show_streams(results: Results) -> Grid:
@@ -98,10 +102,11 @@ def show_streams(results: Results) -> Grid:
     for load in STREAMS:
         for name, seen in results[load].items():
             rate = seen.deltas / seen.elapsed_s
-            waits = (seen.first_ms_p50, seen.first_ms_p99, seen.delay_ms_p50, seen.delay_ms_p99)
+            firsts = (_show_first(seen.first_ms_p50), _show_first(seen.first_ms_p99))
+            lates = (f"{seen.delay_ms_p50:.1f}", f"{seen.delay_ms_p99:.1f}")
             cost = us(get_delta_cpu_us(seen)) if seen.deltas else "–"
             rates = (f"{rate:,.0f}", f"{rate / DELTAS[LONG]:.1f}")
-            grid.rows.append((f"{load.streams}", name, *rates, cost, *(f"{wait:.1f}" for wait in waits)))
+            grid.rows.append((f"{load.streams}", name, *rates, cost, *firsts, *lates))
     return grid
 
 

@@ -17,6 +17,8 @@ from benchmarks.entrances.ways import LONG, REACT, SHORT, Way
 IDLE_TIMEOUT_S = 30.0
 """How long runs that their reader has left may go on."""
 
+SETTLE_S = 2.0
+
 DELTAS = {SHORT: 20, LONG: 200, REACT: 60}
 """Deltas of a run."""
 
@@ -32,6 +34,9 @@ class Load:
     streams: int
     spread_s: float
     """Time over which the streams begin: that of one run, so that runs begin all the time."""
+
+    settle_s: float = SETTLE_S
+    """Time after that before anything is counted."""
 
 
 @dataclass(slots=True)
@@ -62,6 +67,7 @@ class Measuring:
             body=way.make_body(key),
             streams=load.streams,
             spread_s=load.spread_s,
+            settle_s=load.settle_s,
             window_s=self.window_s,
             pids=way.list_pids(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.entrances.reader import WARM_UP_S
+from benchmarks.entrances.measuring import SETTLE_S
 from benchmarks.grid import Grid
 
 HEAD = """\
@@ -31,7 +31,8 @@ METHOD = """\
   runs are a loop with one tool in the process. **LangGraph** is its ready-made agent behind FastAPI. **LiteLLM** is
   its proxy at its fastest. None of the peers stores anything; the suite has each query on disk before it asks the
   model.
-* Reader and provider have their part of the same cores. Where a way is behind 33 deltas/s a stream, a core is full.
+* A dash stands where no run began, or none ended, in the window. Reader and provider have their part of the same
+  cores. Where a way is behind 33 deltas/s a stream, a core is full.
 * Chats are copies of a short one. The first start with them has no index and makes it while it serves.
 * Bifrost is no peer here: its Go module could not be had from the module proxy.
 """
@@ -50,5 +51,5 @@ def write_page(
     tables = "\n".join(grid.written() for grid in grids)
     said = "".join(f"* {note}\n" for note in notes)
     notices = f"## Notices\n\n{said}\n" if said else ""
-    method = METHOD.format(rounds=rounds, window=window_s, warm=WARM_UP_S)
+    method = METHOD.format(rounds=rounds, window=window_s, warm=SETTLE_S)
     return f"{HEAD.format(minutes=minutes)}\n{tables}\n{notices}{method}\n## Machine\n\n| | |\n| :-- | :-- |\n{facts}"

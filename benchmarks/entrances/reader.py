@@ -28,9 +28,6 @@ from services.runtime.rpc.push_stream import push_messages
 
 QUERY = "/headrace.v1.AgentService/Query"
 
-WARM_UP_S = 2.0
-"""Between the last stream's opening and the window."""
-
 FAILURE_WAIT_S = 0.2
 
 Ask: TypeAlias = Callable[[], Awaitable[None]]
@@ -49,6 +46,9 @@ class Task:
     streams: int
     spread_s: float
     """Time over which the streams begin."""
+
+    settle_s: float
+    """Time between the last stream's opening and the window."""
 
     window_s: float
     pids: dict[str, int]
@@ -81,7 +81,7 @@ async def read(task: Task) -> Seen:
             group.create_task(_ask_again(open_stream(), number / task.streams * task.spread_s, arrivals))
             for number in range(task.streams)
         ]
-        await asyncio.sleep(task.spread_s + WARM_UP_S)
+        await asyncio.sleep(task.spread_s + task.settle_s)
         spent_us = {name: cpu_us(pid) for name, pid in task.pids.items()}
         arrivals.is_counting, started_s = True, time.perf_counter()
         await asyncio.sleep(task.window_s)

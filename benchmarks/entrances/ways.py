@@ -13,7 +13,7 @@ from benchmarks import postgresql
 from benchmarks.facades import GATEWAY, starting_facade
 from benchmarks.peers import litellm
 from benchmarks.peers.environment import Unavailable, install, read_version
-from benchmarks.processes import RunningSuite, started, starting_suite
+from benchmarks.processes import RunningSuite, services_of, started, starting_suite
 
 PEERS = Path(litellm.__file__).parent
 FRAMEWORKS = PEERS / "frameworks.txt"
@@ -60,7 +60,8 @@ class Way:
     def list_pids(self) -> dict[str, int]:
         """Return all processes as they are now; a database's come and go with its connections."""
         found = self.database.list_processes() if self.database else []
-        return self.pids | {f"PostgreSQL {number}": pid for number, pid in enumerate(found)}
+        restarted = services_of(self.pids["up"]) if self.is_suite else {}
+        return self.pids | restarted | {f"PostgreSQL {number}": pid for number, pid in enumerate(found)}
 
 
 @dataclass(slots=True)
