@@ -22,6 +22,7 @@ import grpc
 
 from headrace.chat_calls import ChatCalls
 from headrace.fact_calls import FactCalls
+from headrace.gate_calls import GateCalls
 from headrace.run_stream import RunStream
 from headrace.schedule_calls import ScheduleCalls
 from headrace.streams import reading
@@ -30,6 +31,7 @@ from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
     common_pb2,
+    gates_pb2_grpc,
     memory_pb2_grpc,
     schedule_pb2_grpc,
     tools_pb2,
@@ -50,7 +52,7 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, ScheduleCalls):
+class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
     Only calls about whole chats, facts and schedules need `memory_address`, only `upload` needs `tools_address`.
@@ -81,6 +83,7 @@ class Client(ChatCalls, FactCalls, ScheduleCalls):
             ]
         # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
+        self._gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(self._channels[2])

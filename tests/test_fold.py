@@ -72,7 +72,17 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
     assert {name for name in ours if not name.startswith("headrace.v1.")} == {
         f"headrace.{name}"
         for name in (
-            *("chat_calls", "client", "errors", "event_json", "fact_calls", "fold", "regular_files", "run_stream"),
+            *(
+                "chat_calls",
+                "client",
+                "errors",
+                "event_json",
+                "fact_calls",
+                "fold",
+                "gate_calls",
+                "regular_files",
+                "run_stream",
+            ),
             *("schedule_calls", "streams", "tls", "unary_calls", "v1"),
         )
     }

@@ -12,18 +12,21 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 
-FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)]
+FILES = [
+    module.DESCRIPTOR for module in (common_pb2, agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
+]
 
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
+    "GateService": "ListGates GetGate AnswerGate",
     "LlmService": "StreamChat> CountTokens Embed ListModels",
     "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append BeginRun LoadContext ReadHistory"
     " ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
     " AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
-    " ListUnfinishedRuns ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
+    " ListUnfinishedRuns ListGates GetGate ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " ListDueSchedules RecordFiring",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
@@ -67,6 +70,9 @@ ROUTES = {
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",
+    "GET /api/gates": "GateService.ListGates",
+    "GET /api/gate": "GateService.GetGate",
+    "POST /api/gate/answer": "GateService.AnswerGate",
     "POST /api/embeddings": "AgentService.Embed",
     "GET /api/tools": "ToolService.ListTools",
     "GET /api/tool": "ToolService.GetTool",
@@ -86,7 +92,7 @@ EVENT_NAMES = """
     action.start action.args action.end action.param action.result action.snapshot
     source.snapshot artifact.publish subagent.start subagent.end
     compaction.start compaction.complete compaction.fallback compaction.fail
-    attempt.reset approval.ask approval.answer
+    attempt.reset approval.ask approval.answer gate.open gate.close
 """
 
 JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "details"}

@@ -6,7 +6,20 @@ from importlib import import_module
 
 import click
 
-NAMES = ("up", "ask", "chat", "chats", "context", "facts", "schedules", "agents", "simulate", "health", "bench")
+NAMES = (
+    "up",
+    "ask",
+    "chat",
+    "chats",
+    "gates",
+    "context",
+    "facts",
+    "schedules",
+    "agents",
+    "simulate",
+    "health",
+    "bench",
+)
 """The commands, each of the module of that name."""
 
 

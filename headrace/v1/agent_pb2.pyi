@@ -1311,6 +1311,8 @@ class AgentDelta(_message.Message):
     ATTEMPT_RESET_FIELD_NUMBER: _builtins.int
     APPROVAL_ASK_FIELD_NUMBER: _builtins.int
     APPROVAL_ANSWER_FIELD_NUMBER: _builtins.int
+    GATE_OPEN_FIELD_NUMBER: _builtins.int
+    GATE_CLOSE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """From 1, without gaps; an owner that took the run over with generation g goes on at g·1,000,000 + 1."""
     timestamp: _builtins.int
@@ -1507,6 +1509,14 @@ class AgentDelta(_message.Message):
     def approval_answer(self) -> Global___ApprovalAnswer:
         """A person has decided."""
 
+    @_builtins.property
+    def gate_open(self) -> Global___GateOpen:
+        """The run waits for a person."""
+
+    @_builtins.property
+    def gate_close(self) -> Global___GateClose:
+        """It waits for this no more."""
+
     def __init__(
         self,
         *,
@@ -1561,16 +1571,18 @@ class AgentDelta(_message.Message):
         attempt_reset: Global___AttemptReset | None = ...,
         approval_ask: Global___ApprovalAsk | None = ...,
         approval_answer: Global___ApprovalAnswer | None = ...,
+        gate_open: Global___GateOpen | None = ...,
+        gate_close: Global___GateClose | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__subagent_id: _TypeAlias = _typing.Literal["subagent_id"]  # noqa: Y015
     _WhichOneofArgType__subagent_id: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id"]  # noqa: Y015
     _WhichOneofReturnType__task_id: _TypeAlias = _typing.Literal["task_id"]  # noqa: Y015
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer", "gate_open", "gate_close"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subagent_id) -> _WhichOneofReturnType__subagent_id | None: ...
@@ -3498,3 +3510,111 @@ class ApprovalAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
 
 Global___ApprovalAnswer: _TypeAlias = ApprovalAnswer  # noqa: Y015
+
+@_typing.final
+class GateOpen(_message.Message):
+    """The run waits for a person. With an approval it comes before approval.ask, with a form or a question after tool.end. An
+    answer that comes before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    TOOL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    RISK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    gate_id: _builtins.str
+    """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
+    kind: _builtins.str
+    """approval, form or question."""
+    agent_key: _builtins.str
+    """The agent that waits: the run's, or a sub-agent."""
+    tool_id: _builtins.str
+    """The call: the one to be approved, or the gate's own."""
+    tool_name: _builtins.str
+    """Name of its tool."""
+    risk: _builtins.str
+    """Approvals: critical, high, medium or low."""
+    reason: _builtins.str
+    """Approvals: why a person is asked."""
+    viewport_key: _builtins.str
+    """Forms: the view to show."""
+    expires_at: _builtins.int
+    """When it closes without an answer, Unix milliseconds."""
+    def __init__(
+        self,
+        *,
+        gate_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        tool_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        risk: _builtins.str | None = ...,
+        reason: _builtins.str | None = ...,
+        viewport_key: _builtins.str | None = ...,
+        expires_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "reason", b"reason", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
+    _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    _WhichOneofReturnType__risk: _TypeAlias = _typing.Literal["risk"]  # noqa: Y015
+    _WhichOneofArgType__risk: _TypeAlias = _typing.Literal["_risk", b"_risk"]  # noqa: Y015
+    _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
+    _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__risk) -> _WhichOneofReturnType__risk | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__viewport_key) -> _WhichOneofReturnType__viewport_key | None: ...
+
+Global___GateOpen: _TypeAlias = GateOpen  # noqa: Y015
+
+@_typing.final
+class GateClose(_message.Message):
+    """A gate is closed. One that is open when the run ends has no event of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ANSWERED_BY_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    gate_id: _builtins.str
+    """The gate."""
+    state: _builtins.str
+    """answered or expired."""
+    answered_by: _builtins.str
+    """The user who answered, as the server has authenticated the call; absent: nobody."""
+    credential: _builtins.str
+    """How that user was proven: api_key: or jwt: and the credential's name; absent: by nothing."""
+    def __init__(
+        self,
+        *,
+        gate_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        answered_by: _builtins.str | None = ...,
+        credential: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_credential", b"_credential", "answered_by", b"answered_by", "credential", b"credential"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_credential", b"_credential", "answered_by", b"answered_by", "credential", b"credential", "gate_id", b"gate_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
+    _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_by) -> _WhichOneofReturnType__answered_by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+
+Global___GateClose: _TypeAlias = GateClose  # noqa: Y015

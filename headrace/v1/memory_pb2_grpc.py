@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from headrace.v1 import gates_pb2 as headrace_dot_v1_dot_gates__pb2
 from headrace.v1 import memory_pb2 as headrace_dot_v1_dot_memory__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -196,6 +197,16 @@ class MemoryServiceStub(object):
                 '/headrace.v1.MemoryService/ListUnfinishedRuns',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsResponse.FromString,
+                _registered_method=True)
+        self.ListGates = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListGates',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
+                _registered_method=True)
+        self.GetGate = channel.unary_unary(
+                '/headrace.v1.MemoryService/GetGate',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateResponse.FromString,
                 _registered_method=True)
 
 
@@ -529,6 +540,24 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGates(self, request, context):
+        """List gates that wait: GateService.ListGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGate(self, request, context):
+        """Get a gate of the caller, open or closed, as the index has it: without arguments.
+
+        Changes nothing. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -691,6 +720,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ListUnfinishedRuns,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsResponse.SerializeToString,
+            ),
+            'ListGates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGates,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.SerializeToString,
+            ),
+            'GetGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGate,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.GetGateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1560,6 +1599,60 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ListUnfinishedRuns',
             headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.ListUnfinishedRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListGates',
+            headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/GetGate',
+            headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.GetGateResponse.FromString,
             options,
             channel_credentials,
             insecure,

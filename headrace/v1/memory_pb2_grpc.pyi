@@ -5,6 +5,7 @@ The one log and its views."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from headrace.v1 import gates_pb2 as _gates_pb2
 from headrace.v1 import memory_pb2 as _memory_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -227,6 +228,16 @@ class MemoryServiceStub:
 
     Changes nothing. Oldest first, complete.
     """
+    ListGates: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]
+    """List gates that wait: GateService.ListGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST.
+    """
+    GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
+    """Get a gate of the caller, open or closed, as the index has it: without arguments.
+
+    Changes nothing. Errors: NOT_FOUND.
+    """
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
@@ -426,6 +437,16 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """List runs that have a query line and no run line: after a crash, those to take over.
 
     Changes nothing. Oldest first, complete.
+    """
+    ListGates: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]  # type: ignore[assignment]
+    """List gates that wait: GateService.ListGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST.
+    """
+    GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
+    """Get a gate of the caller, open or closed, as the index has it: without arguments.
+
+    Changes nothing. Errors: NOT_FOUND.
     """
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -815,6 +836,28 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List runs that have a query line and no run line: after a crash, those to take over.
 
         Changes nothing. Oldest first, complete.
+        """
+
+    @_abc_1.abstractmethod
+    def ListGates(
+        self,
+        request: _gates_pb2.ListGatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.ListGatesResponse, _abc.Awaitable[_gates_pb2.ListGatesResponse]]:
+        """List gates that wait: GateService.ListGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def GetGate(
+        self,
+        request: _gates_pb2.GetGateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.GetGateResponse, _abc.Awaitable[_gates_pb2.GetGateResponse]]:
+        """Get a gate of the caller, open or closed, as the index has it: without arguments.
+
+        Changes nothing. Errors: NOT_FOUND.
         """
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

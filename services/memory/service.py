@@ -10,6 +10,7 @@ import grpc
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.facts.rpcs import FactRpcs
+from services.memory.gate_rpcs import GateRpcs
 from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(LeaseRpcs, FactRpcs):
+class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(

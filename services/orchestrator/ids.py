@@ -4,7 +4,7 @@ import hashlib
 
 from services.runtime.randomness import new_hex
 
-FRONTEND = "t_"
+FRONTEND, APPROVAL = "t_", "approval_"
 
 SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
@@ -24,7 +24,7 @@ def new_action_id() -> str:
 
 def approval_id(run_id: str, tool_id: str, number: int) -> str:
     """Return the id of an approval; `number` counts the questions about the call."""
-    return "approval_" + derived_id(run_id, tool_id, str(number))
+    return APPROVAL + derived_id(run_id, tool_id, str(number))
 
 
 def subagent_id(run_id: str, tool_id: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from headrace.v1 import agent_pb2_grpc
+from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc
 from services.orchestrator import metrics
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.due_schedules import DueSchedules
@@ -16,6 +16,7 @@ from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import Config
+from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
@@ -35,7 +36,7 @@ from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
-NAME = "headrace.v1.AgentService"
+NAME, GATES = "headrace.v1.AgentService", "headrace.v1.GateService"
 
 
 @asynccontextmanager
@@ -75,11 +76,14 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers, embeddings)
-        served = GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
+        served = [
+            GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+            GrpcService(GATES, GateService(service, peers), gates_pb2_grpc.add_GateServiceServicer_to_server),
+        ]
         yield await stack.enter_async_context(
             serving_grpc(
                 config.server,
-                [served],
+                served,
                 peers=channels,
                 is_configured=lambda: registry.is_loaded,
                 drain=lambda: runs.drain(config.server.drain_s),

@@ -17,6 +17,8 @@ from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
     common_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
@@ -39,8 +41,25 @@ RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222
 BLOCK = f"{RUN}_c_1"
 USAGE = common_pb2.Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_calls=1)
 
+GATE = gates_pb2.Gate(
+    run_id=RUN,
+    gate_id="approval_0d79ff40",
+    chat_id=CHAT,
+    agent_key="clerk",
+    kind="approval",
+    state="open",
+    tool_id="call_1",
+    tool_name="pay",
+    risk="high",
+    reason="it costs",
+    requester="ada",
+    opened_at=1_700_000_000_000,
+    expires_at=1_700_000_300_000,
+)
+
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _AgentServicer: Any = agent_pb2_grpc.AgentServiceServicer
+_GateServicer: Any = gates_pb2_grpc.GateServiceServicer
 _MemoryServicer: Any = FactRpcs
 _ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
 
@@ -83,7 +102,7 @@ def answering(*pieces: str) -> list[Step]:
 
 
 @dataclass
-class Script(_AgentServicer):
+class Script(_AgentServicer, _GateServicer):
     """What the orchestrator does, and what it was asked."""
 
     query: Sequence[Step] = ()
@@ -144,6 +163,21 @@ class Script(_AgentServicer):
         self._heard(request, context)
         self.submitted.set()
         return agent_pb2.SubmitResponse(accepted=True, status="accepted", run_id=request.run_id)
+
+    async def ListGates(self, request: Any, context: Context) -> gates_pb2.ListGatesResponse:
+        self._heard(request, context)
+        return gates_pb2.ListGatesResponse(gates=[GATE])
+
+    async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
+        self._heard(request, context)
+        gate = gates_pb2.Gate(arguments='{"amount": 12345678901234567890}')
+        gate.MergeFrom(GATE)
+        return gates_pb2.GetGateResponse(gate=gate)
+
+    async def AnswerGate(self, request: Any, context: Context) -> gates_pb2.AnswerGateResponse:
+        self._heard(request, context)
+        status = "accepted" if request.gate_id == GATE.gate_id else "unmatched"
+        return gates_pb2.AnswerGateResponse(accepted=status == "accepted", status=status, detail="as it is")
 
     async def Steer(self, request: Any, context: Context) -> agent_pb2.SteerResponse:
         self._heard(request, context)
@@ -403,6 +437,7 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
     """What the scripted peer serves."""
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
         GrpcService(
             "headrace.v1.ScheduleService",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2
 from services.memory.facts.changes import add_fact
 from services.memory.storage.user_facts import make_fact
 
@@ -122,6 +122,14 @@ class Memory:
         with rpc_errors():
             request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
             return list((await self.stub.Search(request)).hits)
+
+    async def gates(self, **fields: Any) -> gates_pb2.ListGatesResponse:
+        with rpc_errors():
+            return await self.stub.ListGates(gates_pb2.ListGatesRequest(**fields))
+
+    async def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
+        with rpc_errors():
+            return (await self.stub.GetGate(gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id))).gate
 
     async def remember(self, text: str, request_id: str = "", **fields: Any) -> str:
         with rpc_errors():

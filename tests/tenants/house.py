@@ -189,6 +189,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
             runs_max=runs_max,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
+        addresses["GateService"] = addresses["AgentService"]
         channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in addresses.items()}
         shown = build_caller_metadata(auth, ORCHESTRATOR)
         trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
+FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES
@@ -67,6 +67,11 @@ REQUESTS: dict[str, Make] = {
     "AgentService.ListRuns": _one(lambda ids: agent_pb2.ListRunsRequest(chat_id=ids.chat)),
     "AgentService.GetContext": _one(lambda ids: agent_pb2.GetContextRequest(chat_id=ids.chat, run_id=ids.run)),
     "AgentService.GetRun": _one(lambda ids: agent_pb2.GetRunRequest(run_id=ids.run)),
+    "GateService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),
+    "GateService.AnswerGate": _one(
+        lambda ids: gates_pb2.AnswerGateRequest(run_id=ids.run, gate_id="c_1", payload="{}")
+    ),
+    "MemoryService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),
     "MemoryService.GetChat": _one(
         lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)
     ),

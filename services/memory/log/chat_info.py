@@ -28,6 +28,7 @@ class QueryFields(msgspec.Struct, rename="camel", gc=False):
 
 class _EventFields(msgspec.Struct, gc=False):
     seq: int = 0
+    type: str = ""
 
 
 QUERY_FIELDS = msgspec.json.Decoder(QueryFields)
@@ -49,6 +50,8 @@ class RunInfo:
     """The current id of the checkpoint before its query."""
     has_begun: bool = False
     """Whether it has written a step."""
+    has_gates: bool = False
+    """Whether it has ever waited for a person."""
     is_ended: bool = False
 
 
@@ -124,6 +127,7 @@ class ChatInfo:
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),
+                has_gates=run.has_gates or (isinstance(line, Event) and opens_gate(line)),
                 is_ended=isinstance(line, Run),
             )
 
@@ -187,6 +191,10 @@ def get_last_seq(line: Line) -> int:
             return line.events.last
         case _:
             return 0
+
+
+def opens_gate(line: Event) -> bool:
+    return _EVENT_FIELDS.decode(line.event).type == "gate.open"
 
 
 def make_chat_name(message: str) -> str:

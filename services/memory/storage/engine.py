@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
+    from services.memory.storage.gate_query import GateQuery
+    from services.memory.storage.gate_rows import GateEntry
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page
@@ -85,6 +87,18 @@ class ChatIndex(Protocol):
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         """Return the places of the owner's texts that match best, the best first."""
+        ...
+
+
+class GateIndex(Protocol):
+    """Where runs wait for people: a view of the logs, complete for every append that was acknowledged."""
+
+    async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
+        """Return the gate, open or closed, of this tenant."""
+        ...
+
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+        """Return a page of open gates, the first opened first, and the next page's token."""
         ...
 
 
@@ -179,6 +193,7 @@ class PeerNews(Protocol):
 class Engine:
     chats: ChatLogs
     index: ChatIndex
+    gates: GateIndex
     leases: Leases
     blobs: Blobs
     facts: UserFacts

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from services.memory.log.chat_info import QUERY_FIELDS, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
 from services.memory.log.messages import join_text
+from services.memory.storage.gate_rows import GateChange, fold_gates
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class IndexChange:
     is_whole: bool = False
     """Whether runs and texts missing from the change are deleted."""
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
+    gates: GateChange = GateChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,17 @@ def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange
         return make_full_change(chat, mtime_ns)
     facts = chat.info
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
-    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines))
+    gates = fold_gates(facts, lines)
+    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines), gates=gates)
 
 
 def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     runs = list(chat.info.runs.values())
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
-    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(shown), is_whole=True)
+    # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
+    gates = GateChange(fold_gates(chat.info, chat.log).opened)
+    texts = extract_texts(shown)
+    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, is_whole=True, gates=gates)
 
 
 def extract_texts(lines: Iterable[Line]) -> list[Text]:

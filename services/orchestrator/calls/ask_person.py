@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
+from services.orchestrator.calls.gate import wait_at_gate
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
@@ -54,16 +55,23 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
     approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
     timeout_ms = run.rules.answer_timeout_ms
-    now = now_ms()
     asked = (ask.expires_at for ask in run.recording.find_payloads("approval_ask") if ask.approval_id == approval_id)
-    expires_at = next(asked, now + timeout_ms)
-    run.waits.expect(approval_id)
-    with run.waiting():
-        question = agent_pb2.ApprovalAsk(
-            approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=risk, expires_at=expires_at
-        )
-        await scope.record(question)
-        submission = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
+    expires_at = next(asked, now_ms() + timeout_ms)
+    gate = agent_pb2.GateOpen(
+        gate_id=approval_id,
+        kind="approval",
+        agent_key=scope.agent.key,
+        tool_id=call.tool_id,
+        tool_name=call.name,
+        risk=risk,
+        reason=reason,
+        expires_at=expires_at,
+    )
+    question = agent_pb2.ApprovalAsk(
+        approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=risk, expires_at=expires_at
+    )
+    end = await wait_at_gate(scope, gate, question)
+    submission = end.submission
     expired = ApprovalAnswer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
     answer = expired if submission is None else parse_answer(submission.payload)
     event = agent_pb2.ApprovalAnswer(
@@ -73,5 +81,5 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
         note=answer.note or None,
         credential=submission.credential or None if submission else None,
     )
-    await scope.record(event)
+    await scope.record(*end.closing, event)
     return answer

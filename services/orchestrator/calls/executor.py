@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from headrace.v1 import tools_pb2
 from services.orchestrator import tracing
-from services.orchestrator.calls import action, backend, frontend, gate, outcomes, shown_media
+from services.orchestrator.calls import action, backend, frontend, outcomes, permission, shown_media
 from services.orchestrator.calls.own_tools import catalogue
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers import arguments
@@ -84,7 +84,7 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
     with scope.run.spending.clock.working(), tracing.start_tool_span(call) as span:
         if call.kind != "own":
             scope.run.control.go_live()
-        passed = await gate.check_gate(scope, call)
+        passed = await permission.check_permission(scope, call)
         outcome = passed.outcome or await _run_tool(scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)

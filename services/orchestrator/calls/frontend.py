@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.v1 import tools_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.gate import wait_at_gate
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.call import CLIENT, Call
+from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_ms
 
 ASK_HUMAN = "ask_human"
 
@@ -19,8 +22,7 @@ class _Question(msgspec.Struct):
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    with scope.run.waiting():
-        submission = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
+    submission = await (_wait_for_program if _is_programs(call) else _wait_for_person)(scope, call)
     if submission is not None:
         return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(submission.payload))
     if call.name.casefold() == ASK_HUMAN:
@@ -28,3 +30,29 @@ async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
         if question.default and not question.required:
             return outcomes.make_success(answer=question.default, expired=True)
     return outcomes.make_failure("expired")
+
+
+def _is_programs(call: Call) -> bool:
+    """Return whether the query's caller carries the call out itself: no person is waited for."""
+    return call.tool is not None and call.tool.tier == CLIENT
+
+
+async def _wait_for_program(scope: Scope, call: Call) -> Submission | None:
+    with scope.run.waiting():
+        return await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
+
+
+async def _wait_for_person(scope: Scope, call: Call) -> Submission | None:
+    gate = agent_pb2.GateOpen(
+        gate_id=call.tool_id,
+        kind="question" if call.name.casefold() == ASK_HUMAN else "form",
+        agent_key=scope.agent.key,
+        tool_id=call.tool_id,
+        tool_name=call.name,
+        viewport_key=call.viewport_key,
+        expires_at=now_ms() + call.wait_left_ms,
+    )
+    end = await wait_at_gate(scope, gate)
+    if end.closing:
+        await scope.record(*end.closing)
+    return end.submission

@@ -1,37 +1,55 @@
-"""Decides whether a call runs, is refused, or needs a person's approval."""
+"""A gate: the run waits for a person. Its opening and its end are lines of the log and events.
+
+What a submit decides is committed with the submit; the end tells readers, and an owner that takes the run over finds
+all of it in the log.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.v1 import tools_pb2
-from services.orchestrator.calls import ask_person, outcomes
-from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.approvals.verdict import verdict
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2
+from services.orchestrator.run.control.waits import Submission
+from services.orchestrator.run.replay.resume_point import EXPIRED
 from services.orchestrator.run.scope import Scope
+from services.runtime.clock import now_ms
 
 
 @dataclass(frozen=True, slots=True)
-class GateResult:
-    outcome: tools_pb2.ToolOutcome | None = None
-    """None when the call runs."""
+class GateEnd:
+    submission: Submission | None
+    """None where nobody answered in time."""
+    closing: Sequence[Message]
+    """What the caller is to record: nothing for a gate that never opened, as its answer was there before."""
 
-    note: str = ""
+
+async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, *beside: Message) -> GateEnd:
+    """Open the gate, record `beside` with it, and wait until it is answered or its time is over.
+
+    A gate that an earlier owner of the run has opened stays as it was: so does the time that is left.
+    """
+    run = scope.run
+    opened = next((known for known in run.recording.find_payloads("gate_open") if known.gate_id == gate.gate_id), None)
+    run.waits.expect(gate.gate_id)
+    with run.waiting():
+        if opened is None and not run.waits.is_claimed(gate.gate_id):
+            opened = gate
+        if events := [*([opened] if opened else ()), *beside]:
+            await scope.record(*events)
+        left_ms = max(0, (opened or gate).expires_at - now_ms())
+        submission = await run.waits.wait(gate.gate_id, left_ms / 1000)
+    return GateEnd(submission, [_make_close(gate.gate_id, submission)] if opened else [])
 
 
-async def check_gate(scope: Scope, call: Call) -> GateResult:
-    if call.kind == "own":
-        return GateResult()
-    found = await verdict(scope.run.rules, call)
-    if found.then == "allow":
-        return GateResult()
-    if found.then == "deny":
-        return GateResult(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
-    answer = await ask_person.ask_person(scope, call, found.reason, found.risk)
-    if answer.decision == "reject":
-        return GateResult(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
-    if answer.decision == "edit":
-        call.params = answer.arguments
-        changed = f"a person changed the arguments before this ran: {answer.arguments}"
-        return GateResult(note=f"{changed}; {answer.note}" if answer.note else changed)
-    return GateResult(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
+def _make_close(gate_id: str, submission: Submission | None) -> agent_pb2.GateClose:
+    if submission is None:
+        return agent_pb2.GateClose(gate_id=gate_id, state=EXPIRED)
+    return agent_pb2.GateClose(
+        gate_id=gate_id,
+        state="answered",
+        answered_by=submission.by or None,
+        credential=submission.credential or None,
+    )

@@ -153,16 +153,17 @@ class Scope:
         self._make_end = None
         await self.record(end, behind=behind)
 
-    async def record(self, payload: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> Delta:
-        """Commit an event after the lines in `behind`, then let readers have it."""
-        if recorded := self.recording.event(payload):
-            return recorded
+    async def record(self, *payloads: Message, behind: Sequence[memory_pb2.LogLine] = ()) -> None:
+        """Commit events together, after the lines in `behind`, then let readers have them."""
+        missing = [payload for payload in payloads if self.recording.event(payload) is None]
+        if not missing:
+            return
         await self.run.state.wait_for_start()
-        event = self.publish(payload, held=True)
-        line = memory_pb2.EventLine(event=event, context_id=self.context_id)
-        await self.run.log.append([*behind, memory_pb2.LogLine(event=line)])
-        self.run.feed.release(event.seq)
-        return event
+        events = [self.publish(payload, held=True) for payload in missing]
+        lines = [memory_pb2.EventLine(event=event, context_id=self.context_id) for event in events]
+        await self.run.log.append([*behind, *(memory_pb2.LogLine(event=line) for line in lines)])
+        for event in events:
+            self.run.feed.release(event.seq)
 
     async def notice(self, code: str, message: str) -> None:
         await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))

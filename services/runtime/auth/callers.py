@@ -21,8 +21,8 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _LLM, _MEMORY, _SCHEDULES, _TOOLS = (
-    f"/headrace.v1.{name}Service/" for name in ("Agent", "Llm", "Memory", "Schedule", "Tool")
+_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _TOOLS = (
+    f"/headrace.v1.{name}Service/" for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Tool")
 )
 
 
@@ -34,6 +34,7 @@ CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext Embed", _PUBLIC),
+    **_allow(_GATES, "ListGates GetGate AnswerGate", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
     **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search", _PUBLIC),
@@ -48,6 +49,7 @@ CALLERS: dict[str, frozenset[str]] = {
         "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule",
         _PUBLIC,
     ),
+    **_allow(_MEMORY, "ListGates GetGate", _RUNS),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),

@@ -77,6 +77,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterAgentServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterGateServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 // connFor returns the connection to the service that answers a route.
 func (g *gateway) connFor(r route) *grpc.ClientConn {
 	switch r.rpc.ParentFile() {
-	case headracev1.File_headrace_v1_agent_proto:
+	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto:
 		return g.peers.Orchestrator
 	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto:
 		return g.peers.Memory

@@ -63,6 +63,7 @@ func listRoutes() []route {
 	var result []route
 	for _, file := range []protoreflect.FileDescriptor{
 		headracev1.File_headrace_v1_agent_proto,
+		headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_memory_proto,
 		headracev1.File_headrace_v1_schedule_proto,
 		headracev1.File_headrace_v1_tools_proto,

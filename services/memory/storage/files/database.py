@@ -13,18 +13,21 @@ from operator import attrgetter
 from pathlib import Path
 
 from headrace.errors import Overloaded
+from services.memory.storage.files.gate_table import TABLES as GATE_TABLES
+from services.memory.storage.files.gate_table import GateTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import Lease
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 3
+VERSION = 4
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
 """Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
 
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE chats(
     chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
     created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
@@ -46,6 +49,8 @@ CREATE TABLE places(
     UNIQUE(chat_id, n));
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
+    + GATE_TABLES
+)
 
 
 @contextmanager
@@ -72,6 +77,7 @@ class IndexDatabase:
         """
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.gates = GateTable(self._db)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -187,7 +193,7 @@ class IndexDatabase:
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases stay."""
         with self._transaction():
-            for table in ("chats", "runs", "places", "texts"):
+            for table in ("chats", "runs", "places", "texts", "gates"):
                 self._db.execute(f"DELETE FROM {table}")
 
     def _put_all(self, changes: Iterable[IndexChange | str]) -> None:
@@ -227,6 +233,7 @@ class IndexDatabase:
         )
         ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
+        self.gates.put_changes(change.gates for change in changes)
         self._put_texts((change.chat.chat_id, change.chat.owner, text) for change in changes for text in change.texts)
 
     def _put_texts(self, texts: Iterable[tuple[str, Identity, Text]]) -> None:
@@ -239,7 +246,7 @@ class IndexDatabase:
 
     def _remove_chat(self, chat_id: str) -> None:
         self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-        for table in ("places", "runs", "chats"):
+        for table in ("places", "runs", "gates", "chats"):
             self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     @contextmanager

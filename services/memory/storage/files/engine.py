@@ -62,6 +62,7 @@ async def open_files(
         yield Engine(
             chats,
             index,
+            index,
             leases,
             FileBlobs(blobs, index, room),
             facts,

@@ -19,6 +19,8 @@ from services.memory.log.chat import chat_not_found
 from services.memory.storage.files.database import IndexDatabase, database_errors
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.search import search_texts
+from services.memory.storage.gate_query import GateQuery
+from services.memory.storage.gate_rows import GateEntry
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
@@ -166,6 +168,12 @@ class Index:
 
     async def list_unchanged_since(self, updated_at: int) -> list[str]:
         return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
+
+    async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
+        return await self.query_file(lambda database: database.gates.find_gate(tenant, run_id, gate_id))
+
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+        return query.split(await self.query_file(lambda database: database.gates.list_gates(query)))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         return await self.query_file(lambda database: search_texts(question, database, owner))

@@ -11,6 +11,7 @@ from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
 from services.memory.storage.postgres.connection.pool import Limits, open_database
+from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
@@ -49,7 +50,8 @@ async def open_postgres(
         writing = guard_task(asyncio.create_task(appending.run_commits()))
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         try:
-            yield Engine(chats, index, leases, blobs, facts, schedules, peers, lambda: database.presence.is_up)
+            gates = PostgresGates(database)
+            yield Engine(chats, index, gates, leases, blobs, facts, schedules, peers, lambda: database.presence.is_up)
         finally:
             appending.close()
             await writing

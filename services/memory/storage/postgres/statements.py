@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.leases import NO_LEASE
+from services.memory.storage.postgres import gates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +37,11 @@ WITH chat AS (
     INSERT INTO texts (chat, run_id, kind, text, folded, tenant, user_name)
     SELECT chat.id, text.*, $25, $26 FROM chat, unnest($21::text[], $22::text[], $23::text[], $24::text[]) AS text
 )
-SELECT version FROM chat
 """
 """The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
+
+
+_ANSWER = "SELECT version FROM chat"
 
 
 async def store_lines(
@@ -56,8 +59,9 @@ async def store_lines(
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
+    # Few appends change gates: the others spare the database the parts that would.
     version = await connection.fetchval(
-        _STORE,
+        _STORE + gates.STORE + _ANSWER if change.gates else _STORE + _ANSWER,
         *place,
         *(
             strip_nul(chat.name),
@@ -78,6 +82,7 @@ async def store_lines(
         *to_columns(((strip_nul(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
         *to_columns((make_text_row(text) for text in change.texts), 4),
         *(chat.tenant, chat.user),
+        *(gates.encode_change(change.gates) if change.gates else ()),
     )
     return version is not None
 

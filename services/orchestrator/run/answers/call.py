@@ -84,6 +84,11 @@ class Call:
             return False
 
     @property
+    def viewport_key(self) -> str:
+        """The view that shows a frontend tool."""
+        return (self.tool.viewport_key or self.tool.name) if self.tool is not None else ""
+
+    @property
     def wait_left_ms(self) -> int:
         waited_ms = now_ms() - self.waits_since if self.waits_since else 0
         return max(0, self.timeout_ms - waited_ms)
@@ -131,7 +136,7 @@ def start_event(call: Call, run_id: str) -> agent_pb2.ToolStart | agent_pb2.Acti
         if tool.tier == CLIENT:
             start.tool_api = CLIENT
         else:
-            start.viewport_key = tool.viewport_key or tool.name
+            start.viewport_key = call.viewport_key
         start.tool_timeout = call.timeout_ms
         if description is not None:
             start.description = description

@@ -45,6 +45,9 @@ class Waits:
     def __contains__(self, wait_id: str) -> bool:
         return wait_id in self._waits
 
+    def is_claimed(self, wait_id: str) -> bool:
+        return wait_id in self._waits and self._waits[wait_id].is_claimed
+
     def expect(self, wait_id: str) -> None:
         self._waits.setdefault(wait_id, _Wait())
 

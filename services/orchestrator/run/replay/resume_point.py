@@ -11,6 +11,9 @@ from services.orchestrator.run.control.waits import Submission, Waits
 from services.orchestrator.run.log import RunLog
 from services.orchestrator.run.replay.replay import Recording
 
+EXPIRED = "expired"
+"""State of a gate whose time was over before an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
@@ -33,6 +36,9 @@ class ResumePoint:
         waits = Waits()
         for submit in self.recording.find_payloads("request_submit"):
             waits.recall(submit.tool_id, submit.request_id, Submission(submit.payload, submit.by, submit.credential))
+        for close in self.recording.find_payloads("gate_close"):
+            if close.state == EXPIRED:
+                waits.end(close.gate_id)
         return waits
 
 

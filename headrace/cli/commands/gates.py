@@ -1,0 +1,98 @@
+"""headrace gates: what waits for a person, and answers to it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from headrace.cli.facade.client import make_request
+from headrace.cli.facade.options import url_option
+
+
+class Gate(msgspec.Struct, frozen=True, rename="camel"):
+    """A gate as GET /api/gates has it."""
+
+    run_id: str
+    gate_id: str
+    agent_key: str
+    kind: str
+    tool_name: str
+    requester: str
+    opened_at: int
+    risk: str = ""
+    reason: str = ""
+
+    @property
+    def line(self) -> str:
+        since = datetime.fromtimestamp(self.opened_at / 1000, UTC).astimezone()
+        about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
+        why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
+        return f"{self.run_id}  {self.gate_id}  {since:%Y-%m-%d %H:%M}  {self.kind}  {about}{why}"
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    accepted: bool
+    status: str
+    detail: str
+
+
+@click.group()
+def gates() -> None:
+    """List what waits for a person, and answer it."""
+
+
+@gates.command("list")
+@url_option
+@click.option("--own", is_flag=True, help="Those of your runs, instead of those that you may answer.")
+@click.option("--kind", type=click.Choice(["approval", "form", "question"]), help="Only gates of this kind.")
+@click.option("--risk", type=click.Choice(["critical", "high", "medium", "low"]), help="Only approvals of this risk.")
+@click.option("--agent", "agent_key", help="Only gates of this agent.")
+@click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the oldest first.")
+def list_gates(url: str, own: bool, kind: str | None, risk: str | None, agent_key: str | None, count: int) -> None:
+    """List gates, the one that waits longest first: run, gate, since when, kind, tool, why."""
+    given = {"kind": kind, "risk": risk, "agentKey": agent_key, "scope": "own" if own else None}
+    wanted = {"pageSize": str(count)} | {name: value for name, value in given.items() if value}
+    data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
+    for gate in msgspec.json.decode(data, type=list[Gate]):
+        click.echo(gate.line)
+
+
+@gates.command()
+@url_option
+@click.argument("run_id")
+@click.argument("gate_id")
+def show(url: str, run_id: str, gate_id: str) -> None:
+    """Show the gate GATE_ID of the run RUN_ID as JSON, with its call's arguments and who has answered."""
+    data = make_request(url, lambda facade: facade.get("/api/gate", runId=run_id, gateId=gate_id))
+    click.echo(json.dumps(json.loads(bytes(data)), indent=2, ensure_ascii=False))
+
+
+@gates.command()
+@url_option
+@click.option("--note", help="A note to the model, with approve and reject.")
+@click.argument("run_id")
+@click.argument("gate_id")
+@click.argument("answer")
+def answer(url: str, note: str | None, run_id: str, gate_id: str, answer: str) -> None:
+    """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON.
+
+    JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
+    """
+    payload: Any = {"decision": answer} | ({"note": note} if note else {})
+    if answer not in ("approve", "reject"):
+        if note:
+            raise click.UsageError("--note is for approve and reject; put it into the JSON")
+        try:
+            payload = json.loads(answer)
+        except ValueError as error:
+            raise click.UsageError(f"ANSWER is approve, reject or JSON: {error}") from error
+    body = {"runId": run_id, "gateId": gate_id, "payload": payload}
+    data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
+    answered = msgspec.json.decode(data, type=_Answered)
+    click.echo(f"{answered.status}: {answered.detail}")
+    if not answered.accepted:
+        raise SystemExit(1)

@@ -1,0 +1,71 @@
+"""The RPCs of gates: the view of what waits for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from headrace.errors import NotFound
+from headrace.v1 import gates_pb2
+from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.storage.gate_query import GateQuery, parse_page
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.gate_rows import GateEntry
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class GateRpcs(MemoryServiceServicer):
+    """The part of the memory service that says what waits for a person. A gate is its requester's."""
+
+    _engine: Engine
+
+    async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
+        caller = identity.require_identity()
+        size, after = parse_page(request.page_size, request.page_token)
+        query = GateQuery(
+            tenant=caller.tenant,
+            requester=caller.user,
+            agent_key=request.agent_key or None,
+            kind=request.kind or None,
+            risk=request.risk or None,
+            opened_before=now_ms() - request.older_than_ms if request.HasField("older_than_ms") else None,
+            size=size,
+            after=after,
+        )
+        gates, next_page_token = await self._engine.gates.list_gates(query)
+        return gates_pb2.ListGatesResponse(gates=map(_make_gate, gates), next_page_token=next_page_token)
+
+    async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
+        caller = identity.require_identity()
+        gate = await self._engine.gates.find_gate(caller.tenant, request.run_id, request.gate_id)
+        if gate is None or gate.requester != caller.user:
+            raise NotFound(f"run {request.run_id} has no gate {request.gate_id!r}", runId=request.run_id)
+        return gates_pb2.GetGateResponse(gate=_make_gate(gate))
+
+
+def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
+    return gates_pb2.Gate(
+        run_id=entry.run_id,
+        gate_id=entry.gate_id,
+        chat_id=entry.chat_id,
+        agent_key=entry.agent_key,
+        kind=entry.kind,
+        state=entry.state,
+        tool_id=entry.tool_id,
+        tool_name=entry.tool_name,
+        risk=entry.risk or None,
+        reason=entry.reason or None,
+        viewport_key=entry.viewport_key or None,
+        requester=entry.requester,
+        opened_at=entry.opened_at,
+        expires_at=entry.expires_at,
+        closed_at=entry.closed_at or None,
+        answered_by=entry.answered_by or None,
+        credential=entry.credential or None,
+    )

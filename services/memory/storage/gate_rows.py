@@ -1,0 +1,153 @@
+"""Gates in the index: what the lines of a chat open and close.
+
+A gate keeps its row when it is closed, as long as its chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from services.memory.log.lines import Event, Line, Run
+
+if TYPE_CHECKING:
+    from services.memory.log.chat_info import ChatInfo
+
+OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
+
+
+class _GateEvent(msgspec.Struct, rename="camel", gc=False):
+    """Fields of gate.open, gate.close and request.submit."""
+
+    type: str
+    timestamp: int = 0
+    gate_id: str = ""
+    kind: str = ""
+    agent_key: str = ""
+    tool_id: str = ""
+    tool_name: str = ""
+    risk: str = ""
+    reason: str = ""
+    viewport_key: str = ""
+    expires_at: int = 0
+    state: str = ""
+    answered_by: str = ""
+    by: str = ""
+    credential: str = ""
+
+
+_EVENT = msgspec.json.Decoder(_GateEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntry:
+    """A row; the order of its fields is that of the columns."""
+
+    run_id: str
+    gate_id: str
+    chat_id: str
+    tenant: str
+    requester: str
+    agent_key: str
+    kind: str
+    tool_id: str
+    tool_name: str
+    risk: str
+    reason: str
+    viewport_key: str
+    opened_at: int
+    expires_at: int
+    state: str = OPEN
+    closed_at: int = 0
+    answered_by: str = ""
+    credential: str = ""
+
+
+COLUMNS = ", ".join(GateEntry.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class GateClosing:
+    """The end of a gate that an earlier append has opened."""
+
+    run_id: str
+    gate_id: str | None
+    """None: all gates of the run that are open."""
+    state: str
+    closed_at: int
+    answered_by: str = ""
+    credential: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateChange:
+    opened: Sequence[GateEntry] = ()
+    """Rows as they are after the change: some may be closed already."""
+    closings: Sequence[GateClosing] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.opened or self.closings)
+
+
+def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
+    """Return what `lines` change in the gates of their chat, of which `info` knows the runs."""
+    opened: dict[tuple[str, str], GateEntry] = {}
+    closings: list[GateClosing] = []
+    for line in lines:
+        run = info.runs.get(line.run_id)
+        if run is None or not run.has_gates:
+            continue
+        if isinstance(line, Event):
+            event = _EVENT.decode(line.event)
+            if event.type == "gate.open":
+                opened[line.run_id, event.gate_id] = _make_entry(info, line.run_id, event)
+            elif (closing := _make_closing(line.run_id, event)) is not None:
+                closings += _close(opened, closing)
+        elif isinstance(line, Run):
+            closings += _close(opened, GateClosing(line.run_id, None, CANCELLED, line.updated_at))
+    return GateChange([*opened.values()], closings)
+
+
+def _make_entry(info: ChatInfo, run_id: str, event: _GateEvent) -> GateEntry:
+    return GateEntry(
+        run_id=run_id,
+        gate_id=event.gate_id,
+        chat_id=info.chat_id,
+        tenant=info.owner.tenant,
+        requester=info.owner.user,
+        agent_key=event.agent_key,
+        kind=event.kind,
+        tool_id=event.tool_id,
+        tool_name=event.tool_name,
+        risk=event.risk,
+        reason=event.reason,
+        viewport_key=event.viewport_key,
+        opened_at=event.timestamp,
+        expires_at=event.expires_at,
+    )
+
+
+def _make_closing(run_id: str, event: _GateEvent) -> GateClosing | None:
+    if event.type == "gate.close":
+        return GateClosing(run_id, event.gate_id, event.state, event.timestamp, event.answered_by, event.credential)
+    if event.type == "request.submit":  # decides, whatever becomes of the process that was to say so
+        return GateClosing(run_id, event.tool_id, ANSWERED, event.timestamp, event.by, event.credential)
+    return None
+
+
+def _close(opened: dict[tuple[str, str], GateEntry], closing: GateClosing) -> list[GateClosing]:
+    """Close gates in `opened`; return what is left to close in earlier rows."""
+    for key, entry in opened.items():
+        is_meant = key[0] == closing.run_id and closing.gate_id in (None, key[1])
+        if is_meant and entry.state == OPEN:
+            opened[key] = replace(
+                entry,
+                state=closing.state,
+                closed_at=closing.closed_at,
+                answered_by=closing.answered_by,
+                credential=closing.credential,
+            )
+    return [] if (closing.run_id, closing.gate_id) in opened else [closing]

@@ -1,0 +1,74 @@
+"""Gates in the database, written by the statement that stores their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from services.memory.storage.gate_rows import COLUMNS, GateEntry
+
+if TYPE_CHECKING:
+    from services.memory.storage.gate_query import GateQuery
+    from services.memory.storage.gate_rows import GateChange
+    from services.memory.storage.postgres.connection.pool import Database
+
+_COUNTED = frozenset({"opened_at", "expires_at", "closed_at"})
+
+_TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in COLUMNS.split(", "))
+
+STORE = f"""
+, gate AS (
+    INSERT INTO gates (chat, {COLUMNS})
+    SELECT chat.id, gate.* FROM chat, jsonb_to_recordset($27::text::jsonb) AS gate({_TYPES})
+    ON CONFLICT (run_id, gate_id) DO UPDATE SET state = EXCLUDED.state, closed_at = EXCLUDED.closed_at,
+        answered_by = EXCLUDED.answered_by, credential = EXCLUDED.credential
+), closed AS (
+    UPDATE gates SET state = closing.state, closed_at = closing.closed_at, answered_by = closing.answered_by,
+        credential = closing.credential
+    FROM chat, jsonb_to_recordset($28::text::jsonb) AS closing(
+        run_id text, gate_id text, others jsonb, state text, closed_at bigint, answered_by text, credential text)
+    WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
+        AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'
+)
+"""
+"""Behind the part that updates the chat. A change closes no row that it opens, so the order is free."""
+
+
+def encode_change(change: GateChange) -> tuple[str, str]:
+    """Return the values of the two marks of STORE."""
+    # The first closing counts, and an update that meets two takes any: so each gate has one.
+    closings: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for closing in change.closings:
+        closings.setdefault((closing.run_id, closing.gate_id), asdict(closing))
+    for (run_id, gate_id), closing in closings.items():
+        if gate_id is None:
+            closing["others"] = [other for of, other in closings if of == run_id and other is not None]
+    return _encode(map(asdict, change.opened)), _encode(closings.values())
+
+
+def _encode(rows: Iterable[dict[str, Any]]) -> str:
+    # The types text and jsonb cannot hold NUL.
+    named = [{name: _strip_nul(value) for name, value in row.items()} for row in rows]
+    return orjson.dumps(named).decode()
+
+
+def _strip_nul(value: Any) -> Any:
+    return value.replace("\0", "") if isinstance(value, str) else value
+
+
+class PostgresGates:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
+        query = f"SELECT {COLUMNS} FROM gates WHERE run_id = $1 AND gate_id = $2 AND tenant = $3"
+        row = await self._database.run(lambda connection: connection.fetchrow(query, run_id, gate_id, tenant))
+        return None if row is None else GateEntry(*row)
+
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+        statement, values = query.render()
+        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
+        return query.split([GateEntry(*row) for row in rows])

@@ -1,0 +1,37 @@
+"""Decides whether a call runs, is refused, or needs a person's approval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.calls import ask_person, outcomes
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.verdict import verdict
+from services.orchestrator.run.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    outcome: tools_pb2.ToolOutcome | None = None
+    """None when the call runs."""
+
+    note: str = ""
+
+
+async def check_permission(scope: Scope, call: Call) -> Permission:
+    if call.kind == "own":
+        return Permission()
+    found = await verdict(scope.run.rules, call)
+    if found.then == "allow":
+        return Permission()
+    if found.then == "deny":
+        return Permission(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
+    answer = await ask_person.ask_person(scope, call, found.reason, found.risk)
+    if answer.decision == "reject":
+        return Permission(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
+    if answer.decision == "edit":
+        call.params = answer.arguments
+        changed = f"a person changed the arguments before this ran: {answer.arguments}"
+        return Permission(note=f"{changed}; {answer.note}" if answer.note else changed)
+    return Permission(note=f"a person approved this call and says: {answer.note}" if answer.note else "")

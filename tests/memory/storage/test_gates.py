@@ -1,0 +1,138 @@
+"""Gates as the index shows them: what lines open and close, pages and filters, and whose they are. On both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from services.runtime.auth.identity import Identity, acting_as
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, event_line, run_line
+
+pytestmark = pytest.mark.engines
+
+AT = 1_700_000_000_000
+
+
+def opening(gate_id: str, at: int = AT, **fields: Any) -> memory_pb2.LogLine:
+    given: dict[str, Any] = {"kind": "form", "agent_key": "clerk", "tool_id": gate_id, "tool_name": "confirm"}
+    gate = agent_pb2.GateOpen(gate_id=gate_id, expires_at=at + 1000, **(given | fields))
+    return event_line(seq=5, timestamp=at, gate_open=gate)
+
+
+def approval(gate_id: str, risk: str, at: int = AT) -> memory_pb2.LogLine:
+    return opening(gate_id, at, kind="approval", tool_id="call_1", tool_name="pay", risk=risk, reason="it\0costs")
+
+
+def submitted(gate_id: str, by: str = "ada", at: int = AT + 7) -> memory_pb2.LogLine:
+    submit = agent_pb2.RequestSubmit(tool_id=gate_id, payload="{}", by=by, credential="api_key:0123456789ab")
+    return event_line(seq=6, timestamp=at, request_submit=submit)
+
+
+def closing(gate_id: str, state: str, at: int = AT + 9) -> memory_pb2.LogLine:
+    return event_line(seq=7, timestamp=at, gate_close=agent_pb2.GateClose(gate_id=gate_id, state=state))
+
+
+async def ids(memory: Memory, **fields: Any) -> list[str]:
+    return [gate.gate_id for gate in (await memory.gates(**fields)).gates]
+
+
+async def test_a_gate_waits_from_its_line_until_it_is_answered(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, approval("approval_1", "high"))
+        [gate] = (await memory.gates()).gates
+        assert gate == await memory.gate(run_id, "approval_1")
+        assert (gate.run_id, gate.chat_id, gate.agent_key, gate.requester) == (run_id, chat_id, "clerk", "default")
+        assert (gate.kind, gate.state, gate.tool_id, gate.tool_name) == ("approval", "open", "call_1", "pay")
+        assert (gate.risk, gate.reason.replace("\0", ""), gate.HasField("viewport_key")) == ("high", "itcosts", False)
+        assert (gate.opened_at, gate.expires_at, gate.HasField("closed_at")) == (AT, AT + 1000, False)
+        await memory.append(chat_id, run_id, submitted("approval_1"))
+        # The submit alone decides; what comes behind it in the log changes nothing any more.
+        await memory.append(chat_id, run_id, closing("approval_1", "expired"))
+        await memory.append(chat_id, run_id, run_line())
+    async with serve() as memory:
+        assert await ids(memory) == []
+        gate = await memory.gate(run_id, "approval_1")
+        assert (gate.state, gate.answered_by, gate.credential) == ("answered", "ada", "api_key:0123456789ab")
+        assert gate.closed_at == AT + 7
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together: bool) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, opening("t_0"), opening("t_1"), opening("t_2"))
+    lines = [opening("t_3"), submitted("t_0"), closing("t_1", "expired"), submitted("t_3"), run_line("cancelled")]
+    for some in [lines] if together else [[line] for line in lines]:
+        await memory.append(chat_id, run_id, *some)
+    states = {gate_id: (await memory.gate(run_id, gate_id)).state for gate_id in ("t_0", "t_1", "t_2", "t_3")}
+    assert states == {"t_0": "answered", "t_1": "expired", "t_2": "cancelled", "t_3": "answered"}
+    assert await ids(memory) == []
+
+
+async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_gates(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, submitted("t_1"))
+    await memory.append(chat_id, run_id, opening("t_2"))
+    assert await ids(memory) == ["t_2"]
+    with pytest.raises(NotFound, match="no gate 't_1'"):
+        await memory.gate(run_id, "t_1")
+
+
+async def test_pages_and_filters(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    risks = ["high", "low", "high", "medium", "high"]
+    lines = [approval(f"approval_{index}", risk, AT + index // 2) for index, risk in enumerate(risks)]
+    await memory.append(chat_id, run_id, *lines, opening("t_1", AT + 9, kind="question", agent_key="guide"))
+    everything = [*(f"approval_{index}" for index in range(5)), "t_1"]
+    found: list[str] = []
+    token = ""
+    while True:
+        page = await memory.gates(page_size=2, page_token=token)
+        found += [gate.gate_id for gate in page.gates]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == await ids(memory) == everything
+    assert await ids(memory, risk="high") == ["approval_0", "approval_2", "approval_4"]
+    assert await ids(memory, kind="question") == await ids(memory, agent_key="guide") == ["t_1"]
+    assert await ids(memory, kind="form") == await ids(memory, agent_key="nobody") == []
+    assert await ids(memory, older_than_ms=0) == everything
+    assert await ids(memory, older_than_ms=10**15) == []
+    for wrong in ({"page_token": "x"}, {"page_size": 201}, {"page_size": -1}):
+        with pytest.raises(InvalidRequest):
+            await memory.gates(**wrong)
+
+
+async def test_gates_go_with_their_chat_and_stay_with_a_revert(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, opening("t_1"), submitted("t_1"), run_line())
+    await memory.revert(chat_id, 0)
+    assert (await memory.gate(run_id, "t_1")).answered_by == "ada"
+    _, later = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, later, opening("t_1"))
+    assert [gate.run_id for gate in (await memory.gates()).gates] == [later]
+    await memory.append(chat_id, later, run_line())
+    with pytest.raises(NotFound):
+        await memory.gate(run_id, "t_2")
+    with acting_as(Identity("default", "default")):
+        await memory.stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id))
+    with pytest.raises(NotFound):
+        await memory.gate(run_id, "t_1")
+
+
+async def test_a_gate_is_its_requesters(serve: Serve) -> None:
+    ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
+    async with serve() as memory:
+        with acting_as(ada):
+            chat_id, run_id = await memory.begin()
+            await memory.append(chat_id, run_id, opening("t_1"))
+            assert await ids(memory) == await ids(memory, scope="own") == ["t_1"]
+        for other in (bob, eve):
+            with acting_as(other):
+                assert await ids(memory) == []
+                with pytest.raises(NotFound, match=f"run {run_id} has no gate 't_1'"):
+                    await memory.gate(run_id, "t_1")
