@@ -6,15 +6,14 @@ two processes and compares what passed between the services, byte for byte.
 
 from __future__ import annotations
 
-import os
-import sys
+from tests.simulation.fixed_order import start_again
 
-if os.environ.get("PYTHONHASHSEED") != "0":
-    # The order of sets of texts must be the same in every process.
-    os.environ |= {"PYTHONHASHSEED": "0", "HEADRACE_TRANSPORT": "local"}
-    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+if __name__ == "__main__":
+    start_again("tests.simulation")  # before the slow imports below
 
 import argparse
+import os
+import sys
 
 from tests.simulation.bugs import BUGS
 from tests.simulation.plan import make_plan

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from tests.simulation.fixed_order import start_again
+
+if __name__ == "__main__":
+    start_again("tests.simulation.find_bugs")  # before the slow imports below
+
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor

@@ -68,7 +68,8 @@ class Feed:
         """Whether readers must attach again: the run goes on elsewhere, or later."""
         self._journal = Journal()
         self._journal.recall(history)
-        self._readers: set[_Reader] = set()
+        self._readers: dict[_Reader, None] = {}
+        """In the order in which they came, in which they are served."""
         self._held: list[int] = []
 
     @property
@@ -138,7 +139,7 @@ class Feed:
         if last_seq > self.seq:
             raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
         reader = _Reader(outlet, last_seq)
-        self._readers.add(reader)
+        self._readers[reader] = None
         try:
             while True:
                 self._catch_up(reader)
@@ -153,7 +154,7 @@ class Feed:
                     await outlet.wait_until_drained()
                     reader.is_full = False
         finally:
-            self._readers.discard(reader)
+            self._readers.pop(reader, None)
 
     def _catch_up_all(self) -> None:
         for reader in self._readers:
