@@ -1,4 +1,4 @@
-"""What the client's calls with one answer share."""
+"""The base of the client's calls with one answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time it is: by the machine's clocks, or by those that a context has (`CLOCK.set`)."""
+"""Tells the time: by the machine's clocks, or by those that a context has (`CLOCK.set`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compaction did, in words: as an event tells it, and as the view of a window does."""
+"""Tells in words what a compaction did: as an event has it, and as the view of a window does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fills the window of a chat's next request, for `headrace context` and `/context`."""
+"""Shows what fills the window of a chat's next request, for `headrace context` and `/context`."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class CompactionDraft:
 
     @cached_property
     def plan(self) -> CompactionPlan:
-        """What a summary of the expected size replaces."""
+        """Choose the messages that a summary of the expected size replaces."""
         limit = self.counter.from_model_tokens(self.tokens_max)
         room = (
             int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)

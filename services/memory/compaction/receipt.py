@@ -1,4 +1,4 @@
-"""What a compaction replaced, and what its summariser saw of it."""
+"""Writes down which range a compaction replaced, and how much of it its summariser saw."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WrittenSummary:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What a summariser did not see of the groups that it was shown."""
+    """The groups that a summariser was shown in part or not at all."""
 
     groups_seen: int
     """Groups that it was shown, from the first on; 0 where there is no summary."""

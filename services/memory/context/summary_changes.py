@@ -1,4 +1,4 @@
-"""What people make of a summary: another text for it, and messages pinned behind it.
+"""People's changes of a summary: another text for it, and messages pinned behind it.
 
 Their lines belong to no run, and hold from the next request on.
 """

@@ -1,4 +1,4 @@
-"""What storing, changing and deleting a fact do to the others that a user sees.
+"""Stores, changes and deletes a fact among the others that a user sees.
 
 Each function takes those facts and returns what is to be stored; made again after it was stored, it changes nothing.
 """

@@ -184,7 +184,7 @@ class Intent(Stamped, kw_only=True, tag="intent"):
 
 
 class CompactReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a compaction replaced, and what its summariser saw of it."""
+    """The range that a compaction replaced, and how much of it its summariser saw."""
 
     first_line: int
     last_line: int

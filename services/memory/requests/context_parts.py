@@ -1,4 +1,4 @@
-"""What a request is made of, by kind, and what has left it: for people who look into a window.
+"""Counts the parts of a request by kind, and those that have left it: for people who look into a window.
 
 It reads the view and changes nothing. However long the chat is there is one part for each kind, state and reason.
 """

@@ -1,4 +1,4 @@
-"""What is asked about the gates that wait, in SQL that both engines take."""
+"""The queries about gates that wait, in SQL that both engines take."""
 
 from __future__ import annotations
 

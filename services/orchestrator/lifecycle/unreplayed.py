@@ -1,4 +1,4 @@
-"""What is open in the log of a run that ends in the middle of its replay: calls, tasks and sub-agents."""
+"""Ends the calls, tasks and sub-agents that are open in the log of a run that ends in the middle of its replay."""
 
 from __future__ import annotations
 

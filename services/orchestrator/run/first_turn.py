@@ -1,4 +1,4 @@
-"""What a run's first turn asks of memory, which goes along with its query line (docs/decisions/0012)."""
+"""The request of a run's first turn to memory, which goes along with its query line (docs/decisions/0012)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call needs of the connection below it, at either end."""
+"""The interface of the connection below a call, at either end."""
 
 from __future__ import annotations
 

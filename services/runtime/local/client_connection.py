@@ -20,7 +20,7 @@ HEADER_BYTES = 32
 
 
 class ServerPeer(Protocol):
-    """What the server's end receives."""
+    """The server's end, as the client's end sends to it."""
 
     def receive_call(self, stream_id: int, path: str, headers: Headers) -> None: ...
     def receive_message(self, stream_id: int, message: bytes) -> None: ...

@@ -27,7 +27,7 @@ CUT_OFF = Status(grpc.StatusCode.CANCELLED, "the server reset the stream")
 
 @dataclass(frozen=True, slots=True)
 class LocalServerState:
-    """What all connections of a server share."""
+    """The state that all connections of a server share."""
 
     start_call: StartCall
     message_bytes_max: int

@@ -1,4 +1,4 @@
-"""What the model remembers of its user: the call that keeps a fact, and answers from facts it is shown."""
+"""Plays a model that remembers its user: the call that keeps a fact, and answers from facts that it is shown."""
 
 from __future__ import annotations
 

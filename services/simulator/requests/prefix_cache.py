@@ -1,4 +1,4 @@
-"""What a provider that caches prompts by itself would have read from its cache, as OpenAI does (2026-11).
+"""Counts the tokens that a provider which caches prompts by itself would read from its cache, as OpenAI does (2026-11).
 
 That are prefixes of 1,024 tokens and more that an earlier request had too, in steps of 128 tokens.
 """

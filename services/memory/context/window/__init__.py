@@ -1,1 +1,1 @@
-"""What of a context a request shows: counted, shortened, fitted to the model's window."""
+"""The part of a context that a request shows: counted, shortened, fitted to the model's window."""

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 class OpenIndex(NamedTuple):
-    """What a start needs of the index, read before anything is served."""
+    """The parts of the index that a start needs, read before anything is served."""
 
     database: IndexDatabase
     reader: IndexDatabase

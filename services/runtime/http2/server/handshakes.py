@@ -1,4 +1,4 @@
-"""What TLS handshakes cost the processor, charged while they are made.
+"""Charges TLS handshakes with the processor time that they take, while they are made.
 
 asyncio's transports make them out of our sight; an `ssl.SSLObject` of ours measures each step, for the handshake that
 is current in its context: transports call back in the context in which they were made.
