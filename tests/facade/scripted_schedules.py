@@ -16,6 +16,9 @@ class ListedSchedules:
     async def list_own(self, owner: Identity) -> list[Schedule]:
         return [*self._schedules.values()]
 
+    async def list_all(self) -> list[Schedule]:
+        return [*self._schedules.values()]
+
     async def find(self, schedule_id: str) -> Schedule | None:
         return self._schedules.get(schedule_id)
 

@@ -22,7 +22,7 @@ from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
-from services.memory.storage import user_facts
+from services.memory.storage import schedules, user_facts
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.index_recovery import INDEX_NAME, create_database, open_database
@@ -30,7 +30,7 @@ from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
 
-FACTS = "facts.jsonl"
+FACTS, SCHEDULES = "facts.jsonl", "schedules.jsonl"
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -103,10 +103,16 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
             sys.stdout.buffer.write(data)
         else:
             await asyncio.to_thread(_write_file, output, f"{chat_id}.jsonl", data)
-    if output is not None and not arguments.chat_id and (facts := await engine.facts.list_all()):
+    if output is not None and not arguments.chat_id:
         # Numbered anew, as each engine has numbers of its own.
-        numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(facts, 1))
-        await asyncio.to_thread(_write_file, output, FACTS, b"".join(map(user_facts.encode_fact, numbered)))
+        numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.facts.list_all(), 1))
+        first = (msgspec.structs.replace(schedule, version=1) for schedule in await engine.schedules.list_all())
+        for name, lines in (
+            (FACTS, map(user_facts.encode_fact, numbered)),
+            (SCHEDULES, map(schedules.encode_schedule, first)),
+        ):
+            if data := b"".join(lines):
+                await asyncio.to_thread(_write_file, output, name, data)
     return True
 
 
@@ -114,6 +120,10 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
     for path in (file for given in arguments.path for file in chat_files.list_files(given)):
         if path.name == FACTS:
             await engine.facts.import_all(_read_facts(path))
+            continue
+        if path.name == SCHEDULES:
+            for schedule in _read_schedules(path):
+                await engine.schedules.put(schedule)  # known ones stay
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
@@ -138,6 +148,13 @@ def _read_facts(path: Path) -> list[user_facts.Fact]:
         raise chat_files.UnreadableFile(f"{path} holds what are no facts: {error}") from error
 
 
+def _read_schedules(path: Path) -> list[schedules.Schedule]:
+    try:
+        return [schedules.decode_schedule(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise chat_files.UnreadableFile(f"{path} holds what are no schedules: {error}") from error
+
+
 def _write_file(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -151,7 +168,9 @@ def _build_parser() -> argparse.ArgumentParser:
         "--data-dir", help="what the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data"
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="write chats as JSON lines, with their blobs; all of them: with facts")
+    export = commands.add_parser(
+        "export", help="write chats as JSON lines, with their blobs; all of them: with facts and schedules"
+    )
     export.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")
     bring = commands.add_parser(

@@ -168,6 +168,10 @@ class Schedules(Protocol):
         """List the user's schedules, the oldest first."""
         ...
 
+    async def list_all(self) -> list[Schedule]:
+        """List the schedules of all users, the oldest first."""
+        ...
+
     async def find(self, schedule_id: str) -> Schedule | None: ...
 
     async def list_next(self, count: int) -> list[Schedule]:

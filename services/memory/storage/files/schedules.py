@@ -67,8 +67,10 @@ class FileSchedules:
         self._folder = folder
 
     async def list_own(self, owner: Identity) -> list[Schedule]:
-        own = (schedule for schedule in self._folder.list_all() if schedule.owner == owner)
-        return sorted(own, key=lambda schedule: (schedule.created_at, schedule.schedule_id))
+        return [schedule for schedule in await self.list_all() if schedule.owner == owner]
+
+    async def list_all(self) -> list[Schedule]:
+        return sorted(self._folder.list_all(), key=lambda schedule: (schedule.created_at, schedule.schedule_id))
 
     async def find(self, schedule_id: str) -> Schedule | None:
         return self._folder.find(schedule_id)

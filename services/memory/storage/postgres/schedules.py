@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 _OWN = "SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 ORDER BY created_at, schedule_id"
+_ALL = "SELECT data FROM schedules ORDER BY created_at, schedule_id"
 _FIND = "SELECT data FROM schedules WHERE schedule_id = $1"
 _NEXT = "SELECT data FROM schedules WHERE starts_at > 0 ORDER BY starts_at, schedule_id LIMIT $1"
 
@@ -33,6 +34,9 @@ class PostgresSchedules:
 
     async def list_own(self, owner: Identity) -> list[Schedule]:
         return await self._fetch(_OWN, owner.tenant, owner.user)
+
+    async def list_all(self) -> list[Schedule]:
+        return await self._fetch(_ALL)
 
     async def find(self, schedule_id: str) -> Schedule | None:
         return next(iter(await self._fetch(_FIND, schedule_id)), None)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.postgresql import Server
-from headrace.v1 import llm_pb2, memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2, schedule_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
@@ -104,6 +104,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         first = await write(memory)
         facts = [await memory.remember("likes tea", "r1"), await memory.remember("no request")]
         before = await views(memory, first)
+        asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message="news?", cron="0 9 * * *")
+        schedule = (await memory.schedules.CreateSchedule(asked)).schedule
     async with memory_in(database_url) as memory:
         second = await write(memory)
         there = await views(memory, second)
@@ -112,7 +114,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     await tool(folder, "export", "--output", b, second, url=database_url)
     assert (await tool(folder, "import", a, url=database_url)).split() == [first]
     assert await tool(folder, "export", "--output", str(tmp_path / "c"), url=database_url) == ""
-    assert (tmp_path / "c" / "facts.jsonl").read_bytes() == (tmp_path / "a" / "facts.jsonl").read_bytes()
+    for name in ("facts.jsonl", "schedules.jsonl"):
+        assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
     await tool(tmp_path / "new", "import", str(tmp_path / "c"))
     assert (await tool(folder, "import", b)).split() == [second]
     for chat_id in (first, second):
@@ -120,6 +123,9 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     assert "exists already" in await tool(folder, "import", a, url=database_url, exit_code=1)
     assert "its index with the lines" in await tool(folder, "reindex", url=database_url, exit_code=1)
     async with memory_over(folder) as one, memory_in(database_url) as other:
+        for memory in (one, other):
+            listed = await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())
+            assert list(listed.schedules) == [schedule]
         for chat_id, seen in ((first, before), (second, there)):
             # The list of chats has both now.
             assert (await views(one, chat_id))[2:] == (await views(other, chat_id))[2:]
