@@ -24,7 +24,8 @@ class FactCalls(UnaryCalls):
         return await self._send(self._memory.ListFacts, request)
 
     async def recall(self, query: str, *, limit: int = 0) -> list[memory_pb2.FactHit]:
-        """Return the valid facts that hold words of `query`, the best first."""
+        """Return the valid facts that hold words of `query`, the best first; where memory has a model for vectors also
+        those that say the like in other words, by a call that the model's provider bills."""
         request = memory_pb2.RecallFactsRequest(query=query, limit=limit)
         reply: memory_pb2.RecallFactsResponse = await self._send(self._memory.RecallFacts, request)
         return list(reply.hits)

@@ -189,7 +189,7 @@ class AgentServiceServicer(object):
     def GetAgent(self, request, context):
         """Get one agent, with its instructions.
 
-        Changes nothing. Errors: NOT_FOUND.
+        Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,7 +221,8 @@ class AgentServiceServicer(object):
         Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
         before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
         memory cannot show as it was said is told with why. Changes nothing, asks no model.
-        Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+        Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
+        a turn would fail with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

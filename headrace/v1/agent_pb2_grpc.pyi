@@ -93,7 +93,7 @@ class AgentServiceStub:
     GetAgent: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetAgentRequest, _agent_pb2.GetAgentResponse]
     """Get one agent, with its instructions.
 
-    Changes nothing. Errors: NOT_FOUND.
+    Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]
     """List the runs of a chat, oldest first, with what all of them have cost.
@@ -113,7 +113,8 @@ class AgentServiceStub:
     Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
     before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
     memory cannot show as it was said is told with why. Changes nothing, asks no model.
-    Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+    Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
+    a turn would fail with it.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]
     """Get a run's state, usage and what is left of its budget.
@@ -185,7 +186,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     GetAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentRequest, _agent_pb2.GetAgentResponse]  # type: ignore[assignment]
     """Get one agent, with its instructions.
 
-    Changes nothing. Errors: NOT_FOUND.
+    Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]  # type: ignore[assignment]
     """List the runs of a chat, oldest first, with what all of them have cost.
@@ -205,7 +206,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
     before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
     memory cannot show as it was said is told with why. Changes nothing, asks no model.
-    Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+    Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
+    a turn would fail with it.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]  # type: ignore[assignment]
     """Get a run's state, usage and what is left of its budget.
@@ -322,7 +324,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_agent_pb2.GetAgentResponse, _abc.Awaitable[_agent_pb2.GetAgentResponse]]:
         """Get one agent, with its instructions.
 
-        Changes nothing. Errors: NOT_FOUND.
+        Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
         """
 
     @_abc_1.abstractmethod
@@ -360,7 +362,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
         before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
         memory cannot show as it was said is told with why. Changes nothing, asks no model.
-        Errors: NOT_FOUND (chat, agent, run); CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+        Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
+        a turn would fail with it.
         """
 
     @_abc_1.abstractmethod

@@ -83,7 +83,7 @@ class LlmServiceServicer(object):
         """Count the tokens that messages and tools would cost in a request, offline.
 
         Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
-        Errors: INVALID_REQUEST for an unknown model.
+        Errors: INVALID_REQUEST for an unknown model; OVERLOADED without a valid provider file since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,8 +96,9 @@ class LlmServiceServicer(object):
         embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
         two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
         order.
-        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
-        in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED without a
+        valid provider file since the start; those of providers, as in StreamChat; BAD_FRAME for an answer that does not fit
+        the inputs.
         Idempotent, but for a second bill.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -108,6 +109,7 @@ class LlmServiceServicer(object):
         """List the models of the provider file in force, all or those asked for, in the file's order.
 
         Changes nothing; may be repeated. Does not ask the providers.
+        Errors: OVERLOADED without a valid provider file since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,7 @@ class LlmServiceStub:
     """Count the tokens that messages and tools would cost in a request, offline.
 
     Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
-    Errors: INVALID_REQUEST for an unknown model.
+    Errors: INVALID_REQUEST for an unknown model; OVERLOADED without a valid provider file since the start.
     """
     Embed: _grpc.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]
     """Turn texts into vectors.
@@ -60,14 +60,16 @@ class LlmServiceStub:
     embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
     two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
     order.
-    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
-    in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED without a
+    valid provider file since the start; those of providers, as in StreamChat; BAD_FRAME for an answer that does not fit
+    the inputs.
     Idempotent, but for a second bill.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]
     """List the models of the provider file in force, all or those asked for, in the file's order.
 
     Changes nothing; may be repeated. Does not ask the providers.
+    Errors: OVERLOADED without a valid provider file since the start.
     """
 
 @_typing.type_check_only
@@ -93,7 +95,7 @@ class LlmServiceAsyncStub(LlmServiceStub):
     """Count the tokens that messages and tools would cost in a request, offline.
 
     Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
-    Errors: INVALID_REQUEST for an unknown model.
+    Errors: INVALID_REQUEST for an unknown model; OVERLOADED without a valid provider file since the start.
     """
     Embed: _aio.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]  # type: ignore[assignment]
     """Turn texts into vectors.
@@ -102,14 +104,16 @@ class LlmServiceAsyncStub(LlmServiceStub):
     embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
     two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
     order.
-    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
-    in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+    Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED without a
+    valid provider file since the start; those of providers, as in StreamChat; BAD_FRAME for an answer that does not fit
+    the inputs.
     Idempotent, but for a second bill.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]  # type: ignore[assignment]
     """List the models of the provider file in force, all or those asked for, in the file's order.
 
     Changes nothing; may be repeated. Does not ask the providers.
+    Errors: OVERLOADED without a valid provider file since the start.
     """
 
 class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -144,7 +148,7 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         """Count the tokens that messages and tools would cost in a request, offline.
 
         Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
-        Errors: INVALID_REQUEST for an unknown model.
+        Errors: INVALID_REQUEST for an unknown model; OVERLOADED without a valid provider file since the start.
         """
 
     @_abc_1.abstractmethod
@@ -159,8 +163,9 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
         two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
         order.
-        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; those of providers, as
-        in StreamChat; BAD_FRAME for an answer that does not fit the inputs.
+        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED without a
+        valid provider file since the start; those of providers, as in StreamChat; BAD_FRAME for an answer that does not fit
+        the inputs.
         Idempotent, but for a second bill.
         """
 
@@ -173,6 +178,7 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         """List the models of the provider file in force, all or those asked for, in the file's order.
 
         Changes nothing; may be repeated. Does not ask the providers.
+        Errors: OVERLOADED without a valid provider file since the start.
         """
 
 def add_LlmServiceServicer_to_server(servicer: LlmServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -155,10 +155,10 @@ class ChildProcess:
         return 0
 
     def _read_last_words(self, start: int) -> str:
-        """Return the last lines of the log after its first `start` bytes."""
+        """Return the last lines of the log after its first `start` bytes; all of one that was begun anew meanwhile."""
         lines: list[str] = []
         with suppress(OSError), self._log_path.open("rb") as log_file:
-            log_file.seek(start)
+            log_file.seek(start if os.fstat(log_file.fileno()).st_size >= start else 0)
             lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
         # Of our own JSON only errors are readable; anything else is as it is.
         texts = [describe_log_error(line) if line.startswith("{") else line for line in lines]

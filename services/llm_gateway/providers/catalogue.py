@@ -50,7 +50,12 @@ class Catalogue:
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
     def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:
-        """List entries in the file's order, optionally of provider `key` or serving `model`."""
+        """List entries in the file's order, optionally of provider `key` or serving `model`.
+
+        Raises:
+            Overloaded: No provider file was valid since the start.
+        """
+        self._check_loaded()
         providers = [provider for provider in self.providers if key in ("", provider.key)]
         if model:
             return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
@@ -69,8 +74,7 @@ class Catalogue:
             InvalidRequest: There is none.
             Overloaded: No provider file was valid since the start.
         """
-        if not self.is_loaded:
-            raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
+        self._check_loaded()
         provider = self._providers.get(key)
         if provider is None:
             raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
@@ -79,3 +83,7 @@ class Catalogue:
             known = [known.name for known in provider.models]
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
+
+    def _check_loaded(self) -> None:
+        if not self.is_loaded:
+            raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")

@@ -89,11 +89,13 @@ class FactStore:
         return (await asyncio.to_thread(add_similar, vector, facts, ranked) if vector else ranked)[:limit]
 
     async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
-        """Put facts that match before the `hits` of chats: somebody has thought them worth keeping."""
+        """Put facts that hold a word before the `hits` of chats: somebody has thought them worth keeping."""
+        # By words alone: where the texts of a model are all alike, its vectors would find facts and never a chat.
+        facts = await self.list_seen("", "", include_ended=False)
+        ranked = await asyncio.to_thread(rank_facts, query, facts)
         base = max((hit.score for hit in hits), default=0.0)
         found = [
-            Hit("", "", question.make_excerpt(fact.text), base + score)
-            for fact, score in await self.recall(query, "", question.hits_max)
+            Hit("", "", question.make_excerpt(fact.text), base + score) for fact, score in ranked[: question.hits_max]
         ]
         return [*found, *hits][: question.hits_max]
 

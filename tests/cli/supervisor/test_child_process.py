@@ -103,6 +103,20 @@ async def test_a_log_is_set_aside_whenever_it_is_large(tmp_path: Path, is_verbos
         await task
 
 
+async def test_last_words_are_told_from_a_log_that_was_begun_anew(tmp_path: Path) -> None:
+    log = tmp_path / "thing.log"
+    log.touch()
+    os.truncate(log, LOG_BYTES_MAX + 1)
+    program = (
+        "import os, pathlib, sys, time\n"
+        f"while os.path.getsize({str(log)!r}): time.sleep(0.01)\n"
+        "sys.stderr.write('thing: HEADRACE_X: not set'); sys.exit(2)"
+    )
+    async with asyncio.timeout(100):
+        with pytest.raises(CannotStart, match="HEADRACE_X: not set"):
+            await child(tmp_path, program).supervise()
+
+
 async def _pid(folder: Path, count: int) -> int:
     """The process that has left the newest of `count` files."""
     while len(found := _left(folder)) < count:

@@ -86,6 +86,8 @@ def test_before_any_valid_file_a_model_is_not_unknown_but_not_to_be_had_yet(tmp_
     catalogue.reload()
     with pytest.raises(Overloaded, match="no valid provider file since its start"):
         catalogue.find_model("sim", "sim-1")
+    with pytest.raises(Overloaded, match="no valid provider file since its start"):
+        catalogue.list_models("", "")
     write(tmp_path, provider_entry(URL))
     catalogue.reload()
     assert catalogue.find_model("sim", "sim-1")[0].key == "sim"

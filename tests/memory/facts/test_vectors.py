@@ -82,6 +82,19 @@ async def test_a_fact_is_found_in_other_words_and_embedded_once(serve: Serve) ->
 
 
 @pytest.mark.engines
+async def test_a_search_asks_no_model_and_leaves_room_for_chats(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        chat, _ = await memory.begin("Where is the harbour?")
+        for number in range(3):
+            await memory.remember(f"{number} boat")  # near every text, as with a model whose texts are all alike
+        hits = await memory.search("vessel harbour", "all", limit=3)
+        assert [hit.chat_id for hit in hits] == [chat]
+        assert embedder.asked == []
+        assert [hit.excerpt for hit in await memory.search("boat", "all", limit=3)] == ["2 boat", "1 boat", "0 boat"]
+
+
+@pytest.mark.engines
 async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
     embedder = Embedder()
     async with embedding(serve, embedder) as memory:
