@@ -67,6 +67,8 @@ class Config:
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
         if self.fact_embeddings and not all(self.fact_embeddings.partition("/")):
             raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: expected provider/model")
+        if self.fact_embeddings and not self.llm_gateway_address:
+            raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: needs HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
         if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:

@@ -16,7 +16,7 @@ class ListedFacts:
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
 
-    async def list_visible(self, owner: Identity) -> list[Fact]:
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
         return [*self._facts.values()]
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:

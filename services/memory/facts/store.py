@@ -6,23 +6,26 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
 from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from services.memory.facts.changes import add_fact, delete_fact, update_fact
 from services.memory.facts.recall import rank_facts
-from services.memory.facts.vectors import add_similar, keep_vectors
+from services.memory.facts.vectors import keep_vectors
 from services.memory.storage.search import Hit, Question
 from services.memory.storage.user_facts import Fact, Source, make_fact
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
     from services.memory.facts.vectors import FactVectors
     from services.memory.storage.engine import UserFacts
+
+log = structlog.get_logger()
 
 
 class FactStore:
@@ -61,11 +64,13 @@ class FactStore:
         make = partial(delete_fact, fact_id=fact_id, allows_tenant=self._allows_tenant)
         return await self._facts.change(identity.require_identity(), make)
 
-    async def list_seen(self, scope: str, agent_key: str, *, include_ended: bool) -> list[Fact]:
-        """List what is not deleted, in the order in which it was stored."""
+    async def list_seen(
+        self, scope: str, agent_key: str, *, include_ended: bool, with_vectors: bool = False
+    ) -> list[Fact]:
+        """List what is not deleted, in the order in which it was stored; vectors may be left out."""
         return [
             fact
-            for fact in await self._facts.list_visible(identity.require_identity())
+            for fact in await self._facts.list_visible(identity.require_identity(), with_vectors=with_vectors)
             if not fact.deleted_at
             and (include_ended or fact.is_valid)
             and scope in ("", fact.scope)
@@ -78,15 +83,16 @@ class FactStore:
         return [fact for fact in await self._facts.list_visible(owner) if fact.owner == owner]
 
     async def recall(self, query: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
-        facts = await self.list_seen("", agent_key, include_ended=False)
-        if self._vectors is None or not facts:
+        vectors = self._vectors
+        facts = await self.list_seen("", agent_key, include_ended=False, with_vectors=vectors is not None)
+        if vectors is None or not facts:
             return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
-        vector, made = await self._vectors.embed(query, facts)
+        vector, made = await vectors.embed(query, facts)
         if made:
-            await self._facts.change(identity.require_identity(), partial(keep_vectors, made=made))
+            await self._keep_vectors(made)
         facts = [made.get(fact.uuid, fact) for fact in facts]
         ranked = await asyncio.to_thread(rank_facts, query, facts)
-        return (await asyncio.to_thread(add_similar, vector, facts, ranked) if vector else ranked)[:limit]
+        return (await asyncio.to_thread(vectors.add_similar, vector, facts, ranked) if vector else ranked)[:limit]
 
     async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
         """Put facts that hold a word before the `hits` of chats: somebody has thought them worth keeping."""
@@ -98,6 +104,12 @@ class FactStore:
             Hit("", "", question.make_excerpt(fact.text), base + score) for fact, score in ranked[: question.hits_max]
         ]
         return [*found, *hits][: question.hits_max]
+
+    async def _keep_vectors(self, made: Mapping[str, Fact]) -> None:
+        try:
+            await self._facts.change(identity.require_identity(), partial(keep_vectors, made=made))
+        except HeadraceError as error:  # of a full disk, for example: what was asked is answered with them all the same
+            log.warning("vectors of facts not stored", reason=error.reason)
 
     async def _read_source(self, source: memory_pb2.FactSource) -> Source:
         """Return where a fact was said. Raises NotFound for a chat or a run that is not the user's."""

@@ -1,20 +1,23 @@
 """Vectors of facts: a model's numbers for a text, near for texts that say the like in other words.
 
-They stand beside the facts, of at most FACTS_MAX that a user sees, so that exact cosine is a matter of milliseconds.
+They stand beside the facts, as directions (of length 1), so that a cosine is a sum of products. All of them are
+compared, in a thread: with 1,536 numbers each, the 2,000 facts that a user may have cost 0.1 s of processor time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import TYPE_CHECKING
 
 import grpc
 import structlog
 from msgspec.structs import replace
 
-from headrace.errors import HeadraceError
+from headrace.errors import ContextLengthExceeded, HeadraceError, InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
 from services.memory.storage.user_facts import Fact, FactChange
@@ -29,7 +32,13 @@ TIMEOUT_S = 3.0
 MISSING_MAX = 32
 """Facts that get their vectors with one query: those that were stored since, or before there was a model."""
 
-QUERY_CHARS_MAX = 2000
+TEXT_CHARS_MAX, SHORT_CHARS_MAX = 2000, 400
+"""Characters of a text that its vector is of, and those where the model refuses one that is longer: the smallest models
+take 512 tokens."""
+
+ATTEMPTS = ((TEXT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, 0))
+"""Characters of each text and facts beside the query, each tried where the model refuses the texts before it: one text
+that is refused would else cost the query its vector, each time."""
 
 SIMILARITY_MIN = 0.3
 """Cosine from which a fact without a word of the query is found: models for which texts that have nothing in common are
@@ -46,21 +55,47 @@ class FactVectors:
 
     async def embed(self, query: str, facts: Sequence[Fact]) -> tuple[bytes, dict[str, Fact]]:
         """Return the query's vector, and by id those of `facts` that lacked theirs; nothing without an answer."""
-        missing = [fact for fact in facts if fact.vector_model != self.model][:MISSING_MAX]
-        texts = [query[:QUERY_CHARS_MAX], *(f"{fact.topic} {fact.text}".strip() for fact in missing)]
-        provider_key, _, model = self.model.partition("/")
-        request = llm_pb2.EmbedRequest(
-            provider_key=provider_key, model=model, inputs=[llm_pb2.EmbeddingInput(text=text) for text in texts]
-        )
+        missing = [fact for fact in facts if fact.vector_model != self.model]
+        texts = [query, *(f"{fact.topic} {fact.text}".strip() for fact in missing)]
         try:
-            with rpc_errors():
-                reply = await self._llm.Embed(request, timeout=TIMEOUT_S, metadata=forward_metadata())
-        except (HeadraceError, grpc.aio.AioRpcError) as error:
-            log.warning("facts not embedded", model=self.model, reason=getattr(error, "reason", "") or str(error.code))
+            async with asyncio.timeout(TIMEOUT_S):
+                first, *others = await self._embed_texts(texts)
+        except (HeadraceError, grpc.aio.AioRpcError, TimeoutError) as error:
+            log.warning("facts not embedded", model=self.model, reason=_name_reason(error))
             return b"", {}
-        first, *others = [embedding.vector for embedding in reply.embeddings]
-        made = zip(missing, others, strict=True)
+        made = zip(missing, others, strict=False)  # those that there was no room for get theirs another time
         return first, {fact.uuid: replace(fact, vector=vector, vector_model=self.model) for fact, vector in made}
+
+    def add_similar(
+        self, query: bytes, facts: Sequence[Fact], ranked: Sequence[tuple[Fact, float]]
+    ) -> list[tuple[Fact, float]]:
+        """Add facts that are near the query to those that hold its words; to each score its cosine is added. Blocks."""
+        scores = {fact.uuid: score for fact, score in ranked}
+        direction = _read_vector(query)
+        for fact in facts:
+            # Another model's numbers mean something else, also where they are as many.
+            is_comparable = fact.vector_model == self.model and len(fact.vector) == len(query)
+            similarity = sum(map(mul, direction, _read_vector(fact.vector))) if is_comparable else 0.0
+            if fact.uuid in scores or similarity >= SIMILARITY_MIN:
+                scores[fact.uuid] = scores.get(fact.uuid, 0.0) + max(0.0, similarity)
+        found = [(fact, scores[fact.uuid]) for fact in facts if fact.uuid in scores]
+        return sorted(found, key=lambda row: (-row[1], -row[0].n))
+
+    async def _embed_texts(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the directions of the first texts, of one at least. Raises HeadraceError, grpc.aio.AioRpcError."""
+        provider_key, _, model = self.model.partition("/")
+        for chars_max, missing_max in ATTEMPTS:
+            inputs = [llm_pb2.EmbeddingInput(text=text[:chars_max]) for text in texts[: 1 + missing_max]]
+            request = llm_pb2.EmbedRequest(provider_key=provider_key, model=model, inputs=inputs)
+            try:
+                with rpc_errors():
+                    reply = await self._llm.Embed(request, timeout=TIMEOUT_S, metadata=forward_metadata())
+            except (ContextLengthExceeded, InvalidRequest):
+                if not missing_max:
+                    raise
+            else:
+                return [_make_direction(embedding.vector) for embedding in reply.embeddings]
+        raise AssertionError("the last attempt returns or raises")
 
 
 def keep_vectors(known: Sequence[Fact], made: Mapping[str, Fact]) -> FactChange:
@@ -73,25 +108,24 @@ def keep_vectors(known: Sequence[Fact], made: Mapping[str, Fact]) -> FactChange:
     return FactChange(changed[0] if changed else next(iter(made.values())), changed)
 
 
-def add_similar(query: bytes, facts: Sequence[Fact], ranked: Sequence[tuple[Fact, float]]) -> list[tuple[Fact, float]]:
-    """Add facts that are near the query to those that hold its words; to each score its cosine is added."""
-    scores = {fact.uuid: score for fact, score in ranked}
-    direction = _read_direction(query)
-    for fact in facts:
-        similarity = _measure_cosine(direction, _read_direction(fact.vector))
-        if fact.uuid in scores or similarity >= SIMILARITY_MIN:
-            scores[fact.uuid] = scores.get(fact.uuid, 0.0) + max(0.0, similarity)
-    found = [(fact, scores[fact.uuid]) for fact in facts if fact.uuid in scores]
-    return sorted(found, key=lambda row: (-row[1], -row[0].n))
+def _name_reason(error: HeadraceError | grpc.aio.AioRpcError | TimeoutError) -> str:
+    match error:
+        case HeadraceError():
+            return error.reason
+        case grpc.aio.AioRpcError():
+            return error.code().name
+        case _:
+            return f"no answer in {TIMEOUT_S:g} s"
 
 
-def _read_direction(vector: bytes) -> tuple[float, ...]:
-    """Read a vector as one of length 1; none for one without a direction."""
-    numbers = struct.unpack(f"<{len(vector) // 4}f", vector)
+def _make_direction(vector: bytes) -> bytes:
+    """Return a vector with the length 1; none for one without a direction."""
+    numbers = _read_vector(vector)
     length = math.hypot(*numbers)
-    return tuple(number / length for number in numbers) if length else ()
+    if not 0 < length < math.inf:
+        return b""
+    return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
 
 
-def _measure_cosine(a: tuple[float, ...], b: tuple[float, ...]) -> float:
-    """Return the cosine of two directions; 0 for those of other lengths, as of two models."""
-    return 1 - math.dist(a, b) ** 2 / 2 if a and len(a) == len(b) else 0.0
+def _read_vector(vector: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(vector) // 4}f", vector)

@@ -143,13 +143,17 @@ class Blobs(Protocol):
 
 
 class UserFacts(Protocol):
-    async def list_visible(self, owner: Identity) -> list[Fact]:
-        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored."""
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
+        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored.
+
+        Vectors, of which a user may have megabytes, are left out where reading them costs something.
+        """
         ...
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:
         """Make a change of what `owner` sees, one at a time, and return its fact.
 
+        `make` may be given facts without their vectors; what it changes may lose its vector, which is made anew.
         When this returns, a text that the change took away is in none of the store's files or tables.
         """
         ...

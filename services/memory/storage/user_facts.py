@@ -50,7 +50,7 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
     deleted_at: int = 0
     """Unix milliseconds; not 0: a tombstone, without text, topic, source and vector."""
     vector: bytes = b""
-    """32-bit floats, little-endian, of topic and text; empty: there is none."""
+    """32-bit floats, little-endian, of topic and text, of length 1; empty: there is none."""
     vector_model: str = ""
     """The model that made it, as provider/model."""
 

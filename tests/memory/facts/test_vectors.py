@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,17 +11,21 @@ from typing import Any
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
-from headrace.errors import Overloaded
+from headrace.errors import ContextLengthExceeded, DiskFull, InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, llm_pb2_grpc
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from services.memory.config import Config
-from services.memory.facts.vectors import MISSING_MAX
+from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
 from services.memory.storage.user_facts import Fact, decode_facts
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import Serve, Tables, needs_postgres
 from tests.memory.writing import Memory
+from tests.small_disk import needs_mount, serving_on_small_disk
 
 MEANINGS = ({"boat", "ship", "vessel"}, {"oslo", "town", "city"})
 MODEL = "sim/embed-1"
@@ -36,10 +41,13 @@ class Embedder(_Servicer):
         self.asked: list[list[str]] = []
         self.models: list[str] = []
         self.error: Exception | None = None
+        self.chars_max, self.too_long = 1_000_000, Exception()
 
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Any) -> llm_pb2.EmbedResponse:
         if self.error is not None:
             raise self.error
+        if any(len(given.text) > self.chars_max for given in request.inputs):
+            raise self.too_long
         self.models.append(f"{request.provider_key}/{request.model}")
         self.asked.append([given.text for given in request.inputs])
         return llm_pb2.EmbedResponse(
@@ -105,6 +113,54 @@ async def test_without_an_answer_words_find_facts(serve: Serve) -> None:
         assert await memory.recall("vessel") == ["My boat is Ada."]
 
 
+@needs_mount
+async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Path) -> None:
+    embedder, folder = Embedder(), tmp_path / "chats"
+    gateway = GrpcService("headrace.v1.LlmService", embedder, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [gateway]) as running:
+        env = {
+            "HEADRACE_MEMORY_CHAT_DIR": str(folder),
+            "HEADRACE_MEMORY_FACT_EMBEDDINGS": MODEL,
+            "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": running.addresses[0],
+        }
+        async with serving_on_small_disk("memory", folder, env) as (disk, channel):
+            memory = Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel))
+            await memory.remember("My boat is Ada.")
+            disk.fill("bytes")
+            with pytest.raises(DiskFull):
+                await memory.remember("x" * 8000)
+            for _ in range(2):
+                assert await memory.recall("vessel") == ["My boat is Ada."]
+            disk.make_room()
+            assert await memory.recall("vessel") == ["My boat is Ada."]
+    assert embedder.asked[:2] == [["vessel", "My boat is Ada."]] * 2
+
+
+async def test_a_failure_of_the_gateway_is_logged_by_its_status(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        await memory.remember("My boat is Ada.")
+        embedder.error = RuntimeError("a bug of the gateway")
+        with capture_logs() as logs:
+            await memory.recall("boat")
+    assert [line["reason"] for line in logs if line["event"] == "facts not embedded"] == ["INTERNAL"]
+
+
+@pytest.mark.parametrize("error", [ContextLengthExceeded("too long"), InvalidRequest.of("inputs", "too long")])
+async def test_texts_that_the_model_refuses_are_shortened(serve: Serve, error: Exception) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        await memory.remember("My boat is Ada.")
+        await memory.remember("Oslo " + "x" * 4000)
+        embedder.chars_max, embedder.too_long = SHORT_CHARS_MAX, error
+        assert await memory.recall("vessel") == ["My boat is Ada."]
+        assert [len(text) for text in embedder.asked[-1]] == [6, 15, SHORT_CHARS_MAX]
+        embedder.chars_max = 100
+        await memory.remember("Town " + "x" * 4000)
+        assert await memory.recall("vessel") == ["My boat is Ada."]
+        assert embedder.asked[-1] == ["vessel"], "what is refused even so does not cost the query its vector"
+
+
 async def test_many_facts_get_their_vectors_a_part_at_a_time(serve: Serve) -> None:
     embedder = Embedder()
     async with embedding(serve, embedder) as memory:
@@ -133,6 +189,33 @@ def read_stored(folder: Path) -> dict[str, Fact]:
     return {fact.uuid: fact for line in path.read_bytes().splitlines() for fact in decode_facts(line)}
 
 
+async def test_vectors_of_another_model_are_not_compared(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        for number in range(MISSING_MAX + 1):
+            await memory.remember(f"{number} boat")
+        for _ in range(2):
+            assert await memory.recall("vessel")
+    async with embedding(serve, embedder, "sim/embed-2") as memory:
+        assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX
+        assert len(await memory.recall("vessel", limit=100)) == MISSING_MAX + 1
+
+
+@pytest.mark.engines
+async def test_a_fact_that_ends_another_leaves_the_vectors_of_the_rest(serve: Serve) -> None:
+    embedder = Embedder()
+    async with embedding(serve, embedder) as memory:
+        ended = await memory.remember("My boat is Ada.", topic="boat")
+        await memory.remember("Lives in Oslo.", topic="home")
+        await memory.recall("vessel")
+        new = await memory.remember("My boat is Bea.", topic="boat")
+        assert await memory.recall("vessel") == ["My boat is Bea."]
+        await memory.update_fact(new, topic="ship")
+        await memory.delete_fact(ended)
+        assert await memory.recall("vessel") == ["My boat is Bea."]
+    assert embedder.asked[1:] == [["vessel", "boat My boat is Bea."], ["vessel", "ship My boat is Bea."]]
+
+
 async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) -> None:
     embedder = Embedder()
     async with embedding(serve, embedder) as memory:
@@ -141,7 +224,9 @@ async def test_a_deleted_facts_vector_is_in_no_file(serve: Serve, folder: Path) 
         await memory.delete_fact(gone)
     facts = read_stored(folder)
     assert (facts[gone].vector, facts[gone].vector_model) == (b"", "")
-    assert facts[kept].vector == embedder.make_vector("Lives in Oslo.")
+    numbers = struct.unpack("<3f", embedder.make_vector("Lives in Oslo."))
+    length = math.hypot(*numbers)
+    assert struct.unpack("<3f", facts[kept].vector) == pytest.approx([number / length for number in numbers])
     (path,) = (folder / "facts").glob("*.json")
     assert path.read_bytes().count(b'"vector"') == 1, "nor in an earlier line"
 
@@ -163,3 +248,8 @@ async def test_a_deleted_facts_vector_is_in_no_row(database_url: str) -> None:
 def test_a_model_without_its_provider_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="expected provider/model"):
         Config(fact_embeddings=name)
+
+
+def test_a_model_without_a_gateway_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS"):
+        Config(fact_embeddings=MODEL, llm_gateway_address="")

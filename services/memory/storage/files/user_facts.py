@@ -141,7 +141,7 @@ class FileUserFacts:
     def __init__(self, log: FactLog) -> None:
         self._log = log
 
-    async def list_visible(self, owner: Identity) -> list[Fact]:
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
         return await asyncio.to_thread(self._log.list_visible, owner)
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('headrace facts ' || $1, 0))"
 
-_COLUMNS = """fact_id, request_id, updated_at, user_name, text, tenant, scope, agent_key, topic, chat_id, run_id,
-    line_n, created_at, ended_at, replaced_by, deleted_at, vector, vector_model"""
+_TEXT_COLUMNS = """fact_id, request_id, updated_at, user_name, text, tenant, scope, agent_key, topic, chat_id, run_id,
+    line_n, created_at, ended_at, replaced_by, deleted_at"""
+
+_COLUMNS = f"{_TEXT_COLUMNS}, vector, vector_model"
 
 LAST_COLUMNS = 6
 """Columns from created_at on, which stand in the order of Fact's fields."""
@@ -39,10 +41,13 @@ ON CONFLICT (fact_id) DO UPDATE SET text = EXCLUDED.text, topic = EXCLUDED.topic
 _IMPORT = f"{_INSERT} ON CONFLICT DO NOTHING"
 
 _ALL = f"SELECT n, {_COLUMNS} FROM facts"
-_VISIBLE = f"""
-{_ALL} WHERE tenant = $1 AND user_name = $2 AND scope <> 'tenant'
-UNION ALL {_ALL} WHERE tenant = $1 AND scope = 'tenant' ORDER BY n
-"""
+_ALL_TEXTS = f"SELECT n, {_TEXT_COLUMNS}, ''::bytea, '' FROM facts"
+
+_VISIBLE, _VISIBLE_TEXTS = (
+    f"{select} WHERE tenant = $1 AND user_name = $2 AND scope <> 'tenant' "
+    f"UNION ALL {select} WHERE tenant = $1 AND scope = 'tenant' ORDER BY n"
+    for select in (_ALL, _ALL_TEXTS)
+)
 
 _FORGET_COPIES = "DELETE FROM texts WHERE kind = 'fact' AND tenant = $1 AND user_name = $2"
 
@@ -51,8 +56,8 @@ class PostgresUserFacts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_visible(self, owner: Identity) -> list[Fact]:
-        return await self._database.run(partial(_fetch_visible, owner))
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
+        return await self._database.run(partial(_fetch_visible, owner, _VISIBLE if with_vectors else _VISIBLE_TEXTS))
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:
         return await self._database.run(partial(_change_facts, owner, make))
@@ -67,14 +72,14 @@ class PostgresUserFacts:
             await self._database.run(lambda connection, values=values: connection.execute(_IMPORT, *values))
 
 
-async def _fetch_visible(owner: Identity, connection: Connection) -> list[Fact]:
-    return [_make_fact(row) for row in await connection.fetch(_VISIBLE, owner.tenant, owner.user)]
+async def _fetch_visible(owner: Identity, query: str, connection: Connection) -> list[Fact]:
+    return [_make_fact(row) for row in await connection.fetch(query, owner.tenant, owner.user)]
 
 
 async def _change_facts(owner: Identity, make: MakeChange, connection: Connection) -> Fact:
     async with connection.transaction():
         await connection.execute(_LOCK, owner.tenant)
-        change = make(await _fetch_visible(owner, connection))
+        change = make(await _fetch_visible(owner, _VISIBLE_TEXTS, connection))
         if change.changed:
             await connection.executemany(_STORE, [_list_values(fact) for fact in change.changed])
             await connection.execute(_FORGET_COPIES, owner.tenant, owner.user)
