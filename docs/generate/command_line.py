@@ -65,16 +65,23 @@ def _format_options(options: list[click.Parameter] | list[click.Option]) -> str:
         meaning = option.help or ""
         if variables:
             meaning += f" In the environment: {', '.join(map(code, variables))}."
-        default = option.default if option.show_default and not option.is_flag else None
         rows.append(
             [
-                ", ".join(map(code, option.opts)),
+                ", ".join(map(code, [*option.opts, *option.secondary_opts])),
                 _describe_type(option),
-                "" if default is None else code(str(default)),
+                _describe_default(option),
                 meaning,
             ]
         )
     return format_table("option|type|default|meaning", rows)
+
+
+def _describe_default(option: click.Option) -> str:
+    if not option.show_default or option.default is None:
+        return ""
+    if option.secondary_opts:  # --on/--off
+        return code((option.opts if option.default else option.secondary_opts)[0])
+    return "" if option.is_flag else code(str(option.default))
 
 
 def _describe_type(option: click.Option) -> str:

@@ -148,6 +148,7 @@ def test_every_command_and_its_options_stand_in_cli() -> None:
     for path, command in command_line.walk_commands():
         section = page.split(f"### `{path}`\n")[1].split("\n### ")[0]
         for option in command.params:
+            assert all(f"`{name}`" in page for name in option.secondary_opts), f"{path} {option.secondary_opts}"
             name = option.human_readable_name if not option.opts[0].startswith("-") else option.opts[0]
             assert f"`{name}`" in section or f" {name}" in section or f"[{name}" in section, f"{path} {name}"
 

@@ -136,3 +136,12 @@ async def test_commands_and_files_leave_the_reserve_to_chats(tmp_path: Path) -> 
         await check_everything_works(small, CHAT)
         (small.disk.path / "workspaces" / other / "go").touch()
         assert (await waiting).result == "done\n"
+
+
+async def test_an_upload_is_held_against_the_reserve_once(tmp_path: Path) -> None:
+    data = bytes(8 << 20)
+    async with serving_tools(tmp_path, size=RESERVE_BYTES + len(data) * 3 // 2, reserve_bytes=RESERVE_BYTES) as small:
+        with rpc_errors():
+            await upload(small.stub, data)
+            with pytest.raises(DiskFull):
+                await upload(small.stub, data)

@@ -187,7 +187,7 @@ def _link_into_chat(workspace: Workspace, file: IncomingFile, path: str, size_by
     # With `sha256`, an identical earlier file is reused.
     folder, _, name = path.partition("/")
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder(folder) as folder_fd:
-        workspace.check_room(root_fd, size_bytes)
+        workspace.check_room(root_fd, size_bytes, is_on_disk=True)
         for number in range(1, NAMESAKES_MAX + 1):
             candidate = file_names.number_name(name, number)
             try:

@@ -136,10 +136,13 @@ class Workspace:
             finally:
                 os.close(folder_fd)
 
-    def check_room(self, root_fd: int, more_bytes: int) -> None:
-        """Raises WorkspaceFull, or an OSError where the disk has no more than its reserve."""
+    def check_room(self, root_fd: int, more_bytes: int, *, is_on_disk: bool = False) -> None:
+        """Raises WorkspaceFull, or an OSError where the disk has no more than its reserve.
+
+        What is on the disk already and is only linked into the workspace takes nothing more from the reserve.
+        """
         quota.check_room(root_fd, more_bytes, self._bytes_max)
-        quota.check_reserve(root_fd, more_bytes, self._reserve_bytes)
+        quota.check_reserve(root_fd, 0 if is_on_disk else more_bytes, self._reserve_bytes)
 
     def measure_space(self) -> tuple[Space, int]:
         """Measures what a command finds; returns also the bytes that it may add, 0 where there are too many files."""

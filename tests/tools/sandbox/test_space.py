@@ -173,3 +173,10 @@ def test_looking_takes_a_twentieth_of_a_processor(folder: Path) -> None:
         assert watch.look() == ""
         paused_s += watch.due_s - time.monotonic()
     assert time.process_time() - began_s < 0.06 * paused_s
+
+
+def test_a_disk_that_cannot_be_asked_for_its_room_ends_nothing(folder: Path) -> None:
+    watch = SpaceWatch([Place("workspace", str(folder), 100 * MIB, 10_000, reserve_bytes=1)])
+    assert watch.look() == ""
+    folder.rename(folder.with_name("elsewhere"))
+    assert [watch.look() for _ in range(3)] == [""] * 3

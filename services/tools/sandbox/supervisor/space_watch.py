@@ -130,9 +130,11 @@ class _WatchedPlace:
         return self._read_spare_bytes() < 0
 
     def _read_spare_bytes(self) -> float:
-        """Returns the room of the disk beyond the reserve, without end where there is none."""
+        """Returns the room of the disk beyond the reserve, without end where there is none or the disk does not say."""
         reserve_bytes = self.place.reserve_bytes
-        return read_spare_bytes(self.place.path, reserve_bytes) if reserve_bytes else math.inf
+        with suppress(OSError):
+            return read_spare_bytes(self.place.path, reserve_bytes) if reserve_bytes else math.inf
+        return math.inf
 
     def _find_excess_on_low_disk(self, used: Usage) -> str:
         if used.size_bytes <= self._low_bytes_max or not self._is_low():
