@@ -232,6 +232,7 @@ else
 	@$(MAKE) --no-print-directory build/gateway
 	@test -z "$$(gofmt -l $(GATEWAY))" || { gofmt -l $(GATEWAY); exit 1; }
 	$(GO_RUN) go vet ./...
+	$(GO_RUN) go test ./internal/...
 endif
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)

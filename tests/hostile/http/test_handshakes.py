@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -32,15 +33,31 @@ def files(tmp_path: Path) -> Files:
 
 
 @asynccontextmanager
-async def gateway(tmp_path: Path, files: Files) -> AsyncGenerator[Victim]:
-    settings = {"HEADRACE_GATEWAY_TLS_CERTIFICATE": files.cert, "HEADRACE_GATEWAY_TLS_KEY": files.key}
+async def gateway(tmp_path: Path, files: Files, **more: str) -> AsyncGenerator[Victim]:
+    settings = {
+        "HEADRACE_GATEWAY_TLS_CERTIFICATE": files.cert,
+        "HEADRACE_GATEWAY_TLS_KEY": files.key,
+        **more,
+    }
     async with asyncio.timeout(TEST_TIMEOUT_S), facade(tmp_path, "gateway", **settings) as one:
         yield one
 
 
+async def count_refused(metrics: str) -> float:
+    """As the gateway's metrics say."""
+    async with aiohttp.ClientSession() as http, http.get(f"http://{metrics}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    (line,) = (line for line in lines if line.startswith("headrace_gateway_handshakes_refused_total "))
+    return float(line.split()[1])
+
+
 async def test_handshakes_without_end_are_refused_beyond_a_share(tmp_path: Path, files: Files) -> None:
     loop = asyncio.get_running_loop()
-    async with gateway(tmp_path, files) as one, following(one, files.ca) as seqs:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        metrics = f"127.0.0.1:{probe.getsockname()[1]}"
+    settings = {"HEADRACE_GATEWAY_METRICS_LISTEN": metrics}
+    async with gateway(tmp_path, files, **settings) as one, following(one, files.ca) as seqs:
         before, began_s = await anext(seqs), loop.time()
         attacking = asyncio.create_task(attack(one.port))
         while not attacking.done():
@@ -50,6 +67,7 @@ async def test_handshakes_without_end_are_refused_beyond_a_share(tmp_path: Path,
         answered, refused = attacking.result()
         assert refused > 0
         assert answered <= SAVED + PER_S * (loop.time() - began_s) + 1
+        assert await count_refused(metrics) >= refused
 
 
 async def test_an_address_has_its_handshake_back_when_a_request_is_admitted(tmp_path: Path, files: Files) -> None:

@@ -4,6 +4,9 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 const (
@@ -12,6 +15,11 @@ const (
 	handshakesSaved     = 100
 	handshakesPerSecond = 25
 )
+
+var refusedTotal = promauto.NewCounter(prometheus.CounterOpts{
+	Name: "headrace_gateway_handshakes_refused_total",
+	Help: "Connections closed because their address had no TLS handshake left.",
+})
 
 // handshakes are those that an address may begin without a request that is admitted.
 type handshakes struct {
@@ -37,6 +45,7 @@ func (l handshakeListener) Accept() (net.Conn, error) {
 		if err != nil || l.handshakes.take(addressOf(conn), time.Now()) {
 			return conn, err
 		}
+		refusedTotal.Inc()
 		_ = conn.Close()
 	}
 }
