@@ -125,7 +125,10 @@ class Firing(_message.Message):
     recorded_at: _builtins.int
     """When this was stored, Unix milliseconds."""
     outcome: _builtins.str
-    """started, skipped (the run of the last time went on), missed (nobody could begin it in time) or failed."""
+    """started, skipped (the run of the last time went on), missed (nobody could begin it in time) or failed. To
+    RecordFiring also queued (it waits for the run of the last time) and refused (it is to be tried again), which are not
+    kept as firings.
+    """
     run_id: _builtins.str
     """The run that began."""
     chat_id: _builtins.str
@@ -134,7 +137,7 @@ class Firing(_message.Message):
     """Later times that have passed meanwhile, and begin no run."""
     @_builtins.property
     def failure(self) -> _common_pb2.Failure:
-        """Why it is failed, in the words of the error table."""
+        """Why it is failed, or was refused before it was missed, in the words of the error table."""
 
     def __init__(
         self,
@@ -273,7 +276,7 @@ class ListSchedulesResponse(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Schedule]:
-        """The schedules, the oldest first, each with its last firing alone."""
+        """The schedules, the oldest first, each without its message and with its last firing alone."""
 
     def __init__(
         self,
@@ -578,10 +581,10 @@ class ListDueSchedulesResponse(_message.Message):
     DUE_FIELD_NUMBER: _builtins.int
     NEXT_AT_FIELD_NUMBER: _builtins.int
     next_at: _builtins.int
-    """When the next one is due, Unix milliseconds; 0: none."""
+    """When to ask again for the next one, Unix milliseconds; 0: none is known."""
     @_builtins.property
     def due(self) -> _containers.RepeatedCompositeFieldContainer[Global___DueSchedule]:
-        """Due times, the longest due first, at most 100."""
+        """Due times, at most 100."""
 
     def __init__(
         self,

@@ -114,7 +114,8 @@ class ScheduleServiceServicer(object):
     def UpdateSchedule(self, request, context):
         """Change a schedule: what is absent stays as it is.
 
-        Effect: the next time is computed anew, from now on. A schedule that was paused has missed nothing.
+        Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
+        was paused has missed nothing.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -141,7 +142,9 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListDueSchedules(self, request, context):
-        """List what is due now, of all users, the longest due first. Changes nothing.
+        """List what is due now, of all users: the first time of each user, then the second ones.
+
+        Effect: times that nobody could begin for 120 s are recorded as missed on the way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

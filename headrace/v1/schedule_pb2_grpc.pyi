@@ -54,7 +54,8 @@ class ScheduleServiceStub:
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.UpdateScheduleRequest, _schedule_pb2.UpdateScheduleResponse]
     """Change a schedule: what is absent stays as it is.
 
-    Effect: the next time is computed anew, from now on. A schedule that was paused has missed nothing.
+    Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
+    was paused has missed nothing.
     Errors: NOT_FOUND; INVALID_REQUEST.
     """
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]
@@ -69,7 +70,10 @@ class ScheduleServiceStub:
     Errors: NOT_FOUND.
     """
     ListDueSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]
-    """List what is due now, of all users, the longest due first. Changes nothing."""
+    """List what is due now, of all users: the first time of each user, then the second ones.
+
+    Effect: times that nobody could begin for 120 s are recorded as missed on the way.
+    """
     RecordFiring: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RecordFiringRequest, _schedule_pb2.RecordFiringResponse]
     """Store what became of a time that was due, and compute the next one.
 
@@ -103,7 +107,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.UpdateScheduleRequest, _schedule_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
     """Change a schedule: what is absent stays as it is.
 
-    Effect: the next time is computed anew, from now on. A schedule that was paused has missed nothing.
+    Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
+    was paused has missed nothing.
     Errors: NOT_FOUND; INVALID_REQUEST.
     """
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
@@ -118,7 +123,10 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     Errors: NOT_FOUND.
     """
     ListDueSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]  # type: ignore[assignment]
-    """List what is due now, of all users, the longest due first. Changes nothing."""
+    """List what is due now, of all users: the first time of each user, then the second ones.
+
+    Effect: times that nobody could begin for 120 s are recorded as missed on the way.
+    """
     RecordFiring: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RecordFiringRequest, _schedule_pb2.RecordFiringResponse]  # type: ignore[assignment]
     """Store what became of a time that was due, and compute the next one.
 
@@ -173,7 +181,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.UpdateScheduleResponse, _abc.Awaitable[_schedule_pb2.UpdateScheduleResponse]]:
         """Change a schedule: what is absent stays as it is.
 
-        Effect: the next time is computed anew, from now on. A schedule that was paused has missed nothing.
+        Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
+        was paused has missed nothing.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
 
@@ -206,7 +215,10 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.ListDueSchedulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.ListDueSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListDueSchedulesResponse]]:
-        """List what is due now, of all users, the longest due first. Changes nothing."""
+        """List what is due now, of all users: the first time of each user, then the second ones.
+
+        Effect: times that nobody could begin for 120 s are recorded as missed on the way.
+        """
 
     @_abc_1.abstractmethod
     def RecordFiring(

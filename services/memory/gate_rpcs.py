@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from headrace.errors import NotFound
+from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.gate_query import GateQuery, parse_page
@@ -27,6 +27,8 @@ class GateRpcs(MemoryServiceServicer):
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
         caller = identity.require_identity()
+        if request.older_than_ms < 0:
+            raise InvalidRequest.of("olderThanMs", "must not be negative")
         size, after = parse_page(request.page_size, request.page_token)
         query = GateQuery(
             tenant=caller.tenant,
@@ -34,7 +36,7 @@ class GateRpcs(MemoryServiceServicer):
             agent_key=request.agent_key or None,
             kind=request.kind or None,
             risk=request.risk or None,
-            opened_before=now_ms() - request.older_than_ms if request.HasField("older_than_ms") else None,
+            opened_before=max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None,
             size=size,
             after=after,
         )

@@ -22,9 +22,14 @@ class ListedSchedules:
     async def find(self, schedule_id: str) -> Schedule | None:
         return self._schedules.get(schedule_id)
 
-    async def list_next(self, count: int) -> list[Schedule]:
-        waiting = (schedule for schedule in self._schedules.values() if schedule.starts_at)
-        return sorted(waiting, key=lambda schedule: schedule.starts_at)[:count]
+    async def count_own(self, owner: Identity) -> int:
+        return len(self._schedules)
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        return []
+
+    async def find_next_start(self, now: int) -> int:
+        return 0
 
     async def put(self, schedule: Schedule) -> bool:
         self._schedules[schedule.schedule_id] = schedule

@@ -163,7 +163,7 @@ async def running_rig(folder: Path) -> AsyncGenerator[Rig]:
     with loading_faults(folder, data, config) as faults:
         async with (
             simulator() as sim,
-            running(config, data, sim, **faults.environment) as suite,
+            running(config, data, sim, form="--split", **faults.environment) as suite,
             aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
         ):
             sim.rules = parse_script(SCRIPT)

@@ -57,8 +57,11 @@ def list_gates(url: str, own: bool, kind: str | None, risk: str | None, agent_ke
     given = {"kind": kind, "risk": risk, "agentKey": agent_key, "scope": "own" if own else None}
     wanted = {"pageSize": str(count)} | {name: value for name, value in given.items() if value}
     data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
-    for gate in msgspec.json.decode(data, type=list[Gate]):
+    gates = msgspec.json.decode(data, type=list[Gate])
+    for gate in gates:
         click.echo(gate.line)
+    if len(gates) == count:
+        click.echo(f"{count} are shown; --count shows more", err=True)
 
 
 @gates.command()

@@ -116,7 +116,7 @@ class Account:
             # Unlike a timeout around the future, this does not cancel it when the wait is cut short.
             await asyncio.wait((place.admission,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
             if not place.admission.done():
-                message = f"the quota of provider {self._provider!r} is used up; try again later"
+                message = f"no place within the quota of provider {self._provider!r} came in time; try again later"
                 raise QuotaExceeded(message, retry_after_s=self._suggest_retry_after(tokens), provider=self._provider)
         except BaseException:
             self._leave_line(place, use)

@@ -88,7 +88,10 @@ class ScheduleService(ScheduleServiceServicer):
 
 
 def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
-    return _make_message(schedule, schedule.firings[:1])
+    """Make a schedule of a list: its last firing, and no message."""
+    row = _make_message(schedule, schedule.firings[:1])
+    row.ClearField("message")
+    return row
 
 
 def _make_message(schedule: Schedule, firings: Sequence[stored.Firing]) -> schedule_pb2.Schedule:
@@ -114,7 +117,7 @@ def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
 
 def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
     return schedule_pb2.DueSchedule(
-        schedule=_make_row(schedule),
+        schedule=_make_message(schedule, schedule.firings[:1]),
         tenant=schedule.tenant,
         user=schedule.user,
         due_at=schedule.due_at,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
-from services.memory.schedules.times import check_times, count_between, find_last, find_next
+from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -34,8 +35,17 @@ TRIES_MAX = 20
 NAME_CHARS = 60
 """Beginning of the message that is a schedule's name if it is given none."""
 
-QUEUED = "queued"
-"""Outcome of a time that waits for the run of the last one."""
+STARTED, QUEUED, REFUSED = "started", "queued", "refused"
+"""Outcomes: a run has begun; the run of the time before goes on; it is to be tried again."""
+
+RETRY_MS = 5_000
+"""Time after which what was queued or refused is tried again."""
+
+TIMES = ("cron", "once_at", "time_zone", "paused")
+"""Fields that decide which time is next."""
+
+NOT_TRIED: dict[str, Any] = {"queued_at": 0, "retry_at": 0, "refusal": None}
+"""The fields about the time that is due, before it was tried."""
 
 
 class ScheduleStore:
@@ -62,11 +72,12 @@ class ScheduleStore:
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
             return _check_same(stored, schedule)
-        check_times(schedule, now)
-        await self._check_chat(schedule)
-        if len(await self._schedules.list_own(owner)) >= SCHEDULES_MAX:
-            raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
+        check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
+        check_next(schedule)
+        await self._check_chat(schedule)
+        if await self._schedules.count_own(owner) >= SCHEDULES_MAX:
+            raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
             return schedule
         return _check_same(await self.get(schedule.schedule_id), schedule)
@@ -95,9 +106,13 @@ class ScheduleStore:
             now = self._clock()
             changed = replace(schedule, **changes, updated_at=now)
             changed = replace(changed, overlap=changed.overlap or "skip", time_zone=changed.time_zone or "UTC")
-            if changed.cron or changed.once_at != schedule.once_at:  # a time that has passed may stay
-                check_times(changed, now)
-            return replace(changed, next_at=find_next(changed, now), queued_at=0)
+            check_times(changed)
+            if all(getattr(changed, name) == getattr(schedule, name) for name in TIMES):
+                return changed
+            changed = replace(changed, next_at=find_next(changed, now), **NOT_TRIED)
+            if changed.once_at != schedule.once_at or changed.cron:  # a time that has passed may stay
+                check_next(changed)
+            return changed
 
         if "chat_id" in changes:
             await self._check_chat(replace(await self.get(schedule_id), chat_id=changes["chat_id"]))
@@ -117,20 +132,20 @@ class ScheduleStore:
         """Return what is to begin, and when the next one is. What is too late is stored as missed on the way."""
         now = self._clock()
         due: list[Schedule] = []
-        for schedule in await self._schedules.list_next(DUE_MAX):
+        for schedule in await self._schedules.list_due(now, DUE_MAX):
             if not _is_seen(schedule):
                 continue
-            if schedule.starts_at > now:
-                return due, schedule.starts_at
-            is_late = not schedule.triggered_at and not schedule.queued_at and now - schedule.starts_at > GRACE_MS
-            if not is_late:
-                due.append(schedule)
-            elif schedule.catch_up:
-                last = find_last(schedule, schedule.next_at, now)
-                due.append(schedule if last == schedule.next_at else await self._pass_times(schedule, last))
-            else:
-                await self.record(schedule.schedule_id, Firing(schedule.due_at, 0, "missed"))
-        return due, 0
+            with suppress(NotFound):  # it was deleted meanwhile
+                if now - schedule.waits_since <= GRACE_MS:
+                    due.append(schedule)
+                elif schedule.catch_up and schedule.due_at == schedule.next_at and not schedule.refusal:
+                    due.append(await self._pass_times(schedule, find_last(schedule, schedule.next_at, now)))
+                else:
+                    missed = Firing(schedule.due_at, 0, "missed", failure=schedule.refusal)
+                    await self.record(schedule.schedule_id, missed)
+        if len(due) == DUE_MAX:
+            return due, now
+        return due, await self._schedules.find_next_start(now)
 
     async def record(self, schedule_id: str, firing: Firing) -> Schedule:
         """Store what became of the time `firing.due_at`, and go on to the next one."""
@@ -140,30 +155,40 @@ class ScheduleStore:
 
         def change(schedule: Schedule) -> Schedule:
             now = self._clock()
-            if firing.due_at != schedule.due_at:
-                return schedule  # recorded before, or changed by its user meanwhile
-            if firing.outcome == QUEUED:
-                return replace(schedule, queued_at=schedule.queued_at or now)
-            if schedule.triggered_at:
-                changed, passed = replace(schedule, triggered_at=0, queued_at=0), 0
-            else:
-                changed = replace(schedule, next_at=find_next(schedule, max(now, firing.due_at)), queued_at=0)
+            if any(known.due_at == firing.due_at for known in schedule.firings):
+                return schedule  # recorded before
+            changed, passed = schedule, 0
+            if firing.due_at == schedule.due_at:
+                if firing.outcome in (QUEUED, REFUSED):
+                    queued_at = now if firing.outcome == QUEUED else schedule.queued_at
+                    return replace(schedule, queued_at=queued_at, retry_at=now + RETRY_MS, refusal=firing.failure)
+                changed = replace(schedule, **NOT_TRIED)
+            if firing.due_at == schedule.triggered_at:
+                changed = replace(changed, triggered_at=0)
+            elif firing.due_at == schedule.next_at:
+                changed = replace(changed, next_at=find_next(schedule, max(now, firing.due_at)))
                 passed = count_between(schedule, firing.due_at, now)
-            recorded = replace(firing, recorded_at=now, passed=firing.passed + passed)
+            elif firing.outcome != STARTED:
+                return schedule  # its user has changed the times meanwhile
+            recorded = replace(firing, recorded_at=now, passed=passed)
             firings = (recorded, *schedule.firings)[:FIRINGS_MAX]
             return replace(changed, firings=firings, last_run_id=firing.run_id or schedule.last_run_id)
 
         return await self._change(found, change)
 
     async def _pass_times(self, schedule: Schedule, last: int) -> Schedule:
-        """Go on to the time `last`, and keep the one that was next as missed."""
+        """Go on to the time `last`, and keep the one that was next as missed if it is another."""
 
         def change(stored: Schedule) -> Schedule:
             if stored.next_at != schedule.next_at:
                 return stored
+            # Who begins it has the whole time of grace from now on.
+            changed = replace(stored, queued_at=self._clock())
+            if last == stored.next_at:
+                return changed
             passed = count_between(stored, stored.next_at, last) - 1
             missed = Firing(stored.next_at, self._clock(), "missed", passed=passed)
-            return replace(stored, next_at=last, firings=(missed, *stored.firings)[:FIRINGS_MAX])
+            return replace(changed, next_at=last, firings=(missed, *stored.firings)[:FIRINGS_MAX])
 
         return await self._change(schedule, change)
 

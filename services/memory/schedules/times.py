@@ -23,6 +23,9 @@ PASSED_MAX = 1000
 
 JITTER_S_MAX = 3600
 
+ONCE_AT_MAX = 253_402_300_799_999
+"""The last millisecond that dates can name."""
+
 MS = 1000
 
 
@@ -53,8 +56,8 @@ def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
     return max(due_ms, int(before.timestamp()) * MS) if before else due_ms
 
 
-def check_times(schedule: Schedule, now_ms: int) -> None:
-    """Raise InvalidRequest, which names the field, for a schedule without a time to come."""
+def check_times(schedule: Schedule) -> None:
+    """Raise InvalidRequest, which names the field, for times that are none."""
     if bool(schedule.cron) == bool(schedule.once_at):
         raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them")
     try:
@@ -63,17 +66,21 @@ def check_times(schedule: Schedule, now_ms: int) -> None:
         raise InvalidRequest.of("timeZone", "must be a name of the IANA database, such as Europe/Berlin") from None
     if not 0 <= schedule.jitter_s <= JITTER_S_MAX:
         raise InvalidRequest.of("jitterS", f"must be 0 to {JITTER_S_MAX}")
+    if not 0 <= schedule.once_at <= ONCE_AT_MAX:
+        raise InvalidRequest.of("onceAt", "must be Unix milliseconds before the year 10000")
     if schedule.cron:
         if len(schedule.cron.split()) != FIELDS:
             raise InvalidRequest.of("cron", "must have five fields: minute, hour, day of month, month, day of week")
         try:
-            found = find_next(schedule, now_ms)
+            CronSim(schedule.cron, datetime.now(UTC))
         except CronSimError as error:
             raise InvalidRequest.of("cron", f"must be valid: {str(error).lower()}") from None
-        if not found:
-            raise InvalidRequest.of("cron", "must have a time to come")
-    elif schedule.once_at <= now_ms:
-        raise InvalidRequest.of("onceAt", "must be a time to come")
+
+
+def check_next(schedule: Schedule) -> None:
+    """Raise InvalidRequest for a schedule without a time to come."""
+    if not schedule.next_at:
+        raise InvalidRequest.of("cron" if schedule.cron else "onceAt", "must have a time to come")
 
 
 def _iterate_times(schedule: Schedule, after_ms: int) -> Iterator[int]:

@@ -178,8 +178,14 @@ class Schedules(Protocol):
 
     async def find(self, schedule_id: str) -> Schedule | None: ...
 
-    async def list_next(self, count: int) -> list[Schedule]:
-        """List those of all users that are to begin a run, the soonest first."""
+    async def count_own(self, owner: Identity) -> int: ...
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        """List what is to begin a run by `now`: the first schedule of each user, then the second ones."""
+        ...
+
+    async def find_next_start(self, now: int) -> int:
+        """Return when the first one is to begin after `now`; 0: none."""
         ...
 
     async def put(self, schedule: Schedule) -> bool:

@@ -51,7 +51,11 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     paused: bool = False
     next_at: int = 0
     queued_at: int = 0
-    """Since when the next time waits for the run of the last one."""
+    """When the time that is due was last seen to wait for the run of the one before."""
+    retry_at: int = 0
+    """Before it, the time that is due is not tried again."""
+    refusal: Failure | None = None
+    """Why the time that is due could not begin when it was last tried."""
     triggered_at: int = 0
     last_run_id: str = ""
     firings: tuple[Firing, ...] = ()
@@ -63,15 +67,26 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def starts_at(self) -> int:
-        """When its next run is to begin, jitter included; 0: never."""
-        if self.triggered_at:
-            return self.triggered_at
-        return 0 if self.paused or not self.next_at else self.next_at + self._measure_jitter_ms()
+        """When its next run is to begin, or to be tried again; 0: never."""
+        due_at, starts_at = self._find_first()
+        return max(starts_at, self.retry_at) if due_at else 0
 
     @property
     def due_at(self) -> int:
-        """The time that is next, as its firing is recorded."""
-        return self.triggered_at or self.next_at
+        """The time whose run begins next: next_at or triggered_at; 0: none."""
+        return self._find_first()[0]
+
+    @property
+    def waits_since(self) -> int:
+        """Since when somebody could have begun the time that is due."""
+        return max(self._find_first()[1], self.queued_at)
+
+    def _find_first(self) -> tuple[int, int]:
+        """Return the time that is next, and when its run is to begin, jitter included."""
+        times = [(self.triggered_at, self.triggered_at)] if self.triggered_at else []
+        if self.next_at and not self.paused:
+            times.append((self.next_at, self.next_at + self._measure_jitter_ms()))
+        return min(times, key=lambda time: time[1], default=(0, 0))
 
     def _measure_jitter_ms(self) -> int:
         # The same for all services, and for one that is started again.

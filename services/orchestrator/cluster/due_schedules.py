@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import grpc
 import structlog
 
-from headrace.errors import ChatBusy, HeadraceError, NotFound, to_failure
+from headrace.errors import ChatBusy, HeadraceError, to_failure
 from headrace.v1 import agent_pb2, schedule_pb2
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
@@ -23,15 +24,18 @@ from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
-    from services.orchestrator.lifecycle.runs import Runs
+    from collections.abc import Generator
 
-OLDER_S = 60.0
-"""Time between looks at a memory that is older than schedules."""
+    from services.orchestrator.lifecycle.runs import Runs
 
 JITTER = (0.8, 1.0)
 """Replicas that look at the same time would start the same runs."""
 
-STARTS_AT_ONCE = 8
+STARTS_MAX = 1000
+"""Runs that may be starting at a time; those of a tenant that has many may have to wait for their turn."""
+
+AGAIN_S = 0.2
+"""Time to the next look where more is due than one answer holds."""
 
 log = structlog.get_logger()
 
@@ -42,61 +46,53 @@ class DueSchedules:
         self._runs = runs
         self._peers = peers
         self._look_s = look_s
+        self._starting: set[tuple[str, int]] = set()
+        """Due times that are being started, by schedule and time."""
 
     async def watch(self) -> None:
-        while True:
-            wait_s = self._look_s
-            try:
-                if not self._runs.is_draining:
-                    wait_s = await self._start_due()
-            except HeadraceError as error:
-                log.warning("schedules not looked for", reason=error.reason)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    wait_s = OLDER_S
-                log.warning("schedules not looked for", status=error.code().name, problem=error.details())
-            except Exception:
-                # The supervisor: an error in one look must not end all that follow.
-                log.exception("schedules not looked for")
-            await asyncio.sleep(wait_s * choose_uniform(*JITTER))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                wait_s = self._look_s
+                with log_errors():
+                    if not self._runs.is_draining:
+                        wait_s = await self._start_due(group)
+                await asyncio.sleep(wait_s * choose_uniform(*JITTER))
 
-    async def _start_due(self) -> float:
-        """Start what is due, and return the seconds until the next look."""
+    async def _start_due(self, group: asyncio.TaskGroup) -> float:
+        """Begin to start what is due, and return the seconds until the next look."""
         with acting_as(None), translating_peer_errors():
             found = await self._peers.schedules.ListDueSchedules(
                 schedule_pb2.ListDueSchedulesRequest(), timeout=UNARY_TIMEOUT_S
             )
-        for first in range(0, len(found.due), STARTS_AT_ONCE):
-            some = (self._start_run(due) for due in found.due[first : first + STARTS_AT_ONCE])
-            for problem in await asyncio.gather(*some, return_exceptions=True):
-                if problem is not None:
-                    raise problem
+        for due in found.due:
+            key = due.schedule.schedule_id, due.due_at
+            if key not in self._starting and len(self._starting) < STARTS_MAX:
+                self._starting.add(key)
+                group.create_task(self._start_and_record(due)).add_done_callback(
+                    lambda _, key=key: self._starting.discard(key)
+                )
         if not found.next_at:
             return self._look_s
-        return min(max(found.next_at / 1000 - now_s(), 0.0) / JITTER[0], self._look_s)
+        return min(max(found.next_at / 1000 - now_s(), AGAIN_S) / JITTER[0], self._look_s)
 
-    async def _start_run(self, due: schedule_pb2.DueSchedule) -> None:
-        with acting_as(Identity(due.tenant, due.user)):
-            firing = await self._make_firing(due)
-        if firing is None:
-            return
-        with acting_as(None):
-            try:
-                with translating_peer_errors():
-                    await self._peers.schedules.RecordFiring(
-                        schedule_pb2.RecordFiringRequest(schedule_id=due.schedule.schedule_id, firing=firing),
-                        timeout=UNARY_TIMEOUT_S,
-                    )
-            except NotFound:
-                return  # it was deleted meanwhile
-        log.info("schedule", schedule_id=due.schedule.schedule_id, outcome=firing.outcome, run_id=firing.run_id)
+    async def _start_and_record(self, due: schedule_pb2.DueSchedule) -> None:
+        with log_errors(due.schedule.schedule_id):
+            with acting_as(Identity(due.tenant, due.user)):
+                firing = await self._make_firing(due)
+            if firing is None:
+                return
+            request = schedule_pb2.RecordFiringRequest(schedule_id=due.schedule.schedule_id, firing=firing)
+            with acting_as(None), translating_peer_errors():
+                await self._peers.schedules.RecordFiring(request, timeout=UNARY_TIMEOUT_S)
+            log.info("schedule", schedule_id=request.schedule_id, outcome=firing.outcome, run_id=firing.run_id)
 
     async def _make_firing(self, due: schedule_pb2.DueSchedule) -> schedule_pb2.Firing | None:
-        """Start the run and return what is to be stored of it; None when it is to be tried again."""
+        """Start the run and return what is to be stored of it; None when another replica has to."""
         firing = schedule_pb2.Firing(due_at=due.due_at)
         query = _make_query(due)
         try:
-            if not due.schedule.chat_id and await self._is_going_on(due.last_run_id):
+            may_overlap = due.schedule.chat_id and due.schedule.overlap != "queue"  # the chat itself is busy then
+            if not may_overlap and await self._is_going_on(due.last_run_id):
                 firing.outcome = "queued" if due.schedule.overlap == "queue" else "skipped"
                 return firing
             started = await self._runs.start(query)
@@ -104,10 +100,7 @@ class DueSchedules:
             firing.outcome = "skipped"
             return firing
         except HeadraceError as error:
-            if error.retriable:
-                log.warning("schedule not started", schedule_id=due.schedule.schedule_id, reason=error.reason)
-                return None
-            firing.outcome = "failed"
+            firing.outcome = "refused" if error.retriable else "failed"
             firing.failure.CopyFrom(to_failure(error))
             return firing
         if isinstance(started, OwnedElsewhere):
@@ -121,10 +114,22 @@ class DueSchedules:
             return False
         if self._runs.live.has(run_id):
             return True
-        try:
-            return (await stored_runs.get_run(self._peers, run_id)).state in ("queued", "running", "waiting")
-        except NotFound:
-            return False
+        # A damaged chat has none: nothing goes on in it.
+        unfinished = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
+        return any(run.run_id == run_id for run in unfinished)
+
+
+@contextmanager
+def log_errors(schedule_id: str = "") -> Generator[None]:
+    """Log what one look, or one schedule, fails with: all others go on."""
+    try:
+        yield
+    except HeadraceError as error:
+        log.warning("schedules not started", schedule_id=schedule_id, reason=error.reason)
+    except grpc.aio.AioRpcError as error:
+        log.warning("schedules not started", schedule_id=schedule_id, status=error.code().name, said=error.details())
+    except Exception:
+        log.exception("schedules not started", schedule_id=schedule_id)
 
 
 def _make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:

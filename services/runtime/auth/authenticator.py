@@ -83,7 +83,10 @@ class Authenticator:
         if TENANT in headers or USER in headers:
             identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""), headers.get(CREDENTIAL, ""))
             if not identity.is_valid:
-                raise Unauthenticated(f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each")
+                raise Unauthenticated(
+                    f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
+                    f" {CREDENTIAL}: the same if there is one"
+                )
             return identity
         if method in callers.WITHOUT_USER:
             return None

@@ -185,9 +185,11 @@ async def test_a_time_that_waits_for_the_last_run_is_not_missed(memory: Memory, 
     schedule = await create(memory, cron="0 * * * *", overlap="queue")
     clock.pass_to(schedule.next_at)
     (due,) = (await list_due(memory)).due
-    await record(memory, due, "queued")
-    clock.pass_to(schedule.next_at + 3 * HOUR + 1)
-    (due,) = (await list_due(memory)).due
+    while clock.now < schedule.next_at + 3 * HOUR:
+        await record(memory, due, "queued")
+        assert not (await list_due(memory)).due
+        clock.pass_to(clock.now + MINUTE)
+        (due,) = (await list_due(memory)).due
     await record(memory, due, run_id="r")
     stored = await get(memory, schedule.schedule_id)
     assert [(firing.due_at, firing.passed) for firing in stored.firings] == [(schedule.next_at, 3)]
@@ -259,6 +261,7 @@ async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> Non
         ({"cron": "0 0 30 2 *"}, "cron"),
         ({"once_at": START}, "onceAt"),
         ({"once_at": -1}, "onceAt"),
+        ({"once_at": 2**62}, "onceAt"),
         ({"cron": "0 * * * *", "time_zone": "Mars/Base"}, "timeZone"),
         ({"cron": "0 * * * *", "time_zone": "../etc/passwd"}, "timeZone"),
         ({"cron": "0 * * * *", "time_zone": "Europe"}, "timeZone"),
@@ -274,6 +277,89 @@ async def test_what_has_no_time_is_refused(memory: Memory, fields: dict[str, Any
     with pytest.raises(InvalidRequest) as caught:
         await create(memory, **fields)
     assert caught.value.metadata["field"] == field
+
+
+async def test_what_waits_for_one_user_holds_no_other_up(memory: Memory, clock: Clock) -> None:
+    for _ in range(store.DUE_MAX + 5):
+        with acting_as(ADA):
+            await create(memory, cron="0 * * * *")
+    clock.pass_to(START + 1)
+    with acting_as(BOB):
+        late = await create(memory, cron="1 13 * * *")
+    clock.pass_to(late.next_at)
+    found = await list_due(memory)
+    assert len(found.due) == store.DUE_MAX
+    assert found.next_at == clock.now, "there is more"
+    assert [due.user for due in found.due[:3]] == ["ada", "bob", "ada"]
+
+
+async def test_what_was_refused_is_tried_again_and_then_told_with_its_cause(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(schedule.next_at)
+    failure = common_pb2.Failure(code="QUEUE_FULL", message="20 runs wait", retriable=True)
+    while (found := await list_due(memory)).due:
+        await record(memory, found.due[0], "refused", failure=failure)
+        assert (await list_due(memory)).next_at == clock.now + store.RETRY_MS
+        clock.pass_to(clock.now + store.RETRY_MS)
+    assert clock.now > schedule.next_at + store.GRACE_MS
+    (firing,) = (await get(memory, schedule.schedule_id)).firings
+    assert (firing.outcome, firing.failure) == ("missed", failure)
+
+
+async def test_a_change_of_something_else_takes_no_time_away(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", jitter_s=3600)
+    clock.pass_to(schedule.next_at + 1)
+    changed = await update(memory, schedule.schedule_id, name="other", message="and now?")
+    assert changed.next_at == schedule.next_at
+    clock.pass_to((await list_due(memory)).next_at)
+    assert [due.due_at for due in (await list_due(memory)).due] == [schedule.next_at]
+
+
+async def test_a_trigger_takes_no_time_away(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *", overlap="queue")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, "queued")
+    clock.pass_to(schedule.next_at + 1000)
+    with rpc_errors():
+        await memory.schedules.TriggerSchedule(schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id))
+    await record(memory, due, run_id="first")
+    (due,) = (await list_due(memory)).due
+    assert due.due_at == schedule.next_at + 1000
+    await record(memory, due, run_id="second")
+    stored = await get(memory, schedule.schedule_id)
+    assert [firing.run_id for firing in stored.firings] == ["second", "first"]
+    assert stored.next_at == schedule.next_at + HOUR
+
+
+async def test_a_run_that_has_begun_is_told_whatever_has_changed_meanwhile(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    changed = await update(memory, schedule.schedule_id, cron="30 * * * *")
+    await record(memory, due, run_id="r")
+    stored = await get(memory, schedule.schedule_id)
+    assert ([firing.run_id for firing in stored.firings], stored.next_at) == (["r"], changed.next_at)
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "field"),
+    [
+        ({"cron": "0 * * * *"}, {"cron": ""}, "cron"),
+        ({"cron": "0 * * * *"}, {"jitter_s": -1}, "jitterS"),
+        ({"once_at": START + 1}, {"time_zone": "No/Where"}, "timeZone"),
+        ({"once_at": START + 1}, {"once_at": START}, "onceAt"),
+        ({"once_at": START + 1}, {"message": ""}, "message"),
+    ],
+)
+async def test_a_change_to_what_has_no_time_is_refused(
+    memory: Memory, made: dict[str, Any], change: dict[str, Any], field: str
+) -> None:
+    schedule = await create(memory, **made)
+    with pytest.raises(InvalidRequest) as caught:
+        await update(memory, schedule.schedule_id, **change)
+    assert caught.value.metadata["field"] == field
+    assert await get(memory, schedule.schedule_id) == schedule
 
 
 async def test_the_same_request_again_is_the_same_schedule(memory: Memory, clock: Clock) -> None:

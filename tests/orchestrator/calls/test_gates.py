@@ -56,7 +56,8 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, house:
             first = await it.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r1")
             again = await it.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r1")
             second = await it.client.answer_gate(listed.run_id, listed.gate_id, payload, request_id="r2")
-            assert [reply.status for reply in (first, again, second)] == ["accepted", "accepted", "duplicate"]
+            assert [reply.status for reply in (first, again)] == ["accepted", "accepted"]
+            assert second.status in ("duplicate", "unmatched"), "unmatched when the run has ended meanwhile"
             assert listed.arguments == ""
 
         events = await ask(it, ("gate.open", answer))

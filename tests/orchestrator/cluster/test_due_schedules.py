@@ -7,6 +7,8 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
@@ -103,9 +105,10 @@ async def test_a_time_at_which_the_last_run_goes_on_is_skipped(house: Open) -> N
             assert [firing.outcome for firing in firings] == ["skipped", "started"]
 
 
-async def test_a_time_waits_for_the_last_run_where_that_is_wanted(house: Open) -> None:
+@pytest.mark.parametrize("chat_id", ["", CHAT])
+async def test_a_time_waits_for_the_last_run_where_that_is_wanted(house: Open, chat_id: str) -> None:
     async with house(SLOW, ANSWER) as it, schedules_of(it) as schedules:
-        schedule_id = await schedules.create_and_trigger(overlap="queue")
+        schedule_id = await schedules.create_and_trigger(overlap="queue", chat_id=chat_id)
         [first] = await schedules.wait_for_firings(schedule_id, 1)
         await schedules.trigger(schedule_id)
         for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,10 @@ class ScheduleFolder:
         self._disk.close()
 
     def list_all(self) -> list[Schedule]:
-        with self._lock:
-            return list(self._schedules.values())
+        return list(self._schedules.values())  # without the lock, which is held while the disk writes
 
     def find(self, schedule_id: str) -> Schedule | None:
-        with self._lock:
-            return self._schedules.get(schedule_id)
+        return self._schedules.get(schedule_id)
 
     def put(self, schedule: Schedule) -> bool:
         schedule_id = schedule.schedule_id
@@ -75,9 +74,22 @@ class FileSchedules:
     async def find(self, schedule_id: str) -> Schedule | None:
         return self._folder.find(schedule_id)
 
-    async def list_next(self, count: int) -> list[Schedule]:
-        waiting = (schedule for schedule in self._folder.list_all() if schedule.starts_at)
-        return sorted(waiting, key=lambda schedule: (schedule.starts_at, schedule.schedule_id))[:count]
+    async def count_own(self, owner: Identity) -> int:
+        return sum(schedule.owner == owner for schedule in self._folder.list_all())
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        due = [schedule for schedule in self._folder.list_all() if 0 < schedule.starts_at <= now]
+        due.sort(key=lambda schedule: (schedule.starts_at, schedule.schedule_id))
+        places: Counter[Identity] = Counter()
+        ranked: list[tuple[int, int, Schedule]] = []
+        for at, schedule in enumerate(due):
+            ranked.append((places[schedule.owner], at, schedule))
+            places[schedule.owner] += 1
+        return [schedule for _, _, schedule in sorted(ranked, key=lambda row: row[:2])[:count]]
+
+    async def find_next_start(self, now: int) -> int:
+        starts = (schedule.starts_at for schedule in self._folder.list_all())
+        return min((start for start in starts if start > now), default=0)
 
     async def put(self, schedule: Schedule) -> bool:
         return await asyncio.to_thread(self._folder.put, schedule)

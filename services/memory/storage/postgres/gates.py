@@ -65,10 +65,13 @@ class PostgresGates:
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         query = f"SELECT {COLUMNS} FROM gates WHERE run_id = $1 AND gate_id = $2 AND tenant = $3"
-        row = await self._database.run(lambda connection: connection.fetchrow(query, run_id, gate_id, tenant))
+        row = await self._database.run(
+            lambda connection: connection.fetchrow(query, run_id, _strip_nul(gate_id), tenant)
+        )
         return None if row is None else GateEntry(*row)
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
-        statement, values = query.render()
+        statement, given = query.render()
+        values = [_strip_nul(value) for value in given]
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
         return query.split([GateEntry(*row) for row in rows])

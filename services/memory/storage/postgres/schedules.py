@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 _OWN = "SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 ORDER BY created_at, schedule_id"
 _ALL = "SELECT data FROM schedules ORDER BY created_at, schedule_id"
 _FIND = "SELECT data FROM schedules WHERE schedule_id = $1"
-_NEXT = "SELECT data FROM schedules WHERE starts_at > 0 ORDER BY starts_at, schedule_id LIMIT $1"
+_COUNT = "SELECT count(*) FROM schedules WHERE tenant = $1 AND user_name = $2"
+_NEXT = "SELECT coalesce(min(starts_at), 0) FROM schedules WHERE starts_at > $1 AND starts_at > 0"
+
+_DUE = """
+SELECT data FROM (
+    SELECT data, starts_at, schedule_id,
+        row_number() OVER (PARTITION BY tenant, user_name ORDER BY starts_at, schedule_id) AS place
+    FROM schedules WHERE starts_at > 0 AND starts_at <= $1) AS ranked
+ORDER BY place, starts_at, schedule_id LIMIT $2
+"""
 
 _INSERT = """
 INSERT INTO schedules (schedule_id, tenant, user_name, created_at, starts_at, version, data)
@@ -41,8 +50,14 @@ class PostgresSchedules:
     async def find(self, schedule_id: str) -> Schedule | None:
         return next(iter(await self._fetch(_FIND, schedule_id)), None)
 
-    async def list_next(self, count: int) -> list[Schedule]:
-        return await self._fetch(_NEXT, count)
+    async def count_own(self, owner: Identity) -> int:
+        return await self._database.run(lambda connection: connection.fetchval(_COUNT, owner.tenant, owner.user))
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        return await self._fetch(_DUE, now, count)
+
+    async def find_next_start(self, now: int) -> int:
+        return await self._database.run(lambda connection: connection.fetchval(_NEXT, now))
 
     async def put(self, schedule: Schedule) -> bool:
         statement, values = _make_change(schedule)
