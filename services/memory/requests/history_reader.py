@@ -35,10 +35,11 @@ class _Said:
 
     @property
     def text(self) -> str:
-        return join_content(self.said.message, self.line.n)
+        return join_content(self.said.message, name_reader(self.said.message, self.line.n))
 
-    def describe(self, chars_max: int, terms: Sequence[str]) -> memory_pb2.HistoryMessage:
-        message, text = self.said.message, self.text
+    def describe(self, chars_max: int, terms: Sequence[str], *, shows_media: bool) -> memory_pb2.HistoryMessage:
+        message = self.said.message
+        text = join_content(message) if shows_media else self.text
         return memory_pb2.HistoryMessage(
             n=self.line.n,
             run_id=self.line.run_id,
@@ -74,15 +75,16 @@ def read_history(
         found = _rank(found, terms)
     part = room if len(found) == 1 else room // PART_RATIO
     response = memory_pb2.ReadHistoryResponse()
+    shows_media = 0 < request.first_n == request.last_n
     for index, said in enumerate(found):
-        told = said.describe(min(part, room) if index else part, terms)
+        told = said.describe(min(part, room) if index else part, terms, shows_media=shows_media)
         room -= len(told.text) + sum(len(call.arguments) for call in told.tool_calls)
         if room < 0 and index:
             response.left_out = len(found) - index
             response.next_n = 0 if request.query else said.line.n
             break
         response.messages.append(told)
-    if request.first_n and request.first_n == request.last_n:
+    if shows_media:
         response.media.extend(read_media((said.said.message for said in found), find))
     return response
 
@@ -108,7 +110,7 @@ def read_result(
         raise NotFound(
             f"no call {request.tool_call_id!r} of this context has a result", toolCallId=request.tool_call_id
         )
-    text = answers[-1].text
+    text = join_content(answers[-1].said.message)
     return memory_pb2.ReadResultResponse(
         text=text[request.offset : request.offset + chars_max],
         chars=len(text),
@@ -118,9 +120,8 @@ def read_result(
     )
 
 
-def join_content(message: llm_pb2.Message, n: int) -> str:
-    """Return the text of a message of line `n`, with what is not text described."""
-    where = name_reader(message, n)
+def join_content(message: llm_pb2.Message, where: str = "") -> str:
+    """Return the text of a message, with what is not text described; `where` is the call that shows it."""
     media = ((part, get_media(part)) for part in message.content)
     return "".join(part.text if given is None else describe_media(given, where) for part, given in media)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.peers.model_info import list_capabilities
@@ -13,8 +14,15 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.tokens.image_size import image_type
 from services.runtime.tokens.sound_type import sound_type
 
-ABILITIES = {"image": "vision", "audio": "audio", "file": "files"}
-"""What a model must be able to do for a part of each kind."""
+
+class _Kind(NamedTuple):
+    ability: str
+    """What a model must be able to do."""
+    name: str
+
+
+KINDS = {"image": _Kind("vision", "images"), "audio": _Kind("audio", "audio"), "file": _Kind("files", "files")}
+"""By the field of a content part."""
 
 PARTS_MAX = 8
 BYTES_MAX = 10 * 1024 * 1024
@@ -38,12 +46,30 @@ async def load_media(scope: Scope, peers: Peers, outcome: tools_pb2.ToolOutcome)
 
 async def select_media(
     scope: Scope, peers: Peers, parts: Sequence[llm_pb2.ContentPart]
-) -> Sequence[llm_pb2.ContentPart]:
-    """Select of what the chat keeps what a result may show again; nothing that one of the models may not take."""
-    abilities = await _find_abilities(scope, peers) if parts else frozenset[str]()
-    shown = [part for part in parts if ABILITIES[part.WhichOneof("part") or ""] in abilities][:PARTS_MAX]
-    sizes = accumulate(part.ByteSize() for part in shown)
-    return [part for part, size in zip(shown, sizes, strict=True) if size <= BYTES_MAX]
+) -> tuple[Sequence[llm_pb2.ContentPart], str]:
+    """Select of what the chat keeps what a result may show again; return it, and in words what it does not show."""
+    return divide_media(parts, await _find_abilities(scope, peers)) if parts else ([], "")
+
+
+def divide_media(
+    parts: Sequence[llm_pb2.ContentPart], abilities: frozenset[str]
+) -> tuple[Sequence[llm_pb2.ContentPart], str]:
+    """Return the parts that fit models of these abilities and a result, and a note on the rest; empty without any."""
+    seen = [part for part in parts if _get_kind(part).ability in abilities]
+    sizes = accumulate(part.ByteSize() for part in seen)
+    shown = [part for part, size in zip(seen[:PARTS_MAX], sizes, strict=False) if size <= BYTES_MAX]
+    notes: list[str] = []
+    if unseen := [part for part in parts if _get_kind(part).ability not in abilities]:
+        names = ", ".join(sorted({_get_kind(part).name for part in unseen}))
+        notes.append(f"[{len(unseen)} not shown: the model is not known to take {names}]")
+    if len(shown) < len(seen):
+        limit = f"{PARTS_MAX}, of {BYTES_MAX >> 20} MiB together"
+        notes.append(f"[{len(seen) - len(shown)} not shown: a result shows at most {limit}]")
+    return shown, "\n".join(notes)
+
+
+def _get_kind(part: llm_pb2.ContentPart) -> _Kind:
+    return KINDS[part.WhichOneof("part") or ""]
 
 
 async def _find_abilities(scope: Scope, peers: Peers) -> frozenset[str]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from headrace.errors import InvalidRequest, NotFound
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.media import PARTS_MAX
+from services.memory.log.blobs import SCHEME, Blob
+from services.memory.log.media import BYTES_MAX, PARTS_MAX, read_media
 from services.memory.requests.history_reader import cut_middle
 from tests.memory.compaction.test_compaction import LIMITS
 from tests.memory.writing import Memory, call, content, new_id, query_line, result, run_line, step_line, user
@@ -165,7 +166,9 @@ async def test_a_picture_stands_as_its_description(memory: Memory) -> None:
     seen.message.content.add(image=llm_pb2.ImagePart(url="data:image/png;base64,aGk="))
     await memory.append(chat_id, run_id, step_line(call("c1"), seen))
     found = await read_part(memory, chat_id, run_id, tool_call_id="c1")
-    assert found.text == 'here it is[image, read_result "c1" shows it again]'
+    assert found.text == "here it is[image]", "the call itself shows it, or says why not"
+    lines = (await read(memory, chat_id, run_id, first_n=2)).messages
+    assert 'here it is[image, read_result "c1" shows it again]' in [line.text for line in lines]
 
 
 def picture(number: int) -> llm_pb2.ContentPart:
@@ -205,6 +208,16 @@ async def test_pictures_past_a_requests_number_are_read_again(memory: Memory) ->
     assert text == '[image, read_result "c0" shows it again]: shown in an earlier turn'
     assert loaded.has_left
     assert list((await read_part(memory, chat_id, run_id, tool_call_id="c0")).media) == [picture(0)]
+
+
+def test_the_media_of_a_line_are_bounded_together() -> None:
+    blobs = {f"{number:064x}": Blob.create("image/png", bytes([number]) * (BYTES_MAX // 2)) for number in range(3)}
+    messages = [
+        llm_pb2.Message(content=[llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=f"{SCHEME}{blob_id}"))])
+        for blob_id in blobs
+    ]
+    shown = read_media(messages, blobs.get)
+    assert [part.image.data[0] for part in shown] == [1, 2], "the newest"
 
 
 @settings(max_examples=50, deadline=None)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import llm_pb2
+from services.orchestrator.calls.shown_media import BYTES_MAX, divide_media
 from tests.orchestrator.calls.test_shown_media import GIF, give
 from tests.orchestrator.conftest import House, Open, call, summary
 from tests.orchestrator.lifecycle.test_runs import assert_paired
@@ -112,3 +113,24 @@ async def test_a_picture_of_an_earlier_run_is_seen_again(house: Open) -> None:
         await it.ask("Look at it again.", agent="react")
         again = next(message for message in reversed(it.llm.requests[-1].messages) if message.role == "tool")
     assert [part.image.data for part in again.content if part.HasField("image")] == [GIF]
+    assert "shows it again" not in again.content[0].text, "this call shows it"
+
+
+PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=GIF, mime_type="image/gif"))
+LARGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=bytes(BYTES_MAX), mime_type="image/gif"))
+SOUND = llm_pb2.ContentPart(audio=llm_pb2.AudioPart(data=b"RIFF", mime_type="audio/wav"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown", "note"),
+    [
+        ([PICTURE], [PICTURE], ""),
+        ([PICTURE, SOUND, SOUND], [PICTURE], "[2 not shown: the model is not known to take audio]"),
+        ([PICTURE, LARGE], [PICTURE], "[1 not shown: a result shows at most 8, of 10 MiB together]"),
+        ([PICTURE] * 9, [PICTURE] * 8, "[1 not shown: a result shows at most 8, of 10 MiB together]"),
+    ],
+)
+def test_what_is_not_shown_again_is_told_with_why(
+    parts: list[llm_pb2.ContentPart], shown: list[llm_pb2.ContentPart], note: str
+) -> None:
+    assert divide_media(parts, frozenset({"vision"})) == (shown, note)

@@ -80,11 +80,13 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
             found = await peers.memory.ReadHistory(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except InvalidRequest as error:
         return outcomes.make_failure("INVALID_ARGUMENTS", error.message)
-    call.media = await shown_media.select_media(scope, peers, found.media)
+    call.media, unseen = await shown_media.select_media(scope, peers, found.media)
     told = [_format_message(message) for message in found.messages]
     if found.left_out:
         on = f"; go on with first={found.next_n}" if found.next_n else ""
         told.append(f"[{found.left_out:,} more messages{on}]")
+    if unseen:
+        told.append(unseen)
     return tools_pb2.ToolOutcome(ok=True, result="\n\n".join(told) or "[no such messages]")
 
 
@@ -101,10 +103,11 @@ async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
             found = await peers.memory.ReadResult(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except NotFound as error:
         return outcomes.make_failure("NOT_FOUND", error.message)
-    call.media = await shown_media.select_media(scope, peers, found.media)
+    call.media, unseen = await shown_media.select_media(scope, peers, found.media)
     end = given.offset + len(found.text)
     note = f"\n[characters {given.offset:,} to {end:,} of {found.chars:,}"
     note += f"; go on with offset={end}]" if end < found.chars else "]"
+    note += f"\n{unseen}" if unseen else ""
     return tools_pb2.ToolOutcome(ok=True, result=found.text + note)
 
 
