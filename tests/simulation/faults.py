@@ -82,8 +82,10 @@ async def _cut_power(world: World, fault: Fault) -> None:
         if process.is_dead:
             break
     world.storage.syncs_left = None
-    process.kill()
-    world.storage.lose_unsynced()
+    if world.processes[fault.target] is process:
+        # Else another process has synced what it read, and has the logs.
+        process.kill()
+        world.storage.lose_unsynced()
     world.restart(fault.target)
 
 

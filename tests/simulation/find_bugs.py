@@ -12,9 +12,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.plan import make_plan
 from tests.simulation.series import say
-from tests.simulation.simulate import prepare_process, simulate
+from tests.simulation.simulate import prepare_process, simulate_seed
 
 SEEDS_MAX = 1000
 
@@ -22,7 +21,7 @@ SEEDS_MAX = 1000
 def find_bug(bug: str, seeds_max: int) -> tuple[int, str]:
     """Return the first seed whose judges find the bug, and what they say; 0: none does."""
     for seed in range(1, seeds_max + 1):
-        if problems := simulate(make_plan(seed), bug=bug).problems:
+        if problems := simulate_seed(seed, bug=bug).problems:
             return seed, problems[-1]
     return 0, ""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from services.orchestrator.cluster.takeover import SEQ_PER_GENERATION
 from services.runtime.randomness import new_uuid
 from tests.order import TERMINAL, check_order, fold
+from tests.simulation.peers import ONCE
 from tests.simulation.users import Asked
 
 if TYPE_CHECKING:
@@ -18,22 +20,55 @@ if TYPE_CHECKING:
 CANCEL_S = 2.0
 """Time for which a run may still say something after its cancel was answered."""
 
-BUGS = ("rpc failed", "run failed", "append failed", "commit failed", "task ended by an error", "runs not looked for")
-"""What services log of an error that nobody has named."""
+DAMAGE = ("log damaged", "log cannot be read")
+"""What memory logs of a disk that has lost more than a cut of the power may take."""
+
+ALLOWED: dict[str, str] = {}
+"""Events of errors that nobody has named and faults explain, each with its reason."""
+
+REFUSALS: dict[str, tuple[str, ...]] = {}
+"""Reasons for which a query may begin no run, by its whenBusy; a busy chat is asked again until it takes the query."""
 
 
 def judge_logs(world: World) -> list[str]:
-    """Services found no mistake of their own."""
+    """Services met no error that nobody has named, and no damage."""
     return [
-        f"{entry.get('process')}: {entry['event']}: {entry.get('exception', entry.get('problem', ''))}"
+        f"{entry.get('process')}: {entry['event']}: {entry.get('exception') or entry.get('error', '')}"
         for entry in world.logged
-        if entry["event"] in BUGS and entry.get("level") != "warning"
+        if entry["event"] in DAMAGE
+        or (entry["level"] in ("error", "critical") and "exception" in entry and entry["event"] not in ALLOWED)
     ]
 
 
-def judge_effects(world: World) -> list[str]:
-    """A `once` tool was run once at most under each key."""
-    return [f"the effect {key} was had {count} times" for key, count in world.outside.once.items() if count > 1]
+def judge_tasks(world: World) -> list[str]:
+    """No task of a living process has failed without anybody having looked at its error."""
+    return [
+        f"{process.name}: nobody has looked at the error of {task!r}"
+        for process in world.all_processes
+        if not process.is_dead
+        for task in process.tasks
+        if task.done() and task._log_traceback  # pyright: ignore[reportAttributeAccessIssue] - asyncio's own mark
+    ]
+
+
+def judge_effects(world: World, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A `once` tool was run once at most for each call, and once for each result in the logs."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for key, count in world.outside.once.items():
+        run_id, call_id = key.split("/")[:2]
+        counts[run_id, call_id] += count
+    problems = [f"the effect of call {call} was had {count} times" for call, count in counts.items() if count > 1]
+    results = Counter(
+        (line["runId"], message["tool_call_id"])
+        for lines in logs.values()
+        for line in lines
+        for message in line.get("messages", ())
+        if message["role"] == "tool" and message["name"] == ONCE and message["_ok"]
+    )
+    for call, count in results.items():
+        if counts[call] != 1 or count != 1:
+            problems.append(f"call {call} has {count} results in the log and had {counts[call]} effects")
+    return problems
 
 
 async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
@@ -77,7 +112,9 @@ def judge_chats(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
 async def judge_reader(user: User, asked: Asked, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
     """A reader was told one end, in order, and what comes later says the same."""
     if not asked.run_id:
-        return [] if asked.refusal else ["a query was neither begun nor refused"]
+        if asked.refusal in REFUSALS.get(asked.when_busy, ()):
+            return []
+        return [f"a query ({asked.when_busy or 'no whenBusy'}) began no run: {asked.refusal or 'nor was it refused'}"]
     name = f"run {asked.run_id}"
     if asked.end is None:
         return [f"{name} came to no end: {asked.refusal}"]
@@ -114,6 +151,12 @@ def judge_acts(user: User, logs: dict[str, list[dict[str, Any]]]) -> list[str]:
         if is_same_owner and late[:-1] and asked.outcome != "run.cancel":
             problems.append(f"run {asked.run_id} was cancelled, went on with {late} and ended with {asked.outcome}")
     return problems
+
+
+async def read_states(judge: User, people: Iterable[User]) -> None:
+    """Read the state of each chat once more, behind all that was done to it."""
+    for chat_id in dict.fromkeys(move.chat_id for user in people for move in user.states):
+        await judge.read_state(chat_id)
 
 
 def judge_states(people: Iterable[User]) -> list[str]:

@@ -25,6 +25,9 @@ TURNS_WITH_CALLS_MAX = 3
 EFFECTS = {"look": "read", "set": "idempotent", "pay": "once"}
 """The tools, and what it means to run each twice."""
 
+ONCE = "pay"
+"""The tool that must not run twice."""
+
 SUBAGENT = "call_subagent"
 
 BEGUN = ""
@@ -179,7 +182,7 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
     async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
         outside, random = self._outside, self._outside.random
         key = request.effect_key
-        if request.tool_name == "pay":
+        if request.tool_name == ONCE:
             if (known := outside.begun.get(key)) is not None:
                 # As the tools service answers what it has a record of.
                 result = json.dumps({"error": "unknown"}) if known == BEGUN else known
@@ -198,7 +201,7 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
             raise make_break()
         outside.effects[key] += 1
         result = f"{request.tool_name} {outside.effects[key]}"
-        if request.tool_name == "pay":
+        if request.tool_name == ONCE:
             outside.begun[key] = result
             outside.once[key] += 1
             if outside.forgets_effects:

@@ -10,9 +10,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from tests.simulation.plan import make_plan
 from tests.simulation.report import write_report
-from tests.simulation.simulate import Result, prepare_process, simulate
+from tests.simulation.simulate import Result, prepare_process, simulate_seed
 
 SEEDS_PER_TASK = 5
 REPORT_EVERY_S = 10.0
@@ -88,7 +87,7 @@ def run_series(series: Series) -> int:
 
 
 def _simulate_all(seeds: Sequence[int], bug: str) -> list[Result]:
-    return [simulate(make_plan(seed), bug=bug) for seed in seeds]
+    return [simulate_seed(seed, bug=bug) for seed in seeds]
 
 
 def say(*lines: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import shutil
 import sys
 import tempfile
+import traceback
 import uuid
 import warnings
 from collections import Counter
@@ -25,6 +27,7 @@ from services.runtime.tokens.encodings import encoding
 from tests.simulation import judges
 from tests.simulation.bugs import plant
 from tests.simulation.faults import run_faults
+from tests.simulation.fixed_order import SETTINGS
 from tests.simulation.plan import MEMORY, USER, Plan, make_plan
 from tests.simulation.users import User
 from tests.simulation.world.loop import SimulatedLoop, Stuck
@@ -59,13 +62,25 @@ class Result:
 
 def prepare_process() -> None:
     """Load once what every world needs; a world must not find more or less than another."""
+    missing = {name: value for name, value in SETTINGS.items() if os.environ.get(name) != value}
+    if missing:
+        raise RuntimeError(f"a world needs these settings from its process's start: {missing}")
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead are never awaited
     sys.unraisablehook = _ignore  # nor do they end as they should when they are collected
     encoding(ESTIMATE_ENCODING)
-    simulate(make_plan(0))
+    if problems := simulate(make_plan(0)).problems:
+        raise RuntimeError(f"seed 0: {problems}")
     # Else each world's end looks at all that the process has ever loaded: 0.3 s.
     gc.collect()
     gc.freeze()
+
+
+def simulate_seed(seed: int, *, bug: str = "") -> Result:
+    """Run the world of `seed`; what it raises is a problem of this seed, and others go on."""
+    try:
+        return simulate(make_plan(seed), bug=bug)
+    except Exception:
+        return Result(seed, problems=[f"the simulation failed: {traceback.format_exc()}"])
 
 
 def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
@@ -145,8 +160,10 @@ async def _judge_all(world: World, judge: User, people: list[User]) -> list[str]
         for asked in person.asked:
             problems += await judges.judge_reader(judge, asked, logs)
         problems += judges.judge_acts(person, logs)
-    problems += judges.judge_states(people)
-    return [*problems, *judges.judge_logs(world), *judges.judge_effects(world), *world.outside.problems]
+    await judges.read_states(judge, people)
+    problems += judges.judge_states([*people, judge])
+    problems += [*judges.judge_logs(world), *judges.judge_effects(world, logs), *judges.judge_tasks(world)]
+    return [*problems, *world.outside.problems, *world.wire.problems]
 
 
 def _collect_logs(world: World) -> None:
@@ -169,7 +186,7 @@ def _ignore(_: object) -> None:
 
 def _note_failure(world: World, context: dict[str, Any]) -> None:
     if not isinstance(context.get("exception"), Exited):
-        world.logged.append({"event": "task ended by an error", "problem": f"{context}", "process": ""})
+        world.note_failure("", context)
 
 
 def _bury(world: World, loop: SimulatedLoop) -> None:

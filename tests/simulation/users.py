@@ -39,6 +39,7 @@ class Asked:
     request_id: str
     message: str
     agent: str
+    when_busy: str = ""
     run_id: str = ""
     events: list[Event] = field(default_factory=list[Event])
     tries: int = 0
@@ -102,20 +103,20 @@ class User:
             message, agent = f"question {number} of {self.name}", act.agent
             if agent == "compact":
                 message, agent = "/compact", "react"
-            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent)
+            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.ask(asked, when_busy=act.when_busy or None))
+                group.create_task(self.ask(asked))
                 for interference in act.interferences:
                     group.create_task(self._interfere(interference, asked))
 
-    async def ask(self, asked: Asked, **fields: Any) -> None:
+    async def ask(self, asked: Asked) -> None:
         """Have a query answered, whatever happens meanwhile."""
         self.asked.append(asked)
-        when_busy = fields.get("when_busy") or ""
-        self._story.tell(f"{self.name} asks {asked.agent} in chat {asked.chat_id[:4]}: {asked.message} {when_busy}")
+        what = f"{asked.agent} in chat {asked.chat_id[:4]}: {asked.message} {asked.when_busy}"
+        self._story.tell(f"{self.name} asks {what}")
         while asked.end is None and not asked.refusal:
             try:
-                await self._follow(asked, fields)
+                await self._follow(asked)
             except HeadraceError as error:
                 if not is_passing(error):
                     asked.refusal = error.reason
@@ -126,7 +127,7 @@ class User:
                 await asyncio.sleep(AGAIN_S)
         self._story.tell(f"{self.name} was answered by run {asked.run_id[:4]}: {asked.outcome}")
 
-    async def _follow(self, asked: Asked, fields: dict[str, Any]) -> None:
+    async def _follow(self, asked: Asked) -> None:
         asked.tries += 1
         asked.leaves = False
         if asked.run_id:
@@ -140,7 +141,7 @@ class User:
                     agent_key=asked.agent,
                     chat_id=asked.chat_id,
                     request_id=asked.request_id,
-                    **fields,
+                    when_busy=asked.when_busy or None,
                 )
             )
         async with reading(call) as deltas:
@@ -212,6 +213,14 @@ class User:
         except (HeadraceError, grpc.aio.AioRpcError) as error:
             if not isinstance(error, StaleLease):
                 await asyncio.sleep(RANDOM.get().uniform(0, AGAIN_S))
+
+    async def read_state(self, chat_id: str) -> None:
+        """Read a chat's state, however often it must be asked for."""
+        asked_s = asyncio.get_running_loop().time()
+        request = memory_pb2.GetStateRequest(chat_id=chat_id)
+        state = await self.try_until_answered(lambda: self.memory.GetState(request, timeout=CALL_S))
+        version = -1 if state is None else state.version
+        self.states.append(StateMove(chat_id, False, version, asked_s, asyncio.get_running_loop().time()))
 
     async def try_until_answered(self, call: Any) -> Any:
         """Return the answer; None for an error that says: never."""

@@ -7,6 +7,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
+from services.runtime.calls.status import STATUS
 from services.runtime.local.client_connection import LocalClientConnection
 from services.runtime.local.link import Link
 from services.runtime.local.network import LocalNetwork
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 SLOW_S = (0.01, 0.5)
 """Delays while the network is slow."""
+
+UNIMPLEMENTED = (STATUS, b"%d" % grpc.StatusCode.UNIMPLEMENTED.value[0])
 
 KEEPALIVE_S = 40.0
 """Time after which an end notices that the other has gone without a word, as over HTTP/2."""
@@ -55,6 +60,7 @@ class Wire:
         self.conditions = Conditions()
         self.parted: dict[tuple[str, str], None] = {}
         """Pairs of process names, in both orders, between which nothing passes."""
+        self.problems: list[str] = []
 
     def has_path(self, source: str, target: str) -> bool:
         return (source, target) not in self.parted
@@ -112,8 +118,8 @@ class Connection:
         down = _Direction(server_process.name, client_process.name)
         self._directions = (up, down)
         name = f"{client_process.name}>{server_process.name}#{number}"
-        client.connect(server, _TracedLink(self._schedule_over(up), server_context, wire.story, f"{name} up"))
-        server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, wire.story, f"{name} down"))
+        client.connect(server, _TracedLink(self._schedule_over(up), server_context, wire, f"{name} up"))
+        server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, wire, f"{name} down"))
         wire.connections[self] = None
 
     def __hash__(self) -> int:
@@ -164,14 +170,16 @@ class Connection:
 
 
 class _TracedLink(Link):
-    __slots__ = ("_name", "_story")
+    __slots__ = ("_name", "_wire")
 
-    def __init__(self, schedule: Any, context: Context, story: Story, name: str) -> None:
+    def __init__(self, schedule: Any, context: Context, wire: Wire, name: str) -> None:
         super().__init__(schedule, context)
-        self._story, self._name = story, name
+        self._wire, self._name = wire, name
 
     def send(self, receive: Callable[..., None], *args: Any) -> None:
-        self._story.trace(self._name, receive.__name__, args)
+        self._wire.story.trace(self._name, receive.__name__, args)
+        if any(isinstance(arg, list) and UNIMPLEMENTED in arg for arg in args):
+            self._wire.problems.append(f"{self._name}: a service was asked for what it does not serve")
         super().send(receive, *args)
 
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
-from services.memory.__main__ import build_service
+from services.memory.__main__ import build_schedule_service, build_service
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
@@ -119,11 +119,15 @@ class World:
             how = f"ends itself with {process.exit_code}"
         if process.name not in self.services:
             error = process.task.exception() if process.task is not None and process.task.done() else None
-            self.logged.append({"event": ENDED, "problem": repr(error), "process": process.name})
+            self.note_failure(process.name, repr(error))
         elif process.exit_code not in (None, KILLED):
             # As what supervises it would.
             self.loop.call_later(RESTART_S, self.restart, process.name, context=Context())
         self.story.tell(f"{process.name} {how} in its turn {process.turns}", count="vanished" if is_silent else "ended")
+
+    def note_failure(self, process: str, error: object) -> None:
+        """Log what nobody has looked at, for the judges."""
+        self.logged.append({"event": ENDED, "level": "critical", "exception": f"{error}", "process": process})
 
     def forget_all(self) -> None:
         """Drop what was kept of the dead, whose `finally` blocks run now, where nobody notices."""
@@ -142,7 +146,8 @@ class World:
             ):
                 real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
                 service = replace(real, servicer=wrap(real.servicer))
-                await stack.enter_async_context(serving_grpc(config.server, [service], is_usable=engine.is_up))
+                served = [service, build_schedule_service(engine)]
+                await stack.enter_async_context(serving_grpc(config.server, served, is_usable=engine.is_up))
                 await asyncio.Event().wait()
 
     async def _run_gateway(self) -> None:
