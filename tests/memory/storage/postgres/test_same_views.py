@@ -124,8 +124,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     assert "its index with the lines" in await tool(folder, "reindex", url=database_url, exit_code=1)
     async with memory_over(folder) as one, memory_in(database_url) as other:
         for memory in (one, other):
-            listed = await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())
-            assert list(listed.schedules) == [schedule]
+            request = schedule_pb2.GetScheduleRequest(schedule_id=schedule.schedule_id)
+            assert (await memory.schedules.GetSchedule(request)).schedule == schedule
         for chat_id, seen in ((first, before), (second, there)):
             # The list of chats has both now.
             assert (await views(one, chat_id))[2:] == (await views(other, chat_id))[2:]
