@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from benchmarks.entrances.growth import FORMS, Rest
@@ -15,16 +17,33 @@ from benchmarks.entrances.loads import (
     get_delta_cpu_us,
     get_run_cpu_ms,
 )
+from benchmarks.entrances.measuring import Load
+from benchmarks.entrances.reader import Seen
 from benchmarks.grid import Grid
 
 HAND = "FastAPI + httpx, no log"
 GO = "Go gateway"
 
+ABSENT = Seen(
+    deltas=1,
+    elapsed_s=math.nan,
+    failures=0,
+    first_ms_p50=math.nan,
+    first_ms_p99=math.nan,
+    delay_ms_p50=math.nan,
+    delay_ms_p99=math.nan,
+    cpu_us=defaultdict(lambda: math.nan, all=math.nan),
+    added_mb={},
+)
+"""What was not measured: all that is computed of it is not a number."""
+
 
 def show_aims(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Grid:
-    """A row for each aim whose ways could be had."""
+    """A row for each aim whose ways could be had and were measured."""
     grid = Grid("Aims", ("<what", "aim", "measured", "<reached"))
     for what, aim, value in (*_list_costs(results), *_list_streams(results), *_list_rest(results, forms, growth)):
+        if not value > 0:  # not a number, or 0: no run began or ended in the window
+            continue
         grid.rows.append(
             (what, f"≤ {aim:g}", f"{value:.2f}" if value < 10 else f"{value:.1f}", "yes" if value <= aim else "no")
         )
@@ -35,15 +54,20 @@ Aims = Iterator[tuple[str, float, float]]
 """What, the most that it is to be, and what it is."""
 
 
+def _get_measured(results: Results, load: Load) -> Mapping[str, Seen]:
+    """Return what was seen by the way's name, ABSENT for a way without a delta."""
+    return defaultdict(lambda: ABSENT, {name: seen for name, seen in results[load].items() if seen.deltas})
+
+
 def _list_costs(results: Results) -> Aims:
-    one, sixteen = (results[load] for load in SHORT_RUNS)
+    one, sixteen = (_get_measured(results, load) for load in SHORT_RUNS)
     yield "first delta after the question, 1 stream, gRPC, p50 ms", 4, one["gRPC"].first_ms_p50
     yield "the same, p99 ms", 8, one["gRPC"].first_ms_p99
     yield "the same over SSE, p50 ms", 5, one["SSE"].first_ms_p50
     yield "the same, p99 ms", 10, one["SSE"].first_ms_p99
     yield "short run, 1 at a time, CPU ms", 6, get_run_cpu_ms(SHORT_RUNS[0], one["gRPC"])
     yield "short run, 16 at a time, CPU ms", 4, get_run_cpu_ms(SHORT_RUNS[1], sixteen["gRPC"])
-    react = results[REACT_RUNS[1]]
+    react = _get_measured(results, REACT_RUNS[1])
     yield "REACT run of three steps, 16 at a time, CPU ms", 12, get_run_cpu_ms(REACT_RUNS[1], react["gRPC"])
     if HAND in react:
         rates = [react[name].deltas / react[name].elapsed_s for name in (HAND, "gRPC")]
@@ -54,7 +78,7 @@ def _list_costs(results: Results) -> Aims:
 
 
 def _list_streams(results: Results) -> Aims:
-    few, many = (results[load] for load in STREAMS)
+    few, many = (_get_measured(results, load) for load in STREAMS)
     for name, aims in (("gRPC", (4, 8)), ("SSE", (5, 10))):
         yield f"first delta, 40 streams, {name}, p50 ms", aims[0], few[name].first_ms_p50
         yield "the same, p99 ms", aims[1], few[name].first_ms_p99
@@ -79,9 +103,9 @@ def _list_streams(results: Results) -> Aims:
 
 
 def _list_rest(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Aims:
-    silent = results[SILENT_STREAMS]["gRPC"]
+    silent = results[SILENT_STREAMS].get("gRPC", ABSENT)
     yield f"{SILENT_STREAMS.streams:,} silent streams, % of a core", 2, get_core_share(silent)
-    yield "the same, MB", 50, sum(silent.added_mb.values())
+    yield f"{SILENT_STREAMS.streams:,} silent streams, MB", 50, sum(silent.added_mb.values())
     yield "`headrace up`: ready, s", 1.5, forms[FORMS[0]].ready_s
     yield "the same, PSS MB", 170, forms[FORMS[0]].idle_mb
     small, agents, _, chats = growth.items()

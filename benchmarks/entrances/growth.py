@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shutil
 import tempfile
@@ -39,7 +40,7 @@ class Rest:
     """CPU of all processes at rest, in percent of a core."""
 
     run_cpu_ms: float
-    """CPU of a short run, one at a time."""
+    """CPU of a short run, one at a time; not a number where none was measured."""
 
 
 async def measure_forms(measuring: Measuring) -> tuple[Grid, dict[str, Rest]]:
@@ -84,8 +85,9 @@ def _make_grid(title: str, name: str) -> Grid:
 
 
 def _add_row(grid: Grid, name: str, rest: Rest) -> None:
-    cells = (f"{rest.ready_s:.2f}", f"{rest.idle_mb:.0f}", f"{rest.idle_share:.1f}", f"{rest.run_cpu_ms:.1f}")
-    grid.rows.append((name, *cells))
+    cells = (f"{rest.ready_s:.2f}", f"{rest.idle_mb:.0f}", f"{rest.idle_share:.1f}")
+    run = "–" if math.isnan(rest.run_cpu_ms) else f"{rest.run_cpu_ms:.1f}"
+    grid.rows.append((name, *cells, run))
 
 
 async def _measure_rest(measuring: Measuring, folder: Path, form: str) -> Rest:
@@ -101,7 +103,7 @@ async def _measure_rest(measuring: Measuring, folder: Path, form: str) -> Rest:
         ready_s=ready_s,
         idle_mb=idle_mb,
         idle_share=idle_us / 1e4 / REST_S,
-        run_cpu_ms=get_run_cpu_ms(ONE_AT_A_TIME, seen) if seen else 0.0,
+        run_cpu_ms=get_run_cpu_ms(ONE_AT_A_TIME, seen) if seen and seen.deltas else math.nan,
     )
 
 

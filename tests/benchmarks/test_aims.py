@@ -1,0 +1,49 @@
+"""The table of aims, of figures that were measured in part."""
+
+from __future__ import annotations
+
+import math
+
+from benchmarks.entrances.aims import show_aims
+from benchmarks.entrances.growth import FORMS, Rest
+from benchmarks.entrances.loads import REACT_RUNS, SHORT_RUNS, SILENT_STREAMS, STREAMS, Results
+from benchmarks.entrances.reader import Seen
+
+
+def seen(deltas: int) -> Seen:
+    spent_us = 1000.0 if deltas else 0.0
+    return Seen(
+        deltas=deltas,
+        elapsed_s=1.0,
+        failures=0,
+        first_ms_p50=3.0,
+        first_ms_p99=4.0,
+        delay_ms_p50=1.0,
+        delay_ms_p99=2.0,
+        cpu_us=dict.fromkeys(("facade", "orchestrator", "Go gateway"), spent_us),
+        added_mb={"suite": 20.0},
+    )
+
+
+def rest(run_cpu_ms: float) -> Rest:
+    return Rest(ready_s=1.0, idle_mb=150.0, idle_share=0.5, run_cpu_ms=run_cpu_ms)
+
+
+def test_what_was_not_measured_reaches_no_aim() -> None:
+    results: Results = {load: {} for load in (*SHORT_RUNS, *REACT_RUNS, *STREAMS)}
+    results[SILENT_STREAMS] = {"gRPC": seen(0)}
+    results[SHORT_RUNS[0]] = {"gRPC": seen(20)}
+    results[SHORT_RUNS[1]] = {"gRPC": seen(0), "gRPC, PostgreSQL": seen(20)}
+    results[STREAMS[0]] = {"Go gateway": seen(20)}
+    growth = {"10 agents": rest(math.nan), "1,000 agents": rest(5.0), "first": rest(5.0), "second": rest(5.0)}
+    grid = show_aims(results, {FORMS[0]: rest(5.0)}, growth)
+    assert [row[0] for row in grid.rows] == [
+        "first delta after the question, 1 stream, gRPC, p50 ms",
+        "the same, p99 ms",
+        "short run, 1 at a time, CPU ms",
+        "1,000 silent streams, MB",
+        "`headrace up`: ready, s",
+        "the same, PSS MB",
+        "second, ready, s",
+    ]
+    assert {row[3] for row in grid.rows} == {"yes"}
