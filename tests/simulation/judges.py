@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from services.runtime.randomness import new_uuid
 from tests.order import TERMINAL, check_order, fold
 from tests.simulation.peers import ONCE
 from tests.simulation.users import Asked
+from tests.simulation.world.world import LEASE_S
 
 if TYPE_CHECKING:
     from tests.simulation.users import User
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 CANCEL_S = 2.0
 """Time for which a run may still say something after its cancel was answered."""
+
+LOOKS = 20
+"""How often unfinished runs are looked for, LEASE_S apart: a model or a tool may stall within each turn of a run."""
 
 DAMAGE = ("log damaged", "log cannot be read")
 """What memory logs of a disk that has lost more than a cut of the power may take."""
@@ -71,6 +76,23 @@ def judge_effects(world: World, logs: dict[str, list[dict[str, Any]]]) -> list[s
     return problems
 
 
+async def wait_for_runs(world: World) -> list[str]:
+    """Each run comes to its end in the log while nobody asks for it: a take-over needs no reader."""
+    await asyncio.sleep(3 * LEASE_S)
+    for _ in range(LOOKS):
+        if not (unfinished := list_unfinished(read_logs(world))):
+            return []
+        await asyncio.sleep(LEASE_S)
+    return [f"nobody has ended run {run_id}" for run_id in unfinished]
+
+
+def list_unfinished(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Return the runs that have a query and no end."""
+    lines = [line for lines in logs.values() for line in lines if line.get("runId")]
+    ended = {line["runId"] for line in lines if line["_type"] == "run"}
+    return [line["runId"] for line in lines if line["_type"] == "query" and line["runId"] not in ended]
+
+
 async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
     """Each chat takes the next message, behind all that was asked of it."""
     problems: list[str] = []
@@ -116,6 +138,8 @@ async def judge_reader(user: User, asked: Asked, logs: dict[str, list[dict[str, 
             return []
         return [f"a query ({asked.when_busy or 'no whenBusy'}) began no run: {asked.refusal or 'nor was it refused'}"]
     name = f"run {asked.run_id}"
+    if asked.end is None and asked.is_left:
+        return [] if await user.read_again(asked.run_id) else [f"{name} has no end for who comes later"]
     if asked.end is None:
         return [f"{name} came to no end: {asked.refusal}"]
     problems: list[str] = []

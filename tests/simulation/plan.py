@@ -19,7 +19,7 @@ OF_MEMORY = ("power", "EIO", "ENOSPC")
 
 WHEN_BUSY = ("", "", "enqueue", "reject", "interrupt", "rollback")
 
-INTERFERENCES = ("cancel", "cancel after_step", "steer", "attach", "leave", "state")
+INTERFERENCES = ("cancel", "cancel after_step", "steer", "attach", "leave", "go away", "state")
 
 
 @dataclass(frozen=True, slots=True)

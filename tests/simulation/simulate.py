@@ -39,7 +39,10 @@ SHM = Path("/dev/shm")
 WORK_S = 900.0
 """Simulated time until the people are done, the faults being over after some minutes."""
 
-JUDGING_S = 300.0
+JUDGING_S = 900.0
+
+SEEDS_PER_COLLECTION = 5
+"""A collection costs as much as a tenth of a world, and a few worlds have room beside each other."""
 
 JUDGE = "judge"
 
@@ -153,7 +156,8 @@ async def _judge_all(world: World, judge: User, people: list[User]) -> list[str]
     # Runs that a steer or a lost caller has left come to their ends first.
     while any(process.exit_code for process in world.processes.values() if process.is_dead):
         await asyncio.sleep(1)
-    problems = await judges.wait_for_chats(judge, people)
+    problems = await judges.wait_for_runs(world)
+    problems += await judges.wait_for_chats(judge, people)
     logs = judges.read_logs(world)
     problems += judges.judge_chats(logs)
     for person in people:
@@ -198,4 +202,5 @@ def _bury(world: World, loop: SimulatedLoop) -> None:
     loop.set_exception_handler(lambda _loop, _context: None)
     loop.close()
     world.forget_all()
-    gc.collect()
+    if int(world.seed) % SEEDS_PER_COLLECTION == 0:
+        gc.collect()

@@ -48,6 +48,8 @@ class Asked:
     """Reason of an error that says: never."""
     leaves: bool = False
     """Whether its reader is about to leave, and to come back."""
+    is_left: bool = False
+    """Whether its reader is about to leave for good, or has."""
 
     @property
     def end(self) -> Event | None:
@@ -114,7 +116,7 @@ class User:
         self.asked.append(asked)
         what = f"{asked.agent} in chat {asked.chat_id[:4]}: {asked.message} {asked.when_busy}"
         self._story.tell(f"{self.name} asks {what}")
-        while asked.end is None and not asked.refusal:
+        while asked.end is None and not asked.refusal and not asked.is_left:
             try:
                 await self._follow(asked)
             except HeadraceError as error:
@@ -123,7 +125,7 @@ class User:
                     break
             except grpc.aio.AioRpcError:
                 pass
-            if asked.end is None:
+            if asked.end is None and not asked.is_left:
                 await asyncio.sleep(AGAIN_S)
         self._story.tell(f"{self.name} was answered by run {asked.run_id[:4]}: {asked.outcome}")
 
@@ -155,7 +157,7 @@ class User:
             asked.events.append(event)
             if event["type"] == "approval.ask":
                 await self._decide(asked, event["approvalId"])
-            if asked.leaves:
+            if asked.leaves or asked.is_left:
                 return
 
     async def _decide(self, asked: Asked, approval_id: str) -> None:
@@ -172,6 +174,8 @@ class User:
             await self._change_state(asked.chat_id)
         elif kind == "leave":
             asked.leaves = True
+        elif kind == "go away" and run_id:
+            asked.is_left = True
         elif run_id:
             self._story.tell(f"{self.name} {kind} run {run_id[:4]}", count=f"user {kind}")
             match kind:

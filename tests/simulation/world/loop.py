@@ -15,6 +15,9 @@ from tests.simulation.world.processes import find_process
 HOP_S = (0.000_02, 0.000_5)
 """How long a thread takes to begin, and its result to be noticed."""
 
+TIMERS_MIN = 100
+"""Timers from which on those that were cancelled are dropped together."""
+
 WORKERS_MAX = 8
 """Threads of the default executor."""
 
@@ -46,6 +49,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     _ready: Any
     _scheduled: Any
     _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -117,8 +121,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         scheduled, ready = self._scheduled, self._ready
+        if len(scheduled) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(scheduled):
+            self._drop_cancelled()
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
         if not ready and not self._stopping:
             if not scheduled:
                 raise Stuck("nothing is left that could happen")
@@ -126,6 +133,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         while scheduled and scheduled[0]._when <= self._now_s:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
+            self._timer_cancelled_count -= handle._cancelled
             ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
@@ -135,3 +143,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if process is None or process.takes_turn():
                 self.turns += 1
                 handle._run()
+
+    def _drop_cancelled(self) -> None:
+        kept = []
+        for handle in self._scheduled:
+            if handle._cancelled:
+                handle._scheduled = False
+            else:
+                kept.append(handle)
+        heapq.heapify(kept)
+        self._scheduled[:] = kept
+        self._timer_cancelled_count = 0

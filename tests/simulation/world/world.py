@@ -39,6 +39,8 @@ KILLED = 137
 
 RESTART_S = 1.0
 
+LEASE_S = 15.0
+
 ENDED = "task ended by an error"
 """What is logged of people and judges that cannot go on; of services, too."""
 
@@ -164,6 +166,7 @@ class World:
                 server=_serve(name),
                 config_dir=self._config_dir,
                 refresh_interval_ms=LOOK_MS,
+                lease_s=LEASE_S,
                 memory_address=f"local:{MEMORY}",
                 llm_gateway_address=f"local:{GATEWAY}",
                 tools_address=f"local:{TOOLS}",
