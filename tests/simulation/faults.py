@@ -18,16 +18,21 @@ LOOKS = 20
 """How often a process that is to be killed is looked at before it is killed anyway."""
 
 
-async def run_faults(world: World, faults: Sequence[Fault]) -> None:
-    """Let the faults happen; all of them are over when this returns."""
+async def run_faults(world: World, faults: Sequence[Fault], begun: Sequence[Sequence[asyncio.Event]]) -> None:
+    """Let the faults happen, `begun` saying when each person's acts begin; all faults are over when this returns."""
     async with asyncio.TaskGroup() as group:
         for fault in faults:
-            await asyncio.sleep(fault.at_s - world.loop.time())
-            group.create_task(_happen(world, fault))
+            group.create_task(_happen(world, fault, begun))
 
 
-async def _happen(world: World, fault: Fault) -> None:
-    world.story.tell(f"fault    {fault.describe()}", count=f"{fault.kind} {fault.target.partition('-')[0]}")
+async def _happen(world: World, fault: Fault, begun: Sequence[Sequence[asyncio.Event]]) -> None:
+    if fault.act is not None:
+        # A shrunk plan may have lost the act.
+        person, number = fault.act
+        acts = begun[person % len(begun)]
+        await acts[number % len(acts)].wait()
+    await asyncio.sleep(fault.at_s)
+    world.story.tell(f"fault    {fault.describe()}")
     outside, wire, disk = world.outside, world.wire, world.storage.faults
     match fault.kind:
         case "kill":
@@ -41,9 +46,9 @@ async def _happen(world: World, fault: Fault) -> None:
             await asyncio.sleep(fault.lasts_s)
             wire.mend(fault.target, fault.other)
         case "slow":
-            wire.slow_down(1)
+            wire.slow_down(fault.target, 1)
             await asyncio.sleep(fault.lasts_s)
-            wire.slow_down(-1)
+            wire.slow_down(fault.target, -1)
         case "model":
             outside.model_fault += SHARE
             await asyncio.sleep(fault.lasts_s)
@@ -53,7 +58,7 @@ async def _happen(world: World, fault: Fault) -> None:
             await asyncio.sleep(fault.lasts_s)
             outside.tool_fault -= SHARE
         case _:
-            disk.fails = fault.kind
+            disk.fails, disk.has_hit = fault.kind, False
             await asyncio.sleep(fault.lasts_s)
             disk.fails = ""
 
@@ -85,14 +90,19 @@ async def _cut_power(world: World, fault: Fault) -> None:
     if world.processes[fault.target] is process:
         # Else another process has synced what it read, and has the logs.
         process.kill()
+        world.story.bite(fault.kind, fault.target)
         world.storage.lose_unsynced()
     world.restart(fault.target)
 
 
 def _cut_connections(world: World, fault: Fault) -> None:
+    is_hit = False
     for connection in [*world.wire.connections]:
         ends = (connection.client_process.name, connection.server_process.name)
         if ends in ((fault.target, fault.other), (fault.other, fault.target)):
             # Half-open: one end knows at once, the other when its keepalive has found out.
             late_s = fault.lasts_s if fault.turns % 2 else 0.001
             connection.cut(*((0.001, late_s) if fault.turns % 3 else (late_s, 0.001)))
+            is_hit = True
+    if is_hit:
+        world.story.bite(fault.kind, fault.target)

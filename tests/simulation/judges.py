@@ -79,6 +79,7 @@ def judge_effects(world: World, logs: dict[str, list[dict[str, Any]]]) -> list[s
 async def wait_for_runs(world: World) -> list[str]:
     """Each run comes to its end in the log while nobody asks for it: a take-over needs no reader."""
     await asyncio.sleep(3 * LEASE_S)
+    unfinished: list[str] = []
     for _ in range(LOOKS):
         if not (unfinished := list_unfinished(read_logs(world))):
             return []

@@ -14,6 +14,7 @@ import grpc
 
 from headrace.errors import BadFrame, Overloaded
 from headrace.v1 import llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
+from tests.simulation.plan import GATEWAY, TOOLS
 from tests.summaries import write_summary
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Model(llm_pb2_grpc.LlmServiceServicer):
         fault = self._outside.random.choice(("error", "overloaded", "stall", "cut"))
         when = "before" if number == 0 else "after"
         self._outside.story.tell(f"model    {fault} {when} its first delta", count=f"model {fault} {when} first delta")
+        self._outside.story.bite("model", GATEWAY)
         match fault:
             case "error":
                 raise BadFrame("the model said something unreadable")
@@ -192,6 +194,7 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
         fault = random.choice(("error", "stall", "cut before", "cut after")) if _happens(outside) else ""
         if fault:
             outside.story.tell(f"tool     {request.tool_name} {fault}", count=f"tool {fault}")
+            outside.story.bite("tool", TOOLS)
         yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="working\n"))
         await asyncio.sleep(random.uniform(*outside.delay_s))
         if fault == "stall":

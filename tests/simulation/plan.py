@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from random import Random
 
 SPAN_S = 120.0
-"""Simulated time within which faults begin."""
+"""Simulated time within which faults begin that are to meet nothing."""
+
+MEETING_SHARE, MEETING_S = 0.8, 8.0
+"""Share of the faults that begin while somebody is likely to wait, and how long after the question."""
 
 LASTS_S = (0.1, 20.0)
+
+WAITS_S = (0.1, 3.0)
+"""Half of the time for which a process that does little may take its last turns."""
 
 MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, USER = "memory", "gateway", "tools", "orchestrator", "user"
 
 KINDS = ("kill", "kill", "kill", "cut", "cut", "part", "slow", "model", "tool", "power", "EIO", "ENOSPC")
 OF_PAIRS = ("cut", "part")
-OF_MEMORY = ("power", "EIO", "ENOSPC")
+OF_ONE = {"power": MEMORY, "EIO": MEMORY, "ENOSPC": MEMORY, "model": GATEWAY, "tool": TOOLS}
+"""What a fault of one service is a fault of."""
 
 WHEN_BUSY = ("", "", "enqueue", "reject", "interrupt", "rollback")
 
@@ -25,11 +32,14 @@ INTERFERENCES = ("cancel", "cancel after_step", "steer", "attach", "leave", "go 
 @dataclass(frozen=True, slots=True)
 class Fault:
     at_s: float
+    """From `act`'s start, or from the world's."""
     kind: str
     target: str
     other: str = ""
     """The other end, of a fault of a pair."""
     lasts_s: float = 1.0
+    act: tuple[int, int] | None = None
+    """Person and number of the act that it is to meet, of those that the plan has; None: it falls at any time."""
     turns: int = 0
     """Callbacks of the target until it is killed, or syncs until the power fails, so that both fall between any two."""
 
@@ -82,8 +92,9 @@ def make_plan(seed: int) -> Plan:
     )
     plan = Plan(seed, replicas, chats, people, ())
     names = [MEMORY, GATEWAY, TOOLS, *plan.orchestrators]
-    faults = sorted((_choose_fault(random, names) for _ in range(random.randint(10, 16))), key=lambda fault: fault.at_s)
-    return Plan(seed, replicas, chats, people, tuple(faults))
+    acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
+    faults = tuple(_choose_fault(random, names, acts) for _ in range(random.randint(10, 16)))
+    return Plan(seed, replicas, chats, people, faults)
 
 
 def _choose_act(random: Random, chats: int) -> Act:
@@ -94,16 +105,17 @@ def _choose_act(random: Random, chats: int) -> Act:
     return Act(random.uniform(0, 20), random.randrange(chats), agent, random.choice(WHEN_BUSY), interferences)
 
 
-def _choose_fault(random: Random, names: Sequence[str]) -> Fault:
+def _choose_fault(random: Random, names: Sequence[str], acts: Sequence[tuple[int, int]]) -> Fault:
     kind = random.choice(KINDS)
     target, other = random.sample(names, 2)
-    if kind in OF_MEMORY:
-        target = MEMORY
+    target = OF_ONE.get(kind, target)
     turns = 0
     if kind == "kill":
         turns = round(10 ** random.uniform(0, 3.3))
     elif kind in ("power", "cut"):
         turns = random.randint(1, 10)
-    return Fault(
-        random.uniform(0, SPAN_S), kind, target, other if kind in OF_PAIRS else "", random.uniform(*LASTS_S), turns
-    )
+    act = random.choice(acts) if random.random() < MEETING_SHARE else None
+    at_s = random.uniform(0, SPAN_S if act is None else MEETING_S)
+    other = other if kind in OF_PAIRS else ""
+    lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power") else LASTS_S))
+    return Fault(at_s, kind, target, other, lasts_s, act, turns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,9 @@ if TYPE_CHECKING:
 
 PAGE = Path("docs/reliability.md")
 BEGIN, END = "<!-- series -->\n", "<!-- end -->\n"
+
+PHASES = ("idle", "start", "model", "tool", "compaction", "between")
+"""What the newest open run was doing when the fault hit: `start` until its reader has an event, `idle` without one."""
 
 SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS)
 
@@ -31,16 +33,12 @@ def describe_series(summary: Summary) -> Iterator[str]:
         f" {len(summary.failed)} worlds that broke a promise."
     )
     yield ""
-    yield f"| fault | {' | '.join(SERVICES)} |"
-    yield f"|---|{'--:|' * len(SERVICES)}"
+    yield f"| fault | of | {' | '.join(PHASES)} |"
+    yield f"|---|---|{'--:|' * len(PHASES)}"
     for kind in dict.fromkeys(KINDS):
-        counts = [summary.counts[f"{kind} {service}"] for service in SERVICES]
-        yield f"| {kind} | {' | '.join(str(count or '') for count in counts)} |"
+        for service in SERVICES:
+            if any(counts := [summary.bites[kind, service, phase] for phase in PHASES]):
+                yield f"| {kind} | {service} | {' | '.join(str(count or '') for count in counts)} |"
     yield ""
-    yield from _describe_others(summary.counts)
-
-
-def _describe_others(counts: Counter[str]) -> Iterator[str]:
-    known = {f"{kind} {service}" for kind in KINDS for service in SERVICES}
-    others = [f"{kind} {count}" for kind, count in sorted(counts.items()) if kind not in known]
+    others = (f"{kind} {count}" for kind, count in sorted(summary.counts.items()))
     yield f"What came of them and beside them: {', '.join(others)}."

@@ -34,6 +34,7 @@ class Summary:
     began_s: float = field(default_factory=time.perf_counter)
     digests: dict[int, str] = field(default_factory=dict[int, str])
     counts: Counter[str] = field(default_factory=Counter[str])
+    bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
     simulated_s: float = 0.0
     failed: list[Result] = field(default_factory=list[Result])
 
@@ -42,6 +43,7 @@ class Summary:
         if known != result.digest:
             result.problems.append(f"the seed went another way the second time: {known}, {result.digest}")
         self.counts += result.counts
+        self.bites += result.bites
         self.simulated_s += result.simulated_s
         if result.problems:
             self.failed.append(result)
@@ -52,7 +54,7 @@ class Summary:
         count = len(self.digests)
         yield (
             f"{count} seeds in {spent_s:.0f} s ({count / spent_s * 3600:.0f} an hour),"
-            f" {self.simulated_s / 3600:.1f} simulated hours, {self.counts.total()} faults,"
+            f" {self.simulated_s / 3600:.1f} simulated hours, {self.bites.total()} faults that hit,"
             f" {len(self.failed)} broke a promise{''.join(f' {result.seed}' for result in self.failed[:20])}"
         )
 
@@ -72,7 +74,7 @@ def run_series(series: Series) -> int:
     ) as pool:
         running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part, series.bug) for part in parts]
         if series.is_twice:
-            running += [pool.submit(_simulate_all, part[::-1], series.bug) for part in parts]
+            running += [pool.submit(_simulate_all, part[::-1], series.bug, shakes=True) for part in parts]
         for done in as_completed(running):
             for result in done.result():
                 summary.add(result)
@@ -80,14 +82,15 @@ def run_series(series: Series) -> int:
                 reported_s = time.perf_counter()
                 say(*summary.describe())
     say(*summary.describe())
+    say(*(f"{count:8}  {' '.join(key)}" for key, count in sorted(summary.bites.items())))
     say(*(f"{count:8}  {kind}" for kind, count in sorted(summary.counts.items())))
     if series.is_written:
         write_report(summary)
     return min(len(summary.failed), 1)
 
 
-def _simulate_all(seeds: Sequence[int], bug: str) -> list[Result]:
-    return [simulate_seed(seed, bug=bug) for seed in seeds]
+def _simulate_all(seeds: Sequence[int], bug: str, *, shakes: bool = False) -> list[Result]:
+    return [simulate_seed(seed, bug=bug, shakes=shakes) for seed in seeds]
 
 
 def say(*lines: str) -> None:

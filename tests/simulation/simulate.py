@@ -29,7 +29,7 @@ from tests.simulation.bugs import plant
 from tests.simulation.faults import run_faults
 from tests.simulation.fixed_order import SETTINGS
 from tests.simulation.plan import MEMORY, USER, Plan, make_plan
-from tests.simulation.users import User
+from tests.simulation.users import User, find_phase
 from tests.simulation.world.loop import SimulatedLoop, Stuck
 from tests.simulation.world.processes import Exited, find_process
 from tests.simulation.world.world import World
@@ -54,6 +54,8 @@ class Result:
     problems: list[str] = field(default_factory=list[str])
     story: list[str] = field(default_factory=list[str])
     counts: Counter[str] = field(default_factory=Counter[str])
+    bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
+    """Faults that have hit something: kind, service, phase of a run."""
     simulated_s: float = 0.0
     turns: int = 0
     traced: list[str] = field(default_factory=list[str])
@@ -78,16 +80,16 @@ def prepare_process() -> None:
     gc.freeze()
 
 
-def simulate_seed(seed: int, *, bug: str = "") -> Result:
+def simulate_seed(seed: int, *, bug: str = "", shakes: bool = False) -> Result:
     """Run the world of `seed`; what it raises is a problem of this seed, and others go on."""
     try:
-        return simulate(make_plan(seed), bug=bug)
+        return simulate(make_plan(seed), bug=bug, shakes=shakes)
     except Exception:
         return Result(seed, problems=[f"the simulation failed: {traceback.format_exc()}"])
 
 
-def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
-    """Run a world to its end, with a planted bug if one is named."""
+def simulate(plan: Plan, *, bug: str = "", traces: bool = False, shakes: bool = False) -> Result:
+    """Run a world to its end, with a planted bug if one is named, and objects at other addresses if it `shakes`."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=SHM if SHM.exists() else None))
     was_enabled = gc.isenabled()
     gc.disable()  # finalizers would run at another moment each time
@@ -96,6 +98,8 @@ def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
     plant(world, bug)
     if traces:
         world.story.traced = []
+    if shakes:
+        world.story.shaken = []
     result = Result(plan.seed)
     _collect_logs(world)
     loop.set_exception_handler(lambda _, context: _note_failure(world, context))
@@ -107,6 +111,7 @@ def simulate(plan: Plan, *, bug: str = "", traces: bool = False) -> Result:
     finally:
         result.digest, result.story, result.counts = world.story.digest, world.story.lines, world.story.counts
         result.simulated_s, result.turns = loop.time(), loop.turns
+        result.bites = world.story.bites
         result.traced = world.story.traced or []
         _bury(world, loop)
         shutil.rmtree(folder, ignore_errors=True)
@@ -136,12 +141,14 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
 
     ids = Random(f"{plan.seed}/chats")
     chat_ids = [str(uuid.UUID(bytes=ids.randbytes(16), version=4)) for _ in range(plan.chats)]
+    begun = [[asyncio.Event() for _ in acts] for acts in plan.people]
+    world.story.find_phase = lambda: find_phase(people)
     done = [
-        start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids))
+        start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids, begun=begun[number]))
         for number, acts in enumerate(plan.people)
     ]
     async with asyncio.timeout(WORK_S):
-        await run_faults(world, plan.faults)
+        await run_faults(world, plan.faults, begun)
         for finished in done:
             await finished.wait()
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from random import Random
+
+SHAKEN_BYTES_MAX, SHAKEN_MAX = 480, 1000
+"""Sizes that come from Python's own pools, and how many of them are kept."""
 
 
 class Story:
@@ -15,8 +19,14 @@ class Story:
         self.lines: list[str] = []
         self.traced: list[str] | None = None
         """Everything that is hashed, where somebody looks for the first difference of two runs."""
+        self.shaken: list[bytes] | None = None
+        """Objects that come and go with each traced message; None: none do."""
+        self._shakes = Random()
         self.counts: Counter[str] = Counter()
-        """How often each thing has happened, faults above all."""
+        """How often each thing has happened."""
+        self.bites: Counter[tuple[str, str, str]] = Counter()
+        """How often each kind of fault has hit something, with the service and with what a run was doing then."""
+        self.find_phase: Callable[[], str] = lambda: "idle"
 
     def tell(self, what: str, *, count: str = "") -> None:
         """Add a line for people; `count` names its kind."""
@@ -26,9 +36,22 @@ class Story:
         if count:
             self.counts[count] += 1
 
+    def bite(self, kind: str, process: str) -> None:
+        """Count a fault that has hit something."""
+        self.bites[kind, process.partition("-")[0], self.find_phase()] += 1
+
     def trace(self, where: str, what: str, values: Sequence[object]) -> None:
         """Hash what passes between processes."""
         self._add(f"{self._loop.time():.9f} {where} {what} {[*map(_shape, values)]}")
+        if self.shaken is not None:
+            self._shake(self.shaken)
+
+    def _shake(self, kept: list[bytes]) -> None:
+        """Have later objects elsewhere in memory than without, so that an order by address shows."""
+        for _ in range(self._shakes.randrange(4)):
+            kept.append(bytes(self._shakes.randrange(SHAKEN_BYTES_MAX)))
+        while len(kept) > SHAKEN_MAX:
+            kept.pop(self._shakes.randrange(len(kept)))
 
     def _add(self, text: str) -> None:
         self._hash.update(text.encode())

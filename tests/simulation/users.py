@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 AGAIN_S = 0.5
 """Pause before anything is asked again."""
+
+PHASES = {"reasoning": "model", "content": "model", "attempt": "model", "tool": "tool", "compaction": "compaction"}
+"""What a run does behind an event, by the first word of its type."""
 
 CALL_S = 20.0
 """Limit of one answer."""
@@ -61,6 +64,20 @@ class Asked:
         if self.end is None:
             return self.refusal or "open"
         return self.end.get("error", {}).get("code", self.end["type"])
+
+
+def find_phase(people: Iterable[User]) -> str:
+    """Return what the newest open run of these people does, by the last event that its reader has seen."""
+    open_runs = [
+        asked
+        for user in people
+        for asked in user.asked
+        if asked.end is None and not asked.refusal and not asked.is_left
+    ]
+    if not open_runs:
+        return "idle"
+    events = open_runs[-1].events
+    return PHASES.get(events[-1]["type"].partition(".")[0], "between") if events else "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +116,11 @@ class User:
         for channel in self._channels:
             await channel.close()
 
-    async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str]) -> None:
+    async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str], begun: Sequence[asyncio.Event]) -> None:
+        """Do all acts, setting the event of each in `begun` when it begins."""
         for number, act in enumerate(acts):
             await asyncio.sleep(act.pause_s)
+            begun[number].set()
             message, agent = f"question {number} of {self.name}", act.agent
             if agent == "compact":
                 message, agent = "/compact", "react"

@@ -39,8 +39,22 @@ class Conditions:
     slow_share: float = 0.01
     """Share of deliveries that take longer, up to `slow_s`."""
     slow_s: float = 0.05
-    slowness: int = 0
-    """Faults that slow it down at the moment."""
+
+
+@dataclass(slots=True)
+class _Hit:
+    """A fault of the network, which counts once it has met a message."""
+
+    kind: str
+    process: str
+    faults: int = 0
+    """How many of the kind the process has at the moment."""
+    is_noted: bool = False
+
+    def note(self, story: Story) -> None:
+        if not self.is_noted:
+            self.is_noted = True
+            story.bite(self.kind, self.process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +72,34 @@ class Wire:
         self.listeners: dict[str, _Listener] = {}
         self.connections: dict[Connection, None] = {}
         self.conditions = Conditions()
-        self.parted: dict[tuple[str, str], None] = {}
+        self.parted: dict[tuple[str, str], _Hit] = {}
         """Pairs of process names, in both orders, between which nothing passes."""
+        self._slow: dict[str, _Hit] = {}
+        """Processes whose messages take long at the moment."""
         self.problems: list[str] = []
 
     def has_path(self, source: str, target: str) -> bool:
-        return (source, target) not in self.parted
+        if (hit := self.parted.get((source, target))) is None:
+            return True
+        hit.note(self.story)
+        return False
 
-    def slow_down(self, change: int) -> None:
-        """Begin a time in which everything takes long (1), or end one (-1)."""
-        self.conditions.slowness += change
+    def slow_down(self, name: str, change: int) -> None:
+        """Begin a time in which all from and to a process takes long (1), or end one (-1)."""
+        hit = self._slow.setdefault(name, _Hit("slow", name))
+        hit.faults += change
+        if not hit.faults:
+            del self._slow[name]
+
+    def choose_delay_s(self, source: str, target: str) -> float:
+        hit = self._slow.get(source) or self._slow.get(target)
+        if hit is not None:
+            hit.note(self.story)
+        return self.random.uniform(*(self.conditions.delay_s if hit is None else SLOW_S))
 
     def part(self, source: str, target: str) -> None:
-        self.parted |= {(source, target): None, (target, source): None}
+        hit = _Hit("part", source)
+        self.parted |= {(source, target): hit, (target, source): hit}
 
     def mend(self, source: str, target: str) -> None:
         self.parted.pop((source, target), None)
@@ -133,7 +162,7 @@ class Connection:
                 way.held.append((deliver, context))
                 return
             conditions, random = self._wire.conditions, self._wire.random
-            delay_s = random.uniform(*(SLOW_S if conditions.slowness else conditions.delay_s))
+            delay_s = self._wire.choose_delay_s(way.source, way.target)
             if random.random() < conditions.slow_share:
                 delay_s += random.uniform(0, conditions.slow_s)
             way.last_s = max(way.last_s, self._wire.loop.time() + delay_s)

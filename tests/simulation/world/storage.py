@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.plan import MEMORY
+
 if TYPE_CHECKING:
     from tests.simulation.story import Story
 
@@ -28,6 +30,8 @@ ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 class DiskFaults:
     fails: str = ""
     """Name of the error of each sync; empty: none."""
+    has_hit: bool = False
+    """Whether this fault has refused a sync."""
     skips_syncs: bool = False
     """Whether syncs do nothing: a planted bug."""
     hides_errors: bool = False
@@ -60,6 +64,9 @@ class Storage:
         if self.faults.fails and not self.faults.hides_errors:
             code = ERRORS[self.faults.fails]
             self._story.counts[f"sync {self.faults.fails}"] += 1
+            if not self.faults.has_hit:
+                self.faults.has_hit = True
+                self._story.bite(self.faults.fails, MEMORY)
             raise OSError(code, os.strerror(code))
         if not (self.faults.skips_syncs or self.faults.fails):
             path = Path(os.readlink(f"/proc/self/fd/{fd}"))

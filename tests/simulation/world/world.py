@@ -117,6 +117,8 @@ class World:
         is_silent = self.random.random() < 0.2
         self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
         how = "vanishes with its machine" if is_silent else "is killed"
+        if process.exit_code is None and process.name in self.services:
+            self.story.bite("kill", process.name)
         if process.exit_code not in (None, KILLED):
             how = f"ends itself with {process.exit_code}"
         if process.name not in self.services:
