@@ -108,7 +108,14 @@ async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
 
 def read_logs(world: World) -> dict[str, list[dict[str, Any]]]:
     folder = world.storage.logs_dir
-    return {path.stem: [*map(json.loads, path.read_bytes().splitlines())] for path in sorted(folder.glob("*.json"))}
+    return {path.stem: [*map(_parse, path.read_bytes().splitlines())] for path in sorted(folder.glob("*.json"))}
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {"_n": 0, "_type": "unreadable"}  # which judge_chats takes for a gap
 
 
 def judge_chats(logs: dict[str, list[dict[str, Any]]]) -> list[str]:
