@@ -42,7 +42,7 @@ WORK_S = 900.0
 JUDGING_S = 900.0
 
 SEEDS_PER_COLLECTION = 5
-"""A collection costs as much as a tenth of a world, and a few worlds have room beside each other."""
+"""A collection looks at every object of the process; a few worlds have room beside each other."""
 
 JUDGE = "judge"
 
