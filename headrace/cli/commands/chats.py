@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 import msgspec
 
@@ -19,6 +17,7 @@ from headrace.cli.commands.pins import pin, pins, summary
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.times import format_time
 from headrace.cli.run_view.view import choose_view
 from headrace.event_json import parse_event
 
@@ -57,8 +56,7 @@ def list_chats(url: str, count: int) -> None:
     data = make_request(url, lambda facade: facade.get("/api/chats", pageSize=str(count)))
     page = msgspec.json.decode(data, type=list[Chat])
     for chat in page:
-        when = datetime.fromtimestamp(chat.updated_at / 1000, UTC).astimezone()
-        click.echo(f"{chat.chat_id}  {when:%Y-%m-%d %H:%M}  {chat.first_agent_key}  {chat.chat_name}")
+        click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {chat.first_agent_key}  {chat.chat_name}")
 
 
 @chats.command()

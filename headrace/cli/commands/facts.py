@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.times import format_time
 
 
 class Fact(msgspec.Struct, frozen=True, rename="camel"):
@@ -26,10 +26,9 @@ class Fact(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def line(self) -> str:
-        when = datetime.fromtimestamp(self.updated_at / 1000, UTC).astimezone()
         about = " ".join(filter(None, (self.scope, self.agent_key, f"[{self.topic}]" if self.topic else "")))
         ended = "  (ended)" if self.ended_at else ""
-        return f"{self.fact_id}  {when:%Y-%m-%d %H:%M}  {about}  {' '.join(self.text.split())}{ended}"
+        return f"{self.fact_id}  {format_time(self.updated_at)}  {about}  {' '.join(self.text.split())}{ended}"
 
 
 class _Page(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.times import format_time
 
 
 class Gate(msgspec.Struct, frozen=True, rename="camel"):
@@ -28,10 +28,9 @@ class Gate(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def line(self) -> str:
-        since = datetime.fromtimestamp(self.opened_at / 1000, UTC).astimezone()
         about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
         why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
-        return f"{self.run_id}  {self.gate_id}  {since:%Y-%m-%d %H:%M}  {self.kind}  {about}{why}"
+        return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}"
 
 
 class _Answered(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.times import format_time
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class _Firing(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def line(self) -> str:
-        words = [_format_time(self.due_at), self.outcome]
+        words = [format_time(self.due_at), self.outcome]
         if self.run_id:
             words.append(f"run {self.run_id}  chat {self.chat_id}")
         if self.failure is not None:
@@ -52,13 +53,9 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def line(self) -> str:
         when = f"{self.cron} ({self.time_zone})" if self.cron else "once"
-        following = "paused" if self.paused else _format_time(self.next_at) if self.next_at else "over"
+        following = "paused" if self.paused else format_time(self.next_at) if self.next_at else "over"
         last = f"  last: {self.firings[0].outcome}" if self.firings else ""
         return f"{self.schedule_id}  {when}  next: {following}{last}  {self.agent_key}  {self.name}"
-
-
-def _format_time(time_ms: int) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
 class _Instant(click.ParamType[int]):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 import msgspec
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.times import format_time
 
 TEXT_CHARS_MAX = 70
 
@@ -35,10 +34,8 @@ async def print_checkpoints(url: str, chat_id: str, *, count: int = 50, with_ste
         data = await facade.get("/api/chat/checkpoints", chatId=chat_id, pageSize=str(count), **kind)
     page = msgspec.json.decode(data, type=list[Checkpoint])
     for checkpoint in reversed(page):
-        when = datetime.fromtimestamp(checkpoint.created_at / 1000, UTC).astimezone()
-        click.echo(
-            f"{checkpoint.checkpoint_id:5}  {when:%Y-%m-%d %H:%M}  line {checkpoint.n}, before {checkpoint.title}"
-        )
+        when = format_time(checkpoint.created_at)
+        click.echo(f"{checkpoint.checkpoint_id:5}  {when}  line {checkpoint.n}, before {checkpoint.title}")
 
 
 async def revert_chat(url: str, chat_id: str, checkpoint_id: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.memory.storage.gate_rows import COLUMNS, GateEntry
+from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from services.memory.storage.gate_query import GateQuery
@@ -50,13 +51,8 @@ def encode_change(change: GateChange) -> tuple[str, str]:
 
 
 def _encode(rows: Iterable[dict[str, Any]]) -> str:
-    # The types text and jsonb cannot hold NUL.
-    named = [{name: _strip_nul(value) for name, value in row.items()} for row in rows]
+    named = [{name: strip_nul(value) for name, value in row.items()} for row in rows]
     return orjson.dumps(named).decode()
-
-
-def _strip_nul(value: Any) -> Any:
-    return value.replace("\0", "") if isinstance(value, str) else value
 
 
 class PostgresGates:
@@ -66,12 +62,12 @@ class PostgresGates:
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         query = f"SELECT {COLUMNS} FROM gates WHERE run_id = $1 AND gate_id = $2 AND tenant = $3"
         row = await self._database.run(
-            lambda connection: connection.fetchrow(query, run_id, _strip_nul(gate_id), tenant)
+            lambda connection: connection.fetchrow(query, run_id, strip_nul(gate_id), tenant)
         )
         return None if row is None else GateEntry(*row)
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         statement, given = query.render()
-        values = [_strip_nul(value) for value in given]
+        values = [strip_nul(value) for value in given]
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
         return query.split([GateEntry(*row) for row in rows])

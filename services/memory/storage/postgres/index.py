@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
-from services.memory.storage.postgres.statements import strip_nul
+from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from services.memory.storage.leases import Lease, check_can_own
-from services.memory.storage.postgres.statements import strip_nul
+from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

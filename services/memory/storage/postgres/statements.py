@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.leases import NO_LEASE
 from services.memory.storage.postgres import gates
+from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,8 +100,3 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
     said = strip_nul(text.text)
     return text.run_id, text.kind, said, said.casefold()
-
-
-def strip_nul(text: str) -> str:
-    """Remove NUL, which the type text cannot hold."""
-    return text.replace("\0", "")

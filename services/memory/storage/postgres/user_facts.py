@@ -6,7 +6,7 @@ from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from services.memory.storage.postgres.statements import strip_nul
+from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.user_facts import Fact, MakeChange, Source
 
 if TYPE_CHECKING:
@@ -100,4 +100,4 @@ def _list_values(fact: Fact) -> list[str | int | bytes]:
     values += [fact.scope, fact.agent_key, fact.topic, source.chat_id, source.run_id, source.n]
     values += [fact.created_at, fact.ended_at, fact.replaced_by, fact.deleted_at]
     values += [fact.vector, fact.vector_model, fact.key]
-    return [strip_nul(value) if isinstance(value, str) else value for value in values]
+    return [strip_nul(value) for value in values]

@@ -17,6 +17,11 @@ class Session(asyncpg.Connection):
     other."""
 
 
+def strip_nul(value: Any) -> Any:
+    """Remove NUL from a text, as the types text and jsonb cannot hold it; other values stay as they are."""
+    return value.replace("\0", "") if isinstance(value, str) else value
+
+
 def get_server(connection: Connection) -> datetime | None:
     return getattr(connection, "server", None)
 
