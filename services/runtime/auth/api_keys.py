@@ -1,6 +1,6 @@
 """API keys, from a file of their hashes.
 
-{"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada"}]}
+{"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada", "roles": ["finance"], "scopes": ["ask"]}]}
 
 A key is a long random text (`openssl rand -hex 32`), so its hash needs no salt.
 """
@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from headrace.regular_files import read_regular_file
-from services.runtime.auth.identity import Identity
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity
 from services.runtime.ending import CannotServe
 from services.runtime.refused_files import REFUSED_FILES
 
@@ -35,6 +35,8 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str
     user: str
     comment: str = ""
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = DEFAULT_SCOPES
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,11 +72,19 @@ class ApiKeys:
 def _read_keys(path: Path) -> dict[bytes, Identity]:
     found: dict[bytes, Identity] = {}
     for index, entry in enumerate(msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX), type=_File).keys):
-        identity = Identity(entry.tenant, entry.user, f"api_key:{entry.sha256[:NAME_DIGITS]}")
+        credential = f"api_key:{entry.sha256[:NAME_DIGITS]}"
+        identity = Identity(entry.tenant, entry.user, credential, entry.roles, entry.scopes)
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
+        if unknown := entry.scopes - ALL_SCOPES:
+            raise ValueError(
+                f"keys[{index}].scopes: {min(unknown)!r}: expected some of {', '.join(sorted(ALL_SCOPES))}"
+            )
         if not identity.is_valid:
-            raise ValueError(f"keys[{index}]: tenant and user: expected 1 to 128 visible ASCII characters each")
+            raise ValueError(
+                f"keys[{index}]: tenant and user: expected 1 to 128 visible ASCII characters each;"
+                f" roles: up to {ROLES_MAX} of 1 to 64 without commas"
+            )
         if found.setdefault(bytes.fromhex(entry.sha256), identity) != identity:
             raise ValueError(f"keys[{index}].sha256: is another user's too")
     return found

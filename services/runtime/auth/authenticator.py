@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
-from services.runtime.auth.identity import CREDENTIAL, DEFAULT, TENANT, USER, Identity
+from services.runtime.auth.identity import CREDENTIAL, DEFAULT, ROLES, SCOPES, TENANT, USER, Identity, read_forwarded
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.http2.tls import PEER_URIS
 
@@ -26,7 +26,7 @@ CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 
 SPIFFE = b"spiffe://headrace/"
 
-_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL})
+_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES})
 
 
 def _is_own_user() -> bool:
@@ -81,11 +81,11 @@ class Authenticator:
         callers.check_caller(caller, method)
         note_service()
         if TENANT in headers or USER in headers:
-            identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""), headers.get(CREDENTIAL, ""))
+            identity = read_forwarded(headers)
             if not identity.is_valid:
                 raise Unauthenticated(
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
-                    f" {CREDENTIAL}: the same if there is one"
+                    f" {CREDENTIAL}, {ROLES}, {SCOPES}: valid ones where they are given"
                 )
             return identity
         if method in callers.WITHOUT_USER:

@@ -6,14 +6,26 @@ A call's tasks inherit it; work that outlives the call sets it with `acting_as`.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from headrace.errors import Unauthenticated
+from headrace.errors import PermissionDenied, Unauthenticated
 
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
+ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
+"""Words separated by commas; without SCOPES the caller has DEFAULT_SCOPES."""
+
+ALL_SCOPES = frozenset({"ask", "answer", "operate", "read_content", "publish", "admin"})
+"""What a credential can be good for: asking agents, answering gates, seeing and ending other users' runs, reading what
+is said in them, publishing agents, managing keys and budgets."""
+
+DEFAULT_SCOPES = frozenset({"ask", "answer"})
+"""Scopes of a credential that names none."""
+
+ROLES_MAX = 64
+_ROLE = re.compile(r"[!-+\--~]{1,64}")
 _NAME = re.compile(r"[!-~]{1,128}")
 """Names that pass unchanged through headers, logs and databases."""
 
@@ -25,6 +37,10 @@ class Identity:
     credential: str = field(default="", compare=False)
     """How the user was proven (`api_key:` or `jwt:` and a name of the credential); empty: by nothing. The same user
     with another credential is the same identity."""
+    roles: frozenset[str] = field(default=frozenset(), compare=False)
+    """Names by which rules mean this user among others: groups of the directory, or what the key's file says."""
+    scopes: frozenset[str] = field(default=DEFAULT_SCOPES, compare=False)
+    """What the credential is good for."""
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
@@ -34,10 +50,12 @@ class Identity:
     @property
     def is_valid(self) -> bool:
         names = (self.tenant, self.user, *filter(None, [self.credential]))
-        return all(_NAME.fullmatch(name) is not None for name in names)
+        if not all(_NAME.fullmatch(name) for name in names) or not self.scopes <= ALL_SCOPES:
+            return False
+        return len(self.roles) <= ROLES_MAX and all(map(is_role, self.roles))
 
 
-DEFAULT = Identity("default", "default")
+DEFAULT = Identity("default", "default", scopes=ALL_SCOPES)
 """Every caller, if credentials are not checked."""
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
@@ -49,6 +67,14 @@ def require_identity() -> Identity:
     identity = _identity.get()
     if identity is None:
         raise Unauthenticated(f"this is somebody's: {TENANT} and {USER} must say whose")
+    return identity
+
+
+def require_scope(scope: str) -> Identity:
+    """Return the current identity; raises PermissionDenied where its credential is not good for `scope`."""
+    identity = require_identity()
+    if scope not in identity.scopes:
+        raise PermissionDenied(f"this credential has no scope {scope!r}", scope=scope)
     return identity
 
 
@@ -76,9 +102,34 @@ def acting_as(identity: Identity | None) -> Generator[None]:
         _identity.reset(token)
 
 
+def is_role(name: str) -> bool:
+    return _ROLE.fullmatch(name) is not None
+
+
 def forward_identity() -> tuple[tuple[str, str], ...]:
     identity = _identity.get()
     if identity is None:
         return ()
-    names = (TENANT, identity.tenant), (USER, identity.user)
-    return (*names, (CREDENTIAL, identity.credential)) if identity.credential else names
+    headers = [(TENANT, identity.tenant), (USER, identity.user)]
+    if identity.credential:
+        headers.append((CREDENTIAL, identity.credential))
+    if identity.roles:
+        headers.append((ROLES, ",".join(sorted(identity.roles))))
+    if identity.scopes != DEFAULT_SCOPES:
+        headers.append((SCOPES, ",".join(sorted(identity.scopes))))
+    return tuple(headers)
+
+
+def read_forwarded(headers: Mapping[str, str]) -> Identity:
+    """Return the identity that a service's headers name, which may be invalid."""
+    return Identity(
+        headers.get(TENANT, ""),
+        headers.get(USER, ""),
+        headers.get(CREDENTIAL, ""),
+        _split_words(headers.get(ROLES, "")),
+        _split_words(headers[SCOPES]) if SCOPES in headers else DEFAULT_SCOPES,
+    )
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) if text else frozenset()

@@ -12,7 +12,7 @@ import structlog
 
 from headrace.errors import Unauthenticated
 from services.runtime.auth.api_keys import NAME_DIGITS
-from services.runtime.auth.identity import DEFAULT, Identity
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.jwt_keys import KeySource
 
 KEYS_TRIED_MAX = 8
@@ -31,6 +31,10 @@ class JwtVerifier:
     algorithms: frozenset[str]
     tenant_claim: str
     """The claim that names the tenant; empty if there is one tenant."""
+
+    roles_claim: str
+    scopes_claim: str
+    """Claims with the user's roles and scopes: a list, or words with spaces between. Empty: none."""
 
     leeway_s: float
 
@@ -72,10 +76,23 @@ class JwtVerifier:
 
     def _read_identity(self, claims: dict[str, Any], credential: str) -> Identity:
         tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
-        identity = Identity(tenant if isinstance(tenant, str) else "", str(claims["sub"]), credential)
+        # Tokens name other programs' scopes as well.
+        scopes = _read_words(claims.get(self.scopes_claim)) & ALL_SCOPES
+        identity = Identity(
+            tenant if isinstance(tenant, str) else "",
+            str(claims["sub"]),
+            credential,
+            frozenset(sorted(filter(is_role, _read_words(claims.get(self.roles_claim))))[:ROLES_MAX]),
+            scopes or DEFAULT_SCOPES,
+        )
         if not identity.is_valid:
-            raise ValueError("the names of tenant and user")
+            raise ValueError("the names of tenant, user and roles")
         return identity
+
+
+def _read_words(claim: Any) -> frozenset[str]:
+    words = claim.split() if isinstance(claim, str) else claim
+    return frozenset(word for word in words if isinstance(word, str)) if isinstance(words, list) else frozenset()
 
 
 def _name_token(token: str, claims: dict[str, Any]) -> str:

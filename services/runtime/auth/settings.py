@@ -59,6 +59,14 @@ class AuthSettings:
     jwt_tenant_claim: str = _setting("tenant", "AUTH_JWT_TENANT_CLAIM")
     """The claim that names the tenant; empty: all users are of one tenant. The user is `sub`."""
 
+    jwt_roles_claim: str = _setting("roles", "AUTH_JWT_ROLES_CLAIM")
+    """The claim with the user's roles, by which rules say who may answer: a list, or words with spaces between. Up to 64
+    are taken, of 64 visible ASCII characters without commas; others are left out."""
+
+    jwt_scopes_claim: str = _setting("scope", "AUTH_JWT_SCOPES_CLAIM")
+    """The claim with what the token is good for, in the same forms: `ask`, `answer`, `operate`, `read_content`,
+    `publish`, `admin`. Other words are other programs'; a token with none of these has `ask` and `answer`."""
+
     jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
     """Seconds by which the issuer's clock may be wrong."""
 

@@ -41,6 +41,8 @@ def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | 
         settings.jwt_audience,
         settings.algorithms,
         settings.jwt_tenant_claim,
+        settings.jwt_roles_claim,
+        settings.jwt_scopes_claim,
         settings.jwt_leeway_s,
     )
     return tokens, file_keys

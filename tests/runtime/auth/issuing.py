@@ -63,11 +63,15 @@ def jwt_settings(folder: Path, keys: bytes | None = None, **changed: Any) -> Aut
 
 
 def keys_file(folder: Path, **users: str) -> Path:
-    """A file of API keys; each name is a key, and its value tenant/user."""
-    entries = []
-    for key, owner in users.items():
+    """A file of API keys; each name is a key, and its value `tenant/user`, or `tenant/user roles scopes`."""
+    entries: list[dict[str, Any]] = []
+    for key, value in users.items():
+        owner, *words = value.split(" ")
         tenant, _, user = owner.partition("/")
-        entries.append({"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant, "user": user})
+        entry: dict[str, Any] = {"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant, "user": user}
+        for field, listed in zip(("roles", "scopes"), words, strict=False):
+            entry[field] = listed.split(",")
+        entries.append(entry)
     path = folder / "api_keys.json"
     path.write_bytes(orjson.dumps({"keys": entries}))
     return path

@@ -63,6 +63,8 @@ async def test_keys_and_tokens_may_be_taken_side_by_side(tmp_path: Path) -> None
         f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a b", "user": "b"}}]}}',
         f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a"}}]}}',
         f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a", "user": "b", "role": "admin"}}]}}',
+        f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a", "user": "b", "scopes": ["everything"]}}]}}',
+        f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a", "user": "b", "roles": ["two words"]}}]}}',
         f'{{"keys": [{{"sha256": "{GOOD}", "tenant": "a", "user": "b"}}, '
         f'{{"sha256": "{GOOD}", "tenant": "c", "user": "b"}}]}}',
     ],

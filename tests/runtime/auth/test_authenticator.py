@@ -12,7 +12,7 @@ from headrace.errors import PermissionDenied, Unauthenticated
 from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
-from services.runtime.auth.identity import DEFAULT, Identity, acting_as, forward_identity
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, Identity, acting_as, forward_identity, require_scope
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.http2.tls import PEER_URIS
@@ -77,6 +77,43 @@ async def test_how_somebody_was_proven_is_said_by_the_credential_and_by_services
     for bad in ("two words", "x" * 129):
         with pytest.raises(Unauthenticated):
             await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA, ("x-headrace-credential", bad)], APPEND)
+
+
+async def test_roles_and_scopes_are_the_credentials_and_travel_with_the_call(tmp_path: Path) -> None:
+    settings = key_settings(tmp_path, secret="acme/ada finance,board ask,operate", plain="acme/bob")
+    async with open_authenticator(settings, has_certificates=True) as gate:
+        ada = await gate.admit_call(QUERY, [*KEY, ("x-headrace-roles", "root")], {})
+        bob = await gate.admit_call(QUERY, [("x-api-key", "plain"), ("x-headrace-scopes", "admin")], {})
+        assert ada is not None and bob is not None
+        assert (ada.roles, ada.scopes) == ({"finance", "board"}, {"ask", "operate"})
+        assert (bob.roles, bob.scopes) == (set(), {"ask", "answer"})
+        for found in (ada, bob):
+            with acting_as(found):
+                again = await gate.admit_call(APPEND, [*shown(ORCHESTRATOR), *forward_identity()], {})
+                assert again is not None and (again.roles, again.scopes) == (found.roles, found.scopes)
+        with acting_as(ada):
+            assert require_scope("operate") == ada
+            with pytest.raises(PermissionDenied, match="'admin'"):
+                require_scope("admin")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("x-headrace-roles", "two words"),
+        ("x-headrace-roles", "a,,b"),
+        ("x-headrace-roles", ",".join(f"r{n}" for n in range(65))),
+        ("x-headrace-scopes", "ask,everything"),
+        ("x-headrace-scopes", "ask,"),
+    ],
+)
+async def test_a_services_word_for_roles_that_cannot_be_is_refused(header: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA, header], APPEND)
+
+
+def test_without_credentials_everybody_has_all_scopes_and_no_role() -> None:
+    assert (DEFAULT.scopes, DEFAULT.roles) == (ALL_SCOPES, set())
 
 
 async def test_a_client_may_call_what_is_for_clients(tmp_path: Path) -> None:

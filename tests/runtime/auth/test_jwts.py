@@ -54,6 +54,26 @@ async def test_a_token_is_named_by_its_own_id_or_its_hash(tmp_path: Path) -> Non
         assert (await whose(tmp_path, shown)).credential == f"jwt:{named}"
 
 
+@pytest.mark.parametrize(
+    ("given", "roles", "scopes"),
+    [
+        ({}, set(), {"ask", "answer"}),
+        ({"roles": ["finance", "board"], "scope": "openid operate ask"}, {"finance", "board"}, {"operate", "ask"}),
+        ({"roles": "finance board", "scope": "openid email"}, {"finance", "board"}, {"ask", "answer"}),
+        ({"roles": ["Domain Users", "a,b", 7, "x" * 65, "", "ops"], "scope": ["admin"]}, {"ops"}, {"admin"}),
+        ({"roles": {"ops": True}, "scope": 7}, set(), {"ask", "answer"}),
+        ({"roles": [f"r{n:03}" for n in range(100)]}, {f"r{n:03}" for n in range(64)}, {"ask", "answer"}),
+    ],
+)
+async def test_a_token_names_roles_and_scopes(
+    given: dict[str, Any], roles: set[str], scopes: set[str], tmp_path: Path
+) -> None:
+    found = await whose(tmp_path, token(**given))
+    assert (found.roles, found.scopes) == (roles, scopes)
+    named = await whose(tmp_path, token(groups=["ops"]), jwt_roles_claim="groups", jwt_scopes_claim="")
+    assert named.roles == {"ops"}
+
+
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "PS256"), (EC, "ES256"), (ED, "EdDSA")])
 async def test_every_kind_of_public_key_verifies(key: Any, algorithm: str, tmp_path: Path) -> None:
     keys = jwks(jwk(RSA, "other"), jwk(EC, "another"), jwk(key, "k1"))
@@ -175,7 +195,7 @@ async def published(issuer: Issuer) -> tuple[web.AppRunner, str]:
 
 
 def tokens(keys: FetchedKeys) -> JwtVerifier:
-    return JwtVerifier(keys, ISSUER, AUDIENCE, frozenset({"RS256", "ES256"}), "tenant", 0)
+    return JwtVerifier(keys, ISSUER, AUDIENCE, frozenset({"RS256", "ES256"}), "tenant", "roles", "scope", 0)
 
 
 async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_often() -> None:
