@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from hyperframe.frame import HeadersFrame
 
 from headrace.client import Client
-from services.runtime.http2.limits import DEFAULTS
+from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS
 from tests.hostile.attacks import ATTACH
 from tests.hostile.trial import RUN, SECRET, victim
 from tests.runtime.auth.issuing import INTERNAL
@@ -52,6 +53,27 @@ async def test_idle_connections_of_one_address_leave_room_for_others(tmp_path: P
         finally:
             for connection in idle:
                 connection.close()
+
+
+async def test_connections_that_came_while_a_service_had_no_turn_do_not_take_one_whole(tmp_path: Path) -> None:
+    waiting: list[socket.socket] = []
+    async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2") as one:
+        await _ask(one.port)
+        cpu_s = one.cpu_s()
+        one.process.send_signal(signal.SIGSTOP)
+        try:
+            waiting += [_connect(one.port) for _ in range(ACCEPTING_MAX - 32)]
+            one.stalls_s.clear()
+            one.process.send_signal(signal.SIGCONT)
+            await _ask(one.port)
+            said = len(one.stalls_s)
+            while len(one.stalls_s) < said + 2:
+                await asyncio.sleep(0.01)
+        finally:
+            for connection in waiting:
+                connection.close()
+        # A turn has its part of what all of them cost, whatever that is on this machine.
+        assert max(one.stalls_s) < (one.cpu_s() - cpu_s) / 4
 
 
 async def test_a_service_that_proves_itself_is_no_stranger_whoever_it_calls_for(tmp_path: Path) -> None:

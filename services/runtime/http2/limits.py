@@ -39,8 +39,10 @@ CONTROL_BACKLOG_BYTES = 1024 * 1024
 """Unsent answers to pings and settings at which a peer is cut off."""
 
 ACCEPTING_MAX = 512
-"""Connections that the system takes for a server until it has a turn; all are begun in that one, at some 0.07 ms
-of the processor each."""
+"""Connections that the system takes for a server until it has turns for them."""
+
+ACCEPTED_IN_A_TURN = 32
+"""Connections that are begun in one turn of the loop, at some 0.1 ms of the processor each."""
 
 ACCEPT_AGAIN_S = 1.0
 """Wait before a server accepts again when the system would not let it, as in asyncio."""

@@ -14,10 +14,10 @@ from services.runtime.calls.addresses import describe_address, parse_target
 from services.runtime.calls.metadata import Headers
 from services.runtime.calls.methods import Methods
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.http2.limits import ACCEPTING_MAX, DEFAULTS, Limits
+from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.server.connection import ServerConnection, ServerState
+from services.runtime.http2.server.listener import Listener
 from services.runtime.http2.server.sockets import bind_address
-from services.runtime.http2.server.tls_listener import TlsListener
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
 from services.runtime.local.network import LocalNetwork
@@ -47,7 +47,7 @@ class Server(grpc.aio.Server):
         self._local_addresses: list[str] = []
         self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, set())
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._servers: list[asyncio.AbstractServer | TlsListener] = []
+        self._listeners: list[Listener] = []
         self._stopped = asyncio.Event()
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
@@ -78,22 +78,17 @@ class Server(grpc.aio.Server):
         return port
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._network is not None:
             for address in self._local_addresses:
                 self._network.listen(address, self._local)
         for listening, context in self._listening:
-            if context is not None:
-                self._servers.append(TlsListener(listening, context, self.make_connection, self._state))
-                continue
-            create: Any = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
-            self._servers.append(await create(self.make_connection, sock=listening, backlog=ACCEPTING_MAX))
+            self._listeners.append(Listener(listening, context, self.make_connection, self._state))
 
     async def stop(self, grace: float | None) -> None:
         """Refuse new calls, and cancel the running ones after `grace` seconds."""
         self._state.is_stopping = True
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         if self._network is not None:
             for address in self._local_addresses:
                 self._network.stop_listening(address, self._local)

@@ -1,6 +1,7 @@
-"""Accepts connections for TLS, within the share that a stranger's address has of the processor.
+"""Accepts connections a few at a time, and with TLS within the share that a stranger's address has of the processor.
 
-asyncio's servers begin the handshake of whatever they accept, and what it costs is spent before anybody is asked.
+asyncio's servers take all that wait in one turn, which holds up whatever streams beside it, and begin the handshake of
+each: what it costs is spent before anybody is asked.
 """
 
 from __future__ import annotations
@@ -13,30 +14,32 @@ from contextlib import suppress
 
 import structlog
 
-from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTING_MAX
+from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.handshakes import CURRENT, Handshake, MeasuredSslObject
 
 log = structlog.get_logger()
 
 
-class TlsListener:
+class Listener:
     def __init__(
         self,
         listening: socket.socket,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         make_connection: Callable[[], ServerConnection],
         server: ServerState,
     ) -> None:
         """Listen until `close`, which closes the socket too."""
         self._listening = listening
-        context.sslobject_class = MeasuredSslObject
+        if context is not None:
+            context.sslobject_class = MeasuredSslObject
         self._context = context
         self._make_connection = make_connection
         self._server = server
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        listening.setblocking(False)
         listening.listen(ACCEPTING_MAX)
         self._start_accepting()
 
@@ -48,15 +51,14 @@ class TlsListener:
             self._again.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
-        for task in self._handshakes:
+        for task in self._beginning:
             task.cancel()
 
     def _start_accepting(self) -> None:
         self._loop.add_reader(self._listening, self._accept_waiting)
 
     def _accept_waiting(self) -> None:
-        """Accept what waits, or as much of it as the system takes for a server that has no turn."""
-        for _ in range(ACCEPTING_MAX):
+        for _ in range(ACCEPTED_IN_A_TURN):
             try:
                 connection, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -67,15 +69,18 @@ class TlsListener:
                 self._loop.remove_reader(self._listening)
                 self._again = self._loop.call_later(ACCEPT_AGAIN_S, self._start_accepting)
                 return
-            is_full = len(self._handshakes) >= self._server.limits.connections_max
-            handshake = None if is_full else self._server.begin_handshake(address)
+            handshake = self._begin_handshake(address) if self._context is not None else Handshake()
             if handshake is None:
                 connection.close()
                 continue
             connection.setblocking(False)
             task = self._loop.create_task(self._begin_connection(connection, handshake))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    def _begin_handshake(self, address: object) -> Handshake | None:
+        is_full = len(self._beginning) >= self._server.limits.connections_max
+        return None if is_full else self._server.begin_handshake(address)
 
     async def _begin_connection(self, connection: socket.socket, handshake: Handshake) -> None:
         CURRENT.set(handshake)
@@ -84,5 +89,5 @@ class TlsListener:
                 self._make_connection,
                 connection,
                 ssl=self._context,
-                ssl_handshake_timeout=self._server.limits.preface_s,
+                ssl_handshake_timeout=self._server.limits.preface_s if self._context is not None else None,
             )
