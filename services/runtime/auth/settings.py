@@ -60,8 +60,8 @@ class AuthSettings:
     """The claim that names the tenant; empty: all users are of one tenant. The user is `sub`."""
 
     jwt_roles_claim: str = _setting("roles", "AUTH_JWT_ROLES_CLAIM")
-    """The claim with the user's roles, by which rules say who may answer: a list, or words with spaces between. Up to 64
-    are taken, of 64 visible ASCII characters without commas; others are left out."""
+    """The claim with the user's roles, by which rules say who may answer: a list, or words with spaces between. Up to
+    64 are taken, of 64 visible ASCII characters without commas; others are left out."""
 
     jwt_scopes_claim: str = _setting("scope", "AUTH_JWT_SCOPES_CLAIM")
     """The claim with what the token is good for, in the same forms: `ask`, `answer`, `operate`, `read_content`,

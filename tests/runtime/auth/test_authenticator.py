@@ -84,13 +84,15 @@ async def test_roles_and_scopes_are_the_credentials_and_travel_with_the_call(tmp
     async with open_authenticator(settings, has_certificates=True) as gate:
         ada = await gate.admit_call(QUERY, [*KEY, ("x-headrace-roles", "root")], {})
         bob = await gate.admit_call(QUERY, [("x-api-key", "plain"), ("x-headrace-scopes", "admin")], {})
-        assert ada is not None and bob is not None
+        assert ada is not None
+        assert bob is not None
         assert (ada.roles, ada.scopes) == ({"finance", "board"}, {"ask", "operate"})
         assert (bob.roles, bob.scopes) == (set(), {"ask", "answer"})
         for found in (ada, bob):
             with acting_as(found):
                 again = await gate.admit_call(APPEND, [*shown(ORCHESTRATOR), *forward_identity()], {})
-                assert again is not None and (again.roles, again.scopes) == (found.roles, found.scopes)
+                assert again is not None
+                assert (again.roles, again.scopes) == (found.roles, found.scopes)
         with acting_as(ada):
             assert require_scope("operate") == ada
             with pytest.raises(PermissionDenied, match="'admin'"):
