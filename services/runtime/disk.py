@@ -69,10 +69,10 @@ def sync_file_system(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def sync_folder(folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
+def sync_folder(folder: Path, sync: Callable[[int], None] | None = None) -> None:
     """Make names in the folder durable, without which a synced file may be lost."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sync(fd)
+        (sync or os.fsync)(fd)
     finally:
         os.close(fd)

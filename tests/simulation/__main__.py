@@ -15,8 +15,8 @@ import argparse
 import os
 import sys
 
-from tests.simulation.bugs import BUGS
 from tests.simulation.plan import make_plan
+from tests.simulation.planted.bugs import BUGS
 from tests.simulation.series import Series, run_series, say
 from tests.simulation.shrink import shrink
 from tests.simulation.simulate import prepare_process, simulate

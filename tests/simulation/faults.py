@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 SHARE = 0.3
 """Share of the calls that fail while models or tools do."""
 
+PHASE_S = 20.0
+"""How long a fault waits for the phase that it is to meet; then it strikes anyway."""
+
+STOP_S = 60.0
+"""How long a process that was told to stop may take; compose kills an orchestrator then."""
+
 LOOKS = 20
 """How often a process that is to be killed is looked at before it is killed anyway."""
 
@@ -31,12 +37,16 @@ async def _happen(world: World, fault: Fault, begun: Sequence[Sequence[asyncio.E
         person, number = fault.act
         acts = begun[person % len(begun)]
         await acts[number % len(acts)].wait()
+    if fault.phase:
+        await world.story.wait_for_phase(fault.phase, PHASE_S)
     await asyncio.sleep(fault.at_s)
     world.story.tell(f"fault    {fault.describe()}")
     outside, wire, disk = world.outside, world.wire, world.storage.faults
     match fault.kind:
         case "kill":
             await _kill(world, fault)
+        case "stop":
+            await _stop(world, fault)
         case "power":
             await _cut_power(world, fault)
         case "cut":
@@ -73,6 +83,23 @@ async def _kill(world: World, fault: Fault) -> None:
         if process.is_dead:
             break
     process.kill()
+    world.restart(fault.target)
+
+
+async def _stop(world: World, fault: Fault) -> None:
+    """Stop a process as whoever updates it does, and start it again."""
+    if not world.is_up(fault.target):
+        return
+    process = world.processes[fault.target]
+    world.story.bite(fault.kind, fault.target)
+    process.stop()
+    try:
+        async with asyncio.timeout(STOP_S):
+            await process.ended.wait()
+    except TimeoutError:
+        world.left.append(f"{process.name} has not stopped within {STOP_S:.0f} s")
+        process.kill()
+    await asyncio.sleep(fault.lasts_s)
     world.restart(fault.target)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import GATEWAY, KINDS, MEMORY, ORCHESTRATOR, TOOLS
+from tests.simulation.plan import GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, TOOLS, USER
 
 if TYPE_CHECKING:
     from tests.simulation.series import Summary
@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 PAGE = Path("docs/reliability.md")
 BEGIN, END = "<!-- series -->\n", "<!-- end -->\n"
 
-PHASES = ("idle", "start", "model", "tool", "compaction", "between")
-"""What the newest open run was doing when the fault hit: `start` until its reader has an event, `idle` without one."""
-
-SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS)
+SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, USER)
 
 
 def write_report(summary: Summary) -> None:

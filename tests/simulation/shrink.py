@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.simulation.plan import GATEWAY, MEMORY, TOOLS, Act, Plan
+from tests.simulation.plan import Act, Plan
 
 TRIES_MAX = 300
-
-SINGLE = (MEMORY, GATEWAY, TOOLS)
 
 
 def shrink(plan: Plan, breaks: Callable[[Plan], bool]) -> Plan:
@@ -39,10 +37,20 @@ def list_smaller(plan: Plan) -> Iterator[Plan]:
             for other in range(len(act.interferences)):
                 less = replace(act, interferences=act.interferences[:other] + act.interferences[other + 1 :])
                 yield _replace_acts(plan, at, (*acts[:number], less, *acts[number + 1 :]))
+    for at in range(len(plan.schedules)):
+        yield replace(plan, schedules=plan.schedules[:at] + plan.schedules[at + 1 :])
+    if plan.has_approver:
+        yield replace(plan, has_approver=False)
     if plan.replicas > 1:
-        names = (*SINGLE, plan.orchestrators[0])
-        kept = tuple(fault for fault in plan.faults if fault.target in names and fault.other in ("", *names))
-        yield replace(plan, replicas=1, faults=kept)
+        yield _drop_processes(plan, replicas=1, gateways=plan.gateways)
+    if plan.gateways > 1:
+        yield _drop_processes(plan, replicas=plan.replicas, gateways=1)
+
+
+def _drop_processes(plan: Plan, *, replicas: int, gateways: int) -> Plan:
+    left = replace(plan, replicas=replicas, gateways=gateways)
+    gone = {*plan.orchestrators, *plan.llm_gateways} - {*left.orchestrators, *left.llm_gateways}
+    return replace(left, faults=tuple(fault for fault in plan.faults if not {fault.target, fault.other} & gone))
 
 
 def _replace_acts(plan: Plan, at: int, acts: tuple[Act, ...]) -> Plan:

@@ -24,14 +24,19 @@ import structlog
 
 from services.runtime.tokens.count import ESTIMATE_ENCODING
 from services.runtime.tokens.encodings import encoding
-from tests.simulation import judges
-from tests.simulation.bugs import plant
 from tests.simulation.faults import run_faults
 from tests.simulation.fixed_order import SETTINGS
+from tests.simulation.judging.judge import judge_world
+from tests.simulation.judging.services import judge_logs
+from tests.simulation.people.asked import find_phase
+from tests.simulation.people.gates import look_for_gates
+from tests.simulation.people.schedules import keep_schedules
+from tests.simulation.people.users import User
 from tests.simulation.plan import MEMORY, USER, Plan, make_plan
-from tests.simulation.users import User, find_phase
+from tests.simulation.planted.bugs import plant
 from tests.simulation.world.loop import SimulatedLoop, Stuck
 from tests.simulation.world.processes import Exited, find_process
+from tests.simulation.world.system_calls import install
 from tests.simulation.world.world import World
 
 SHM = Path("/dev/shm")
@@ -39,7 +44,10 @@ SHM = Path("/dev/shm")
 WORK_S = 900.0
 """Simulated time until the people are done, the faults being over after some minutes."""
 
-JUDGING_S = 900.0
+JUDGING_S = 1200.0
+
+ENDING_S = 120.0
+"""Simulated time in which all services stop, one after another."""
 
 SEEDS_PER_COLLECTION = 5
 """A collection looks at every object of the process; a few worlds have room beside each other."""
@@ -70,6 +78,7 @@ def prepare_process() -> None:
     missing = {name: value for name, value in SETTINGS.items() if os.environ.get(name) != value}
     if missing:
         raise RuntimeError(f"a world needs these settings from its process's start: {missing}")
+    install()
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead are never awaited
     sys.unraisablehook = _ignore  # nor do they end as they should when they are collected
     encoding(ESTIMATE_ENCODING)
@@ -94,7 +103,7 @@ def simulate(plan: Plan, *, bug: str = "", traces: bool = False, shakes: bool = 
     was_enabled = gc.isenabled()
     gc.disable()  # finalizers would run at another moment each time
     loop = SimulatedLoop(Random(f"{plan.seed}/loop"))
-    world = World(str(plan.seed), folder, plan.orchestrators, loop)
+    world = World(plan, folder, loop)
     plant(world, bug)
     if traces:
         world.story.traced = []
@@ -107,7 +116,7 @@ def simulate(plan: Plan, *, bug: str = "", traces: bool = False, shakes: bool = 
         loop.run_until_complete(_run(world, plan, result))
     except (Stuck, TimeoutError) as error:
         result.problems.append(f"{str(error) or 'not done in time'}; last: {world.story.lines[-1:]}")
-        result.problems += judges.judge_logs(world)
+        result.problems += judge_logs(world)
     finally:
         result.digest, result.story, result.counts = world.story.digest, world.story.lines, world.story.counts
         result.simulated_s, result.turns = loop.time(), loop.turns
@@ -142,39 +151,34 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
     ids = Random(f"{plan.seed}/chats")
     chat_ids = [str(uuid.UUID(bytes=ids.randbytes(16), version=4)) for _ in range(plan.chats)]
     begun = [[asyncio.Event() for _ in acts] for acts in plan.people]
-    world.story.find_phase = lambda: find_phase(people)
+    world.story.find_phase = lambda: find_phase(asked for user in people for asked in user.asked)
     done = [
         start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids, begun=begun[number]))
         for number, acts in enumerate(plan.people)
     ]
+    over = asyncio.Event()
+    beside: list[asyncio.Event] = []
+    if plan.has_approver:
+        beside.append(start_user(f"{USER}-approver", partial(look_for_gates, until=over)))
+    if plan.schedules:
+        keep = partial(keep_schedules, planned=plan.schedules, chat_ids=chat_ids, until=over)
+        beside.append(start_user(f"{USER}-scheduler", keep))
     async with asyncio.timeout(WORK_S):
         await run_faults(world, plan.faults, begun)
         for finished in done:
             await finished.wait()
+        over.set()
+        for finished in beside:
+            await finished.wait()
 
     async def judge(user: User) -> None:
-        result.problems += await _judge_all(world, user, people)
+        result.problems += await judge_world(world, user, people, chat_ids)
 
     async with asyncio.timeout(JUDGING_S):
         await start_user(JUDGE, judge).wait()
-
-
-async def _judge_all(world: World, judge: User, people: list[User]) -> list[str]:
-    # Runs that a steer or a lost caller has left come to their ends first.
-    while any(process.exit_code for process in world.processes.values() if process.is_dead):
-        await asyncio.sleep(1)
-    problems = await judges.wait_for_runs(world)
-    problems += await judges.wait_for_chats(judge, people)
-    logs = judges.read_logs(world)
-    problems += judges.judge_chats(logs)
-    for person in people:
-        for asked in person.asked:
-            problems += await judges.judge_reader(judge, asked, logs)
-        problems += judges.judge_acts(person, logs)
-    await judges.read_states(judge, people)
-    problems += judges.judge_states([*people, judge])
-    problems += [*judges.judge_logs(world), *judges.judge_effects(world, logs), *judges.judge_tasks(world)]
-    return [*problems, *world.outside.problems, *world.wire.problems]
+    async with asyncio.timeout(ENDING_S):
+        await world.stop_all()
+    result.problems += world.left
 
 
 def _collect_logs(world: World) -> None:

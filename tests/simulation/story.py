@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 
 SHAKEN_BYTES_MAX, SHAKEN_MAX = 480, 1000
@@ -27,6 +28,8 @@ class Story:
         self.bites: Counter[tuple[str, str, str]] = Counter()
         """How often each kind of fault has hit something, with the service and with what a run was doing then."""
         self.find_phase: Callable[[], str] = lambda: "idle"
+        self._waiting: dict[str, list[asyncio.Event]] = {}
+        """Those who wait for a phase of a run."""
 
     def tell(self, what: str, *, count: str = "") -> None:
         """Add a line for people; `count` names its kind."""
@@ -39,6 +42,19 @@ class Story:
     def bite(self, kind: str, process: str) -> None:
         """Count a fault that has hit something."""
         self.bites[kind, process.partition("-")[0], self.find_phase()] += 1
+
+    def enter_phase(self, phase: str) -> None:
+        """Wake those who wait for it."""
+        for waiting in self._waiting.pop(phase, ()):
+            waiting.set()
+
+    async def wait_for_phase(self, phase: str, within_s: float) -> None:
+        """Return when a run is in the phase, or when the time is over."""
+        entered = asyncio.Event()
+        self._waiting.setdefault(phase, []).append(entered)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await entered.wait()
 
     def trace(self, where: str, what: str, values: Sequence[object]) -> None:
         """Hash what passes between processes."""

@@ -26,7 +26,8 @@ class DialingChannel(grpc.aio.Channel):
 
     def __init__(self, dialer: Dialer) -> None:
         self._pool = ConnectionPool(dialer)
-        self._calls: set[Call] = set()
+        self._calls: dict[Call, None] = {}
+        """Calls that have not ended, in the order in which they began."""
 
     # Kinds of calls, as generated stubs ask for them.
 
@@ -105,10 +106,13 @@ class DialingChannel(grpc.aio.Channel):
 
     def _start_call(self, call: CallT, wait_for_ready: bool | None) -> CallT:
         call.waits_for_ready = bool(wait_for_ready)
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        self._calls[call] = None
+        call.add_done_callback(self._forget_call)
         self._pool.assign_call(call)
         return call
+
+    def _forget_call(self, call: Call) -> None:
+        self._calls.pop(call, None)
 
     # The channel itself.
 

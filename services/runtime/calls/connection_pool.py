@@ -42,7 +42,7 @@ class ConnectionPool:
         self._backoff = Backoff()
         self._why = "not connected yet"
         self._change_waiters: set[asyncio.Future[None]] = set()
-        self._leaving: set[ClientEnd] = set()
+        self._leaving: list[ClientEnd] = []
         self._resolved_s = 0.0
         self._is_short = False
         """Whether some address has no connection."""
@@ -189,7 +189,7 @@ class ConnectionPool:
     def _forget_connection(self, connection: ClientEnd) -> None:
         self._order.remove(connection)
         self._by_address = {address: kept for address, kept in self._by_address.items() if kept is not connection}
-        self._leaving = {kept for kept in self._leaving if not kept.is_lost} | {connection}
+        self._leaving = [*(kept for kept in self._leaving if not kept.is_lost), connection]
 
     def _fail_waiting(self, why: str, *, all_of_them: bool) -> None:
         calls, self._waiting = self._waiting, deque[Call]()

@@ -33,7 +33,8 @@ class LocalServerState:
     message_bytes_max: int
     limits: Limits
     in_flight: InFlightCounter
-    connections: set[LocalServerConnection]
+    connections: dict[LocalServerConnection, None]
+    """Those that are open, in the order in which they were opened."""
 
 
 class LocalServerConnection:
@@ -48,8 +49,8 @@ class LocalServerConnection:
         self._streams: dict[int, LocalStream] = {}
         self._is_leaving = False
         self._refuses = False
-        self._is_lost = False
-        server.connections.add(self)
+        self.is_lost = False
+        server.connections[self] = None
 
     def connect(self, client: LocalClientConnection, link: Link) -> None:
         """Send to `client` over `link` from now on."""
@@ -59,7 +60,7 @@ class LocalServerConnection:
 
     def start_leaving(self) -> None:
         """Announce the end; calls that are on their way are still served."""
-        if not self._is_leaving and not self._is_lost:
+        if not self._is_leaving and not self.is_lost:
             self._is_leaving = True
             self._link.send(self._client.receive_leave)
 
@@ -105,13 +106,13 @@ class LocalServerConnection:
         stream.receive_end()
 
     def send_credit(self, stream_id: int, size: int) -> None:
-        if not self._is_lost:
+        if not self.is_lost:
             self._link.send(self._client.receive_credit, stream_id, size)
 
     # What comes from the client.
 
     def receive_call(self, stream_id: int, path: str, headers: Headers) -> None:
-        if self._refuses or self._is_lost:
+        if self._refuses or self.is_lost:
             self._link.send(self._client.receive_reset, stream_id, LEAVING)
             return
         stream = LocalStream(self, stream_id, self._server.message_bytes_max)
@@ -148,10 +149,10 @@ class LocalServerConnection:
 
     def lose(self) -> None:
         """Hang up all calls as a broken connection does."""
-        if self._is_lost:
+        if self.is_lost:
             return
-        self._is_lost = True
-        self._server.connections.discard(self)
+        self.is_lost = True
+        self._server.connections.pop(self, None)
         for stream in [*self._streams.values()]:
             stream.close()
         self._streams.clear()
@@ -166,6 +167,6 @@ class LocalServerConnection:
             self._close()
 
     def _close(self) -> None:
-        if not self._is_lost:
+        if not self.is_lost:
             self._link.send(self._client.receive_close)
             self.lose()

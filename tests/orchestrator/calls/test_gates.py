@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.v1 import gates_pb2
+from headrace.v1 import gates_pb2, memory_pb2
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
@@ -63,6 +64,11 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, house:
         events = await ask(it, ("gate.open", answer))
         history = await recorded(it, it.run_ids[0])
         after = await it.client.gate(it.run_ids[0], shown[0].gate_id)
+        late = [
+            await it.client.answer_gate(it.run_ids[0], shown[0].gate_id, payload, request_id=request_id)
+            for request_id in ("r1", "r2")
+        ]
+        assert [reply.status for reply in late] == ["accepted", "duplicate"], "the first repeats what was accepted"
         assert (await it.client.gates()).gates == []
         assert told(it)
     opened, closed, submitted = (only(events, kind) for kind in ("gate.open", "gate.close", "request.submit"))
@@ -77,6 +83,28 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, house:
     assert fold(history) == fold(events)
     for one in ("gate.open", "gate.close"):
         assert only(history, one) == only(events, one)
+
+
+async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it)
+        gate: list[str] = []
+        repeated: list[asyncio.Task[gates_pb2.AnswerGateResponse]] = []
+
+        async def before(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("request_submit") for line in request.lines):
+                again = it.client.answer_gate(gate[0], gate[1], "1", request_id="r1")
+                repeated.append(group.create_task(again))
+                await asyncio.sleep(0.05)
+                assert not repeated[0].done()
+
+        async def answer(opened: Event) -> None:
+            gate[:] = [await run_of(it), opened["gateId"]]
+            it.memory.before = before
+            assert (await it.client.answer_gate(*gate, "1", request_id="r1")).status == "accepted"
+
+        await ask(it, ("gate.open", answer))
+        assert (await repeated[0]).status == "accepted"
 
 
 async def test_a_gate_without_an_answer_expires_once(house: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from services.runtime.local.client_connection import LocalClientConnection
 from services.runtime.local.link import Link
 from services.runtime.local.network import LocalNetwork
 from services.runtime.local.server_connection import LocalServerConnection, LocalServerState
+from tests.simulation.plan import MEMORY
+from tests.simulation.world.history import History
 from tests.simulation.world.processes import Process
 
 if TYPE_CHECKING:
@@ -77,6 +80,8 @@ class Wire:
         self._slow: dict[str, _Hit] = {}
         """Processes whose messages take long at the moment."""
         self.problems: list[str] = []
+        self.history = History()
+        self.serials = itertools.count(1)
 
     def has_path(self, source: str, target: str) -> bool:
         if (hit := self.parted.get((source, target))) is None:
@@ -106,6 +111,11 @@ class Wire:
         self.parted.pop((target, source), None)
         for connection in [*self.connections]:
             connection.release()
+
+    def list_left(self, process: Process) -> list[str]:
+        """Return what an ended process has left open."""
+        left = [address for address, listener in self.listeners.items() if listener.process is process]
+        return left + [connection.name for connection in self.connections if connection.is_open_at(process)]
 
     def lose_process(self, process: Process, notice_s: float) -> None:
         """Cut all connections of a dead process; the other ends notice after `notice_s`."""
@@ -139,45 +149,54 @@ class Connection:
         number: int,
     ) -> None:
         self.client_process, self.server_process, self.number = client_process, server_process, number
-        self._wire = wire
+        self.wire, self.serial = wire, next(wire.serials)
         self._client, self._server = client, server
         self._client_context, self._server_context = copy_context(), server_context
         self._is_cut = False
         up = _Direction(client_process.name, server_process.name)
         down = _Direction(server_process.name, client_process.name)
         self._directions = (up, down)
-        name = f"{client_process.name}>{server_process.name}#{number}"
-        client.connect(server, _TracedLink(self._schedule_over(up), server_context, wire, f"{name} up"))
-        server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, wire, f"{name} down"))
+        self.name = f"{client_process.name}>{server_process.name}#{number}"
+        asked = server_process.name == MEMORY
+        note_up, note_down = (wire.history.note_up, wire.history.note_down) if asked else (None, None)
+        client.connect(server, _TracedLink(self._schedule_over(up), server_context, self, "up", note_up))
+        server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, self, "down", note_down))
         wire.connections[self] = None
 
     def __hash__(self) -> int:
-        return self.number
+        return self.serial
+
+    def is_open_at(self, process: Process) -> bool:
+        """Whether an end is open that a process has."""
+        is_client = self.client_process is process and not self._client.is_lost
+        return is_client or (self.server_process is process and not self._server.is_lost)
 
     def _schedule_over(self, way: _Direction) -> Callable[[Callable[[], None], Context], None]:
         def schedule(deliver: Callable[[], None], context: Context) -> None:
             if self._is_cut:
                 return
-            if not self._wire.has_path(way.source, way.target):
+            if not self.wire.has_path(way.source, way.target):
                 way.held.append((deliver, context))
                 return
-            conditions, random = self._wire.conditions, self._wire.random
-            delay_s = self._wire.choose_delay_s(way.source, way.target)
+            conditions, random = self.wire.conditions, self.wire.random
+            delay_s = self.wire.choose_delay_s(way.source, way.target)
             if random.random() < conditions.slow_share:
                 delay_s += random.uniform(0, conditions.slow_s)
-            way.last_s = max(way.last_s, self._wire.loop.time() + delay_s)
-            self._wire.loop.call_at(way.last_s, self._deliver, deliver, context=context)
+            way.last_s = max(way.last_s, self.wire.loop.time() + delay_s)
+            self.wire.loop.call_at(way.last_s, self._deliver, deliver, context=context)
 
         return schedule
 
     def _deliver(self, deliver: Callable[[], None]) -> None:
         if not self._is_cut:
             deliver()
+        if self._client.is_lost and self._server.is_lost:
+            self.wire.connections.pop(self, None)
 
     def release(self) -> None:
         """Let pass what was held, where the way is free again."""
         for way in self._directions:
-            if self._wire.has_path(way.source, way.target):
+            if self.wire.has_path(way.source, way.target):
                 held, way.held = way.held, []
                 for deliver, context in held:
                     self._schedule_over(way)(deliver, context)
@@ -187,8 +206,8 @@ class Connection:
         if self._is_cut:
             return
         self._is_cut = True
-        self._wire.connections.pop(self, None)
-        loop = self._wire.loop
+        self.wire.connections.pop(self, None)
+        loop = self.wire.loop
         why = "the connection broke: reset by the network"
         loop.call_later(client_notice_s, self._client_lost, why, context=self._client_context)
         loop.call_later(server_notice_s, self._server.lose, context=self._server_context)
@@ -199,13 +218,19 @@ class Connection:
 
 
 class _TracedLink(Link):
-    __slots__ = ("_name", "_wire")
+    __slots__ = ("_connection", "_name", "_note", "_wire")
 
-    def __init__(self, schedule: Any, context: Context, wire: Wire, name: str) -> None:
+    def __init__(
+        self, schedule: Any, context: Context, connection: Connection, way: str, note: Callable[..., None] | None
+    ) -> None:
+        """`note` is told what is sent, for the history."""
         super().__init__(schedule, context)
-        self._wire, self._name = wire, name
+        self._wire, self._connection, self._note = connection.wire, connection.serial, note
+        self._name = f"{connection.name} {way}"
 
     def send(self, receive: Callable[..., None], *args: Any) -> None:
+        if self._note is not None:
+            self._note(self._connection, receive.__name__, args, self._wire.loop.time())
         self._wire.story.trace(self._name, receive.__name__, args)
         if any(isinstance(arg, list) and UNIMPLEMENTED in arg for arg in args):
             self._wire.problems.append(f"{self._name}: a service was asked for what it does not serve")

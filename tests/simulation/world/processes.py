@@ -52,6 +52,8 @@ class Process:
     number: int
     """Counts the starts of this name."""
     on_death: Callable[[Process], None]
+    on_finish: Callable[[Process], None]
+    """Called when its main task has ended as it should."""
     is_dead: bool = False
     exit_code: int | None = None
     """What it ended itself with."""
@@ -62,6 +64,12 @@ class Process:
     tasks: list[asyncio.Task[Any]] = field(default_factory=list[asyncio.Task[Any]])
     """All that ever ran; a dead process's must not be collected, or their `finally` blocks would run."""
     task: asyncio.Task[Any] | None = None
+    is_serving: bool = False
+    is_stopping: bool = False
+    """Whether it was told to stop."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is dead."""
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __hash__(self) -> int:
         return hash((self.name, self.number))
@@ -89,9 +97,28 @@ class Process:
         self.task.add_done_callback(self._on_end, context=Context())
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        if not self.is_dead and not task.cancelled() and task.exception() is not None:
+        if self.is_dead:
+            return
+        if not task.cancelled() and task.exception() is not None:
             self.exit_code = 1
             self.kill()
+        else:
+            self.on_finish(self)
+
+    async def wait_for_stop(self) -> None:
+        """Return when the process is told to stop, as a service's main function waits for a signal."""
+        self.is_serving = True
+        await self._stop.wait()
+
+    def stop(self) -> None:
+        """Tell it to stop, as SIGTERM does."""
+        if self.is_dead or self.is_stopping:
+            return
+        self.is_stopping = True
+        if self.is_serving:
+            self._stop.set()
+        elif self.task is not None:
+            self.task.cancel()
 
     def takes_turn(self) -> bool:
         """Count a callback that is about to run; False if the process is dead, or is killed now."""
@@ -109,10 +136,15 @@ class Process:
         """End it as SIGKILL does: nothing of it is told, nothing cleans up."""
         if self.is_dead:
             return
+        self.bury()
+        self.on_death(self)
+
+    def bury(self) -> None:
+        """Let nothing of it go on, nor say anything when it is collected."""
         self.is_dead = True
+        self.ended.set()
         for task in self.tasks:
             task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - it stays pending
-        self.on_death(self)
 
     def exit(self, code: int) -> NoReturn:
         self.exit_code = code

@@ -1,7 +1,9 @@
 """Memory's folder, which outlives its processes: on tmpfs, with what a power cut may leave of it.
 
-Only the logs' bytes are modelled: what was written and not synced loses any part. SQLite's index, names of files, and
-what is written whole (blobs, rewritten logs) are as after a kill. A start syncs all that it reads.
+A model of POSIX: bytes that were not synced may be lost in any part, and names that were made, changed or removed since
+their folder was synced may be as before, each by itself. SQLite's file and its log have kept what was committed with a
+sync, and any number of the commits behind it. A kill loses nothing; what it leaves unsynced stays so, until a start
+syncs it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import MEMORY
+from tests.simulation.world.durable import INDEX, Durable
 
 if TYPE_CHECKING:
     from tests.simulation.story import Story
-
-SECTOR = 512
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 
@@ -34,6 +35,8 @@ class DiskFaults:
     """Whether this fault has refused a sync."""
     skips_syncs: bool = False
     """Whether syncs do nothing: a planted bug."""
+    skips_folders: bool = False
+    """Whether syncs of folders do nothing: a planted bug."""
     hides_errors: bool = False
     """Whether a sync that failed is taken for one that was done: a planted bug."""
 
@@ -45,18 +48,44 @@ class Storage:
         """`kill` ends the process that syncs."""
         self._folder, self._random, self._story, self._kill = folder, random, story, kill
         self._starts = 0
-        self._synced: dict[str, bytes] = {}
-        """What each log had when it was last synced."""
+        self._durable = Durable(random)
+        self._index_bytes = 0
+        """Size of the index's log when it was last synced."""
         self.faults = DiskFaults()
         self.syncs_left: int | None = None
         """Syncs until the power fails; None: it does not."""
 
     @property
+    def data_dir(self) -> Path:
+        return self._folder / str(self._starts)
+
+    @property
     def logs_dir(self) -> Path:
-        return self._folder / str(self._starts) / "chats"
+        return self.data_dir / "chats"
 
     def sync(self, fd: int) -> None:
-        """Make a file's bytes safe, or fail."""
+        """Make a file's bytes, or a folder's names, safe, or fail."""
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if not path.is_relative_to(self.data_dir):
+            return  # of a process that is dead already
+        self._meet_faults()
+        if self.faults.skips_syncs or self.faults.fails or (self.faults.skips_folders and path.is_dir()):
+            return
+        self._durable.sync(path)
+        _set_time(path)
+
+    def sync_all(self, _: int) -> None:
+        """Make everything safe that is in the folder, or fail."""
+        self._meet_faults()
+        if not (self.faults.skips_syncs or self.faults.fails):
+            self._durable.sync_all()
+
+    def note_commit(self, log: Path) -> None:
+        """Take for safe what the index's log has now: a commit with a sync."""
+        if log.is_relative_to(self.data_dir):
+            self._index_bytes = log.stat().st_size
+
+    def _meet_faults(self) -> None:
         if self.syncs_left is not None:
             self.syncs_left -= 1
             if self.syncs_left <= 0:
@@ -68,46 +97,50 @@ class Storage:
                 self.faults.has_hit = True
                 self._story.bite(self.faults.fails, MEMORY)
             raise OSError(code, os.strerror(code))
-        if not (self.faults.skips_syncs or self.faults.fails):
-            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
-            self._synced[path.name] = _set_time(path)
+
+    def list_open(self) -> list[str]:
+        """Return the files of the newest copy that this program has open."""
+        place = str(self.data_dir)
+        found: list[str] = []
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+            except FileNotFoundError:
+                continue  # the listing's own
+        return sorted(name.removeprefix(place) for name in found if name.startswith(place))
 
     def open_next(self) -> Path:
         """Return the data folder for a new process, with what the last one has left."""
-        before = self._folder / str(self._starts)
+        before = self.data_dir
         self._starts += 1
-        after = self._folder / str(self._starts)
+        after = self.data_dir
         if before.exists():
             shutil.copytree(before, after)
-            read = {path.name: _set_time(path) for path in sorted(self.logs_dir.glob("*.json"))}
-            if not self.faults.skips_syncs:
-                self._synced = read
+            self._durable.follow_copy(before, after)
+            for path in sorted(self.logs_dir.glob("*.json")):
+                _set_time(path)
         else:
             after.mkdir(parents=True)
+            self._durable.root = after
+        if not (self.logs_dir / f"{INDEX}-wal").exists():
+            self._index_bytes = 0
         return after
 
     def lose_unsynced(self) -> None:
-        """Leave of each log any bytes between what was synced and what was written."""
-        for path in sorted(self.logs_dir.glob("*.json")) if self.logs_dir.exists() else ():
-            written, synced = path.read_bytes(), self._synced.get(path.name, b"")
-            if len(written) > len(synced) and written.startswith(synced):
-                path.write_bytes(self._tear(synced, written))
-                lost = f"{path.name[:4]} has lost some of {len(written) - len(synced)} unsynced bytes"
-                self._story.tell(f"disk     chat {lost}", count="torn log")
-
-    def _tear(self, synced: bytes, written: bytes) -> bytes:
-        size = self._random.choice((len(synced), len(written), self._random.randint(len(synced), len(written))))
-        torn = bytearray(written[:size])
-        for start in range(len(synced) // SECTOR * SECTOR, size, SECTOR):
-            if self._random.random() < 0.3:
-                end = min(start + SECTOR, size)
-                torn[start:end] = synced[start:end].ljust(end - start, b"\0")
-        return bytes(torn)
+        """Leave of names and bytes that were not synced any part."""
+        if not self.data_dir.exists():
+            return
+        for what in self._durable.lose_unsynced():
+            self._story.tell(f"disk     {what}", count=what.partition(":")[0])
+        log = self.logs_dir / f"{INDEX}-wal"
+        if log.exists() and log.stat().st_size > self._index_bytes:
+            kept = self._random.choice((self._index_bytes, self._random.randint(self._index_bytes, log.stat().st_size)))
+            os.truncate(log, kept)
+            self._story.tell("disk     the index has lost some commits", count="index cut")
 
 
-def _set_time(log: Path) -> bytes:
-    """Give a log a time that follows from its bytes, by which recovery finds what has changed; return the bytes."""
-    data = log.read_bytes()
-    time_s = zlib.crc32(data)
-    os.utime(log, (time_s, time_s))
-    return data
+def _set_time(path: Path) -> None:
+    """Give a log a time that follows from its bytes, by which recovery finds what has changed."""
+    if path.suffix == ".json":
+        time_s = zlib.crc32(path.read_bytes())
+        os.utime(path, (time_s, time_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, closing
 from contextvars import Context
@@ -23,14 +22,18 @@ from services.runtime.local.network import NETWORK
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from tests.simulation.bugs import MEMORY_BUGS
-from tests.simulation.peers import Model, Outside, Tools
-from tests.simulation.plan import GATEWAY, MEMORY, TOOLS
+from tests.simulation.outside.model import Model
+from tests.simulation.outside.outside import Outside
+from tests.simulation.outside.tools import Tools
+from tests.simulation.plan import MEMORY, TOOLS, Plan
+from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
 from tests.simulation.story import Story
+from tests.simulation.world.definitions import write_definitions
 from tests.simulation.world.loop import SimulatedLoop
 from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
-from tests.simulation.world.processes import Process
+from tests.simulation.world.processes import PROCESS, Process
 from tests.simulation.world.storage import Storage
+from tests.simulation.world.system_calls import COMMITTED, SYNC
 
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -47,23 +50,16 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
-MODEL = {"providerKey": "scripted", "model": "m"}
-AGENTS = {
-    "oneshot": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}},
-    "react": {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "set", "pay"]}, "react": {}},
-    "team": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": ["look", "pay"]},
-        "subagents": ["react"],
-        "react": {"parallelToolCalls": True},
-    },
-}
+DRAIN_S = 3.0
+
+TIDYING_S = 1.0
+"""Time after its end in which what a process has left may still end."""
 
 
 class World:
-    def __init__(self, seed: str, folder: Path, orchestrators: list[str], loop: SimulatedLoop) -> None:
-        self.seed, self.loop = seed, loop
+    def __init__(self, plan: Plan, folder: Path, loop: SimulatedLoop) -> None:
+        self.seed, self.loop = str(plan.seed), loop
+        seed = self.seed
         self.random = Random(f"{seed}/world")
         self.story = Story(loop)
         self.wire = Wire(loop, Random(f"{seed}/network"), self.story)
@@ -73,16 +69,19 @@ class World:
         """Name of a planted bug (tests/simulation/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
-        self._config_dir = write_definitions(folder)
+        self._folder = folder
         self._starts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         """The newest process of each name."""
         self.all_processes: list[Process] = []
-        self.orchestrators = orchestrators
+        self.left: list[str] = []
+        """What processes have left that ended as they should."""
+        self.orchestrators, self.gateways = plan.orchestrators, plan.llm_gateways
+        self._gateway_address = ",".join(f"local:{name}" for name in self.gateways)
         self.services: dict[str, Main] = {
             MEMORY: self._run_memory,
-            GATEWAY: self._run_gateway,
             TOOLS: self._run_tools,
+            **{name: self._make_gateway(name) for name in self.gateways},
             **{name: self._make_orchestrator(name) for name in self.orchestrators},
         }
 
@@ -92,7 +91,7 @@ class World:
     def spawn(self, name: str, main: Main) -> Process:
         """Start a process that runs `main`."""
         number = self._starts[name] = self._starts.get(name, 0) + 1
-        process = Process(name, number, self._on_death)
+        process = Process(name, number, self._on_death, self._on_finish)
         self.processes[name] = process
         self.all_processes.append(process)
         network = ProcessNetwork(self.wire, process)
@@ -109,6 +108,15 @@ class World:
             self.story.tell(f"{name} starts again")
             self.start(name)
 
+    async def stop_all(self) -> None:
+        """Stop all services as an operator does, callers before those that they call."""
+        for names in (self.orchestrators, [*self.gateways, TOOLS], [MEMORY]):
+            for name in names:
+                self.processes[name].stop()
+            for name in names:
+                await self.processes[name].ended.wait()
+        await asyncio.sleep(2 * TIDYING_S)  # for those who have asked, too
+
     def _end_memory(self) -> None:
         self.processes[MEMORY].exit(KILLED)
 
@@ -120,7 +128,8 @@ class World:
         if process.exit_code is None and process.name in self.services:
             self.story.bite("kill", process.name)
         if process.exit_code not in (None, KILLED):
-            how = f"ends itself with {process.exit_code}"
+            error = process.task.exception() if process.task is not None and process.task.done() else None
+            how = f"ends itself with {process.exit_code} ({error!r:.120})"
         if process.name not in self.services:
             error = process.task.exception() if process.task is not None and process.task.done() else None
             self.note_failure(process.name, repr(error))
@@ -128,6 +137,24 @@ class World:
             # As what supervises it would.
             self.loop.call_later(RESTART_S, self.restart, process.name, context=Context())
         self.story.tell(f"{process.name} {how} in its turn {process.turns}", count="vanished" if is_silent else "ended")
+
+    def _on_finish(self, process: Process) -> None:
+        self.loop.call_later(TIDYING_S, self._bury_finished, process, context=Context())
+
+    def _bury_finished(self, process: Process) -> None:
+        """Note what a process has left that ended as it should; its machine closes the rest."""
+        if process.is_dead:
+            return
+        tasks = [repr(task.get_coro()) for task in process.tasks if not task.done()]
+        if left := [*tasks, *self.wire.list_left(process), *self._list_files(process)]:
+            self.left.append(f"{process.name} has ended and left {left}")
+        process.bury()
+        self.wire.lose_process(process, 0.001)
+        if process.name in self.services:
+            self.story.tell(f"{process.name} has stopped", count="stopped")
+
+    def _list_files(self, process: Process) -> list[str]:
+        return self.storage.list_open() if process.name == MEMORY else []
 
     def note_failure(self, process: str, error: object) -> None:
         """Log what nobody has looked at, for the judges."""
@@ -142,21 +169,29 @@ class World:
     async def _run_memory(self) -> None:
         config = MemoryConfig(server=_serve(MEMORY), data_dir=self.storage.open_next())
         wrap = MEMORY_BUGS.get(self.bug, lambda real: real)
-        with closing(Disk(config.logs_dir, sync=self.storage.sync)) as disk:
+        storage = self.storage
+        SYNC.set(storage.sync)
+        COMMITTED.set(storage.note_commit)
+        with closing(Disk(config.logs_dir, sync=storage.sync, sync_system=storage.sync_all)) as disk:
             async with (
-                open_channel(f"local:{GATEWAY}") as channel,
+                open_channel(self._gateway_address) as channel,
                 open_files(disk) as engine,
                 AsyncExitStack() as stack,
             ):
                 real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
                 service = replace(real, servicer=wrap(real.servicer))
-                served = [service, build_schedule_service(engine)]
+                schedules = build_schedule_service(engine)
+                wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
+                served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
                 await stack.enter_async_context(serving_grpc(config.server, served, is_usable=engine.is_up))
-                await asyncio.Event().wait()
+                await PROCESS.get().wait_for_stop()
 
-    async def _run_gateway(self) -> None:
-        servicer = Model(self.outside)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
-        await _run_scripted(GATEWAY, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    def _make_gateway(self, name: str) -> Main:
+        async def run() -> None:
+            servicer = Model(self.outside)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+            await _run_scripted(name, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+
+        return run
 
     async def _run_tools(self) -> None:
         servicer = Tools(self.outside)  # pyright: ignore[reportAbstractUsage] - five RPCs are asked
@@ -164,33 +199,28 @@ class World:
 
     def _make_orchestrator(self, name: str) -> Main:
         async def run() -> None:
+            config_dir = write_definitions(self._folder, has_budgets=self.bug != "unlimited")
             config = OrchestratorConfig(
                 server=_serve(name),
-                config_dir=self._config_dir,
+                config_dir=config_dir,
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
                 memory_address=f"local:{MEMORY}",
-                llm_gateway_address=f"local:{GATEWAY}",
+                llm_gateway_address=self._gateway_address,
                 tools_address=f"local:{TOOLS}",
             )
             async with orchestrator(config):
-                await asyncio.Event().wait()
+                await PROCESS.get().wait_for_stop()
+            if self.bug == "left task":
+                asyncio.create_task(asyncio.Event().wait())  # noqa: RUF006 - that is the bug
 
         return run
 
 
 def _serve(name: str) -> ServerSettings:
-    return ServerSettings(listen=f"local:{name}", transport="local")
+    return ServerSettings(listen=f"local:{name}", transport="local", drain_s=DRAIN_S)
 
 
 async def _run_scripted(name: str, service: str, servicer: Any, add: Any) -> None:
     async with serving_grpc(_serve(name), [GrpcService(f"headrace.v1.{service}", servicer, add)]):
-        await asyncio.Event().wait()
-
-
-def write_definitions(folder: Path) -> Path:
-    config = folder / "config"
-    (config / "agents").mkdir(parents=True, exist_ok=True)
-    for key, agent in AGENTS.items():
-        (config / "agents" / f"{key}.json").write_text(json.dumps(agent))
-    return config
+        await PROCESS.get().wait_for_stop()

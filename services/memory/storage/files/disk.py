@@ -46,15 +46,21 @@ class Piece:
 class Disk:
     """An open folder of logs, for several threads, each with other chats at a time."""
 
-    def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
-        """Open and lock `folder`, made if missing; `sync` makes a file's data durable.
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sync: Callable[[int], None] = os.fdatasync,
+        sync_system: Callable[[int], None] = disk.sync_file_system,
+    ) -> None:
+        """Open and lock `folder`, made if missing; `sync` makes a file's data durable, `sync_system` all of a disk.
 
         Raises:
             OSError: It cannot be made, or another process owns it.
         """
         disk.make_folder(folder)
         self.folder = folder
-        self._sync = sync
+        self._sync, self._sync_system = sync, sync_system
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +98,7 @@ class Disk:
 
     def sync_all(self) -> None:
         """Make durable what an earlier process wrote and was killed before it synced."""
-        disk.sync_file_system(self._lock)
+        self._sync_system(self._lock)
 
     def create_log(self, chat_id: str, data: bytes) -> int:
         """Make a log with all its lines, there whole or not at all, and return its time of change (ns).

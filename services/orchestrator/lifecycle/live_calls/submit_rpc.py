@@ -60,7 +60,9 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
             credential=caller.credential or None,
         )
         fulfil = partial(run.waits.fulfil, wait_id, Submission(request.payload, caller.user, caller.credential))
-        await asyncio.shield(live_input.publish(run, event, tasks, fulfil))
+        run.waits.note_commit(wait_id, live_input.publish(run, event, tasks, fulfil))
+    if claim in ("accepted", "repeated"):
+        await run.waits.wait_for_commit(wait_id)
     return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
 
 
@@ -72,7 +74,8 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.
     for event in chat.events:
         match event.WhichOneof("payload"):
             case "request_submit" if event.request_submit.tool_id == wait_id:
-                return response(request.run_id, wait_id, "duplicate")
+                is_same = event.request_submit.request_id == request.request_id
+                return response(request.run_id, wait_id, "accepted" if is_same else "duplicate")
             case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
                 status = "expired"
             case "approval_ask" if event.approval_ask.approval_id == wait_id:

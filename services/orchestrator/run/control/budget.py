@@ -34,7 +34,7 @@ class Spending:
         self.answers: Counter[str | None] = Counter()
         """Answers by sub-agent; None is the run itself."""
         self.clock = Clock(self.timeout_s)
-        self._open: set[Reservation] = set()
+        self._open: dict[Reservation, None] = {}
         self._cost_ratio = 1.0
         """The greatest cost of a call, by what was reserved for it; 1 unless some were dearer than foreseen."""
         self._given_back: asyncio.Event | None = None
@@ -97,7 +97,7 @@ class Spending:
         if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
             raise self.make_exceeded("maxTokens")
         reservation = replace(self._reserve_money(needs), model_calls=calls_more)
-        self._open.add(reservation)
+        self._open[reservation] = None
         self.usage.model_calls += 1
         return reservation
 
@@ -118,7 +118,7 @@ class Spending:
         return Reservation(needs.tokens, cost_usd, 0, output_tokens, output_tokens < needs.output_tokens_max)
 
     def give_back(self, reservation: Reservation) -> None:
-        self._open.discard(reservation)
+        self._open.pop(reservation, None)
         if self._given_back is not None:
             self._given_back.set()
             self._given_back = None
@@ -154,7 +154,7 @@ class Spending:
         tokens = 0 if limits.max_tokens is None else max(0, limits.max_tokens - self.tokens - reserved_tokens) // share
         cost_usd = 0.0 if needs.rates is None or limits.max_cost_usd is None else self._measure_free_usd() / share
         reservation = Reservation(tokens, max(0.0, cost_usd), calls)
-        self._open.add(reservation)
+        self._open[reservation] = None
         return reservation
 
     def make_tool_budget(self, reservation: Reservation, needs: CallNeeds) -> tools_pb2.ToolBudget:

@@ -30,6 +30,8 @@ class Submission:
 class _Wait:
     submission: asyncio.Future[Submission] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     request_id: str = ""
+    committed: asyncio.Future[None] | None = None
+    """The commit of the submit that has claimed it; None where the log had that already."""
     is_claimed: bool = False
     has_begun: bool = False
     has_expired: bool = False
@@ -68,6 +70,14 @@ class Waits:
         self._waits[wait_id] = wait
         wait.is_claimed, wait.request_id = True, request_id
         return "accepted"
+
+    def note_commit(self, wait_id: str, committed: asyncio.Future[None]) -> None:
+        self._waits[wait_id].committed = committed
+
+    async def wait_for_commit(self, wait_id: str) -> None:
+        """Return when the submit that has claimed the wait is in the log; raises what the log refused it with."""
+        if (committed := self._waits[wait_id].committed) is not None:
+            await asyncio.shield(committed)
 
     def recall(self, wait_id: str, request_id: str, submission: Submission) -> None:
         self._waits[wait_id] = _Wait(request_id=request_id, is_claimed=True, has_begun=True)

@@ -45,7 +45,7 @@ class Server(grpc.aio.Server):
         self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
         self._network = network
         self._local_addresses: list[str] = []
-        self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, set())
+        self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, {})
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._listeners: list[Listener] = []
         self._stopped = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Ten planted bugs, each of which the judges must find: none is in the services, all are put around them."""
+"""Planted bugs, each of which the judges must find: none is in the services, all are put around them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ BUGS = {
     "no sync": "appends are answered before they are on disk",
     "hidden disk error": "a failed sync is taken for one that was done",
     "no fencing": "memory takes lines of owners whose lease another one has",
+    "no folder sync": "names of files are not on disk when they are taken for it",
     "forgotten request id": "an append that is repeated is made twice",
     "lost result": "a model is shown calls without a result",
     "lost take-over": "runs of dead owners are in no list",
@@ -23,6 +24,14 @@ BUGS = {
     "lost cancel": "a cancel is answered and not made",
     "lost steer": "a steer is answered and not made",
     "skipped event": "who attaches again misses the first event",
+    "second decision": "a gate takes a second answer",
+    "unasked call": "a call that needs approval runs without",
+    "forgotten time": "what became of a schedule's time is not kept",
+    "unlimited": "agents have no budget",
+    "left task": "an orchestrator that stops leaves a task",
+    "blind change": "a state is changed whatever its version is",
+    "old state": "a state is read as it was first read",
+    "same generation": "the next owner of a run has the generation of the one before",
 }
 
 
@@ -81,12 +90,54 @@ class _HidingRuns(_Wrapped):
         return answer
 
 
+class _ChangingBlindly(_Wrapped):
+    async def UpdateState(self, request: memory_pb2.UpdateStateRequest, context: Any) -> Any:
+        now = await self._real.GetState(
+            memory_pb2.GetStateRequest(chat_id=request.chat_id, context_id=request.context_id), context
+        )
+        request.expected_version = now.version
+        return await self._real.UpdateState(request, context)
+
+
+class _ReadingOnce(_Wrapped):
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self._known: dict[tuple[str, str], Any] = {}
+
+    async def GetState(self, request: Any, context: Any) -> Any:
+        key = request.chat_id, request.context_id
+        if key not in self._known:
+            self._known[key] = await self._real.GetState(request, context)
+        return self._known[key]
+
+
+class _RepeatingGenerations(_Wrapped):
+    async def AcquireLease(self, request: Any, context: Any) -> Any:
+        answer = await self._real.AcquireLease(request, context)
+        answer.generation = max(1, answer.generation - 1)
+        return answer
+
+    async def Append(self, request: memory_pb2.AppendRequest, context: Any) -> Any:
+        request.generation += bool(request.generation)
+        return await self._real.Append(request, context)
+
+
+class _ForgettingTimes(_Wrapped):
+    async def RecordFiring(self, request: Any, context: Any) -> Any:
+        return await self._real.GetSchedule(request, context)
+
+
 MEMORY_BUGS: dict[str, Callable[[Any], Any]] = {
     "no fencing": _WithoutFencing,
     "forgotten request id": _ForgettingRequests,
     "lost result": _LosingResults,
     "lost take-over": _HidingRuns,
+    "blind change": _ChangingBlindly,
+    "old state": _ReadingOnce,
+    "same generation": _RepeatingGenerations,
 }
+
+SCHEDULE_BUGS: dict[str, Callable[[Any], Any]] = {"forgotten time": _ForgettingTimes}
 
 
 class _LosingCancels(_Wrapped):
@@ -104,10 +155,19 @@ class _SkippingEvents(_Wrapped):
         return self._real.Attach(agent_pb2.AttachRequest(run_id=request.run_id, last_seq=request.last_seq + 1))
 
 
+class _DecidingTwice(_Wrapped):
+    async def Submit(self, request: agent_pb2.SubmitRequest, **options: Any) -> agent_pb2.SubmitResponse:
+        answer = await self._real.Submit(request, **options)
+        if answer.status == "duplicate":
+            answer.status, answer.accepted = "accepted", True
+        return answer
+
+
 USER_BUGS: dict[str, Callable[[Any], Any]] = {
     "lost cancel": _LosingCancels,
     "lost steer": _LosingSteers,
     "skipped event": _SkippingEvents,
+    "second decision": _DecidingTwice,
 }
 
 
@@ -115,5 +175,7 @@ def plant(world: World, bug: str) -> None:
     """Make the world have the bug; empty: none."""
     world.bug = bug
     world.storage.faults.skips_syncs = bug == "no sync"
+    world.storage.faults.skips_folders = bug == "no folder sync"
     world.storage.faults.hides_errors = bug == "hidden disk error"
+    world.outside.asks_nobody = bug == "unasked call"
     world.outside.forgets_effects = bug == "forgotten effects"

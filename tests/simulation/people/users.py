@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from headrace.errors import HeadraceError, StaleLease
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
-from services.runtime import json_form
+from headrace.v1 import agent_pb2, agent_pb2_grpc, gates_pb2_grpc, memory_pb2, memory_pb2_grpc, schedule_pb2_grpc
 from services.runtime.clock import now_ms
 from services.runtime.randomness import RANDOM, new_uuid
 from services.runtime.rpc.channels import open_channel
 from tests.order import TERMINAL, Event
-from tests.simulation.bugs import USER_BUGS
+from tests.simulation.people.asked import Asked, Fork, StateMove, as_json, name_phase
+from tests.simulation.people.gates import GateTry, answer_gate
+from tests.simulation.people.schedules import Kept
+from tests.simulation.planted.bugs import USER_BUGS
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Act, Interference
@@ -27,68 +28,8 @@ if TYPE_CHECKING:
 AGAIN_S = 0.5
 """Pause before anything is asked again."""
 
-PHASES = {"reasoning": "model", "content": "model", "attempt": "model", "tool": "tool", "compaction": "compaction"}
-"""What a run does behind an event, by the first word of its type."""
-
 CALL_S = 20.0
 """Limit of one answer."""
-
-
-@dataclass
-class Asked:
-    """One query as its reader has seen it."""
-
-    chat_id: str
-    request_id: str
-    message: str
-    agent: str
-    when_busy: str = ""
-    run_id: str = ""
-    events: list[Event] = field(default_factory=list[Event])
-    tries: int = 0
-    """Streams that were opened."""
-    refusal: str = ""
-    """Reason of an error that says: never."""
-    leaves: bool = False
-    """Whether its reader is about to leave, and to come back."""
-    is_left: bool = False
-    """Whether its reader is about to leave for good, or has."""
-
-    @property
-    def end(self) -> Event | None:
-        return self.events[-1] if self.events and self.events[-1]["type"] in TERMINAL else None
-
-    @property
-    def outcome(self) -> str:
-        """In a word."""
-        if self.end is None:
-            return self.refusal or "open"
-        return self.end.get("error", {}).get("code", self.end["type"])
-
-
-def find_phase(people: Iterable[User]) -> str:
-    """Return what the newest open run of these people does, by the last event that its reader has seen."""
-    open_runs = [
-        asked
-        for user in people
-        for asked in user.asked
-        if asked.end is None and not asked.refusal and not asked.is_left
-    ]
-    if not open_runs:
-        return "idle"
-    events = open_runs[-1].events
-    return PHASES.get(events[-1]["type"].partition(".")[0], "between") if events else "start"
-
-
-@dataclass(frozen=True, slots=True)
-class StateMove:
-    """A read or a change of a chat's state, from question to answer."""
-
-    chat_id: str
-    is_change: bool
-    version: int
-    asked_s: float
-    answered_s: float
 
 
 class User:
@@ -97,19 +38,30 @@ class User:
     def __init__(self, name: str, orchestrators: str, memory: str, world: World) -> None:
         self.name = name
         self._addresses = orchestrators, memory
-        self._world, self._story = world, world.story
+        self._world, self.story = world, world.story
         self.asked: list[Asked] = []
         self.steers: list[tuple[str, str]] = []
         """Chat and text of each that was answered."""
         self.cancels: list[tuple[Asked, int]] = []
         """Runs whose cancel was answered, and when."""
         self.states: list[StateMove] = []
+        self.refusal = ""
+        """Reason of the last error that said: never."""
+        self.gate_tries: list[GateTry] = []
+        self.problems: list[str] = []
+        self.kept: list[Kept] = []
+        """Schedules."""
+        self.forks: list[Fork] = []
+        self.readings: list[tuple[str, list[Event]]] = []
+        """Whole runs as this person has read them once more, by run."""
 
     async def __aenter__(self) -> User:
         self._channels = [open_channel(address) for address in self._addresses]
         wrap = USER_BUGS.get(self._world.bug, lambda real: real)
         self.agents: Any = wrap(agent_pb2_grpc.AgentServiceStub(self._channels[0]))
+        self.gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
         self.memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
+        self.schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -124,7 +76,7 @@ class User:
             message, agent = f"question {number} of {self.name}", act.agent
             if agent == "compact":
                 message, agent = "/compact", "react"
-            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy)
+            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy, act.answer)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ask(asked))
                 for interference in act.interferences:
@@ -133,11 +85,15 @@ class User:
     async def ask(self, asked: Asked) -> None:
         """Have a query answered, whatever happens meanwhile."""
         self.asked.append(asked)
+        async with asyncio.TaskGroup() as group:
+            await self._ask(asked, group)
+
+    async def _ask(self, asked: Asked, group: asyncio.TaskGroup) -> None:
         what = f"{asked.agent} in chat {asked.chat_id[:4]}: {asked.message} {asked.when_busy}"
-        self._story.tell(f"{self.name} asks {what}")
+        self.story.tell(f"{self.name} asks {what}")
         while asked.end is None and not asked.refusal and not asked.is_left:
             try:
-                await self._follow(asked)
+                await self._follow(asked, group)
             except HeadraceError as error:
                 if not is_passing(error):
                     asked.refusal = error.reason
@@ -146,9 +102,9 @@ class User:
                 pass
             if asked.end is None and not asked.is_left:
                 await asyncio.sleep(AGAIN_S)
-        self._story.tell(f"{self.name} was answered by run {asked.run_id[:4]}: {asked.outcome}")
+        self.story.tell(f"{self.name} was answered by run {asked.run_id[:4]}: {asked.outcome}")
 
-    async def _follow(self, asked: Asked) -> None:
+    async def _follow(self, asked: Asked, group: asyncio.TaskGroup) -> None:
         asked.tries += 1
         asked.leaves = False
         if asked.run_id:
@@ -166,40 +122,38 @@ class User:
                 )
             )
         async with reading(call) as deltas:
-            await self._read(asked, deltas)
+            await self._read(asked, deltas, group)
 
-    async def _read(self, asked: Asked, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
+    async def _read(self, asked: Asked, deltas: AsyncIterator[agent_pb2.AgentDelta], group: asyncio.TaskGroup) -> None:
         async for delta in deltas:
             event = as_json(delta)
             if event["type"] == "run.start":
                 asked.run_id = event["runId"]
             asked.events.append(event)
-            if event["type"] == "approval.ask":
-                await self._decide(asked, event["approvalId"])
+            self.story.enter_phase(name_phase(event))
+            if event["type"] == "gate.open" and event["gateId"] not in asked.gates:
+                asked.gates[event["gateId"]] = event
+                group.create_task(answer_gate(self, asked.run_id, event, asked.answer))
             if asked.leaves or asked.is_left:
                 return
-
-    async def _decide(self, asked: Asked, approval_id: str) -> None:
-        payload = json.dumps({"decision": "reject"})
-        request = agent_pb2.SubmitRequest(
-            run_id=asked.run_id, approval_id=approval_id, payload=payload, request_id=approval_id
-        )
-        await self.try_until_answered(lambda: self.agents.Submit(request, timeout=CALL_S))
 
     async def _interfere(self, interference: Interference, asked: Asked) -> None:
         await asyncio.sleep(interference.after_s)
         kind, run_id = interference.kind, asked.run_id
         if kind == "state":
-            await self._change_state(asked.chat_id)
+            # From one version, of which one change may come.
+            await asyncio.gather(self._change_state(asked.chat_id), self._change_state(asked.chat_id))
+        elif kind == "fork":
+            await self._fork(asked.chat_id)
         elif kind == "leave":
             asked.leaves = True
         elif kind == "go away" and run_id:
             asked.is_left = True
         elif run_id:
-            self._story.tell(f"{self.name} {kind} run {run_id[:4]}", count=f"user {kind}")
+            self.story.tell(f"{self.name} {kind} run {run_id[:4]}", count=f"user {kind}")
             match kind:
                 case "attach":
-                    await self.read_again(run_id)
+                    self.readings.append((run_id, await self.read_again(run_id)))
                 case "steer":
                     await self._steer(asked)
                 case _:
@@ -217,6 +171,16 @@ class User:
         answer = await self.try_until_answered(lambda: self.agents.Cancel(request, timeout=CALL_S))
         if answer is not None and mode == "now" and answer.state in ("queued", "running", "waiting"):
             self.cancels.append((asked, now_ms()))
+
+    async def _fork(self, chat_id: str) -> None:
+        """Copy a chat, once: an answer that is lost may leave a copy that nobody knows."""
+        try:
+            with rpc_errors():
+                made = await self.memory.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id), timeout=CALL_S)
+        except (HeadraceError, grpc.aio.AioRpcError):
+            return
+        self.story.tell(f"{self.name} has copied chat {chat_id[:4]} as {made.chat_id[:4]}", count="user fork")
+        self.forks.append(Fork(chat_id, made.chat_id))
 
     async def _change_state(self, chat_id: str) -> None:
         """Read a chat's state and change it, once each; what is not answered says nothing."""
@@ -253,6 +217,7 @@ class User:
                     return await call()
             except HeadraceError as error:
                 if not is_passing(error):
+                    self.refusal = error.reason
                     return None
             except grpc.aio.AioRpcError:
                 pass
@@ -274,9 +239,3 @@ class User:
 
 def is_passing(error: HeadraceError) -> bool:
     return error.retriable or error.code is grpc.StatusCode.UNAVAILABLE
-
-
-def as_json(delta: agent_pb2.AgentDelta) -> Event:
-    sent = json_form.event(delta)
-    assert sent is not None
-    return json.loads(sent.json)

@@ -1,0 +1,47 @@
+"""All judges, over a world whose faults are over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.simulation.judging import chats
+from tests.simulation.judging.budgets import judge_budgets
+from tests.simulation.judging.effects import judge_effects
+from tests.simulation.judging.gates import judge_gates
+from tests.simulation.judging.linearizability import judge_history
+from tests.simulation.judging.readers import judge_acts, judge_reader, judge_readings
+from tests.simulation.judging.schedules import judge_schedules
+from tests.simulation.judging.services import judge_logs, judge_tasks
+from tests.simulation.judging.states import judge_states, read_states
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tests.simulation.people.users import User
+    from tests.simulation.world.world import World
+
+
+async def judge_world(world: World, judge: User, people: list[User], chat_ids: Collection[str]) -> list[str]:
+    # Runs that a steer or a lost caller has left come to their ends first.
+    while any(process.exit_code for process in world.processes.values() if process.is_dead):
+        await asyncio.sleep(1)
+    problems = await chats.wait_for_runs(world)
+    problems += await chats.wait_for_chats(judge, people)
+    logs = chats.read_logs(world)
+    scheduled = {firing.chat_id for user in people for kept in user.kept for firing in kept.last.firings}
+    copies = chats.find_copies(logs, {*chat_ids, *scheduled})
+    problems += chats.judge_chats(logs)
+    for person in people:
+        for asked in person.asked:
+            problems += await judge_reader(judge, asked, logs)
+        problems += judge_acts(person, logs)
+    problems += await judge_readings(judge, people)
+    await read_states(judge, people)
+    problems += judge_states([*people, judge])
+    problems += [*judge_gates(world, people, logs, copies), *judge_effects(world, logs, copies)]
+    problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs)]
+    problems += judge_history(world.wire.history)
+    problems += [*judge_logs(world), *judge_tasks(world)]
+    problems += [problem for user in people for problem in user.problems]
+    return [*problems, *world.outside.problems, *world.wire.problems]

@@ -1,0 +1,1 @@
+"""What is beyond the services of a simulated world: the model and the tools."""

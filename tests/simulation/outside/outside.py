@@ -1,0 +1,81 @@
+"""What outlives every process of a simulated world: effects that tools have had, and what models were asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import grpc
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from tests.simulation.story import Story
+
+EFFECTS = {"look": "read", "set": "idempotent", "pay": "once", "send": "once"}
+"""The tools, and what it means to run each twice."""
+
+ONCE = frozenset(name for name, effect in EFFECTS.items() if effect == "once")
+"""Tools that must not run twice."""
+
+ASKS = "send"
+"""The tool of which each call needs a person's approval."""
+
+FORM = "form"
+"""The tool that a person fills in."""
+
+FORM_WAITS_MS = 25_000
+
+BEGUN = ""
+"""State of an effect that has begun and not ended."""
+
+WORDS = ("alder", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine", "rowan", "yew")
+
+
+@dataclass
+class Outside:
+    random: Random
+    story: Story
+    effects: Counter[str] = field(default_factory=Counter[str])
+    """How often each effect was had, by effect key."""
+    once: Counter[str] = field(default_factory=Counter[str])
+    """How often each effect of a `once` tool was had."""
+    begun: dict[str, str] = field(default_factory=dict[str, str])
+    """Result of each effect of a `once` tool that has begun, BEGUN before it has ended."""
+    ran_with: dict[tuple[str, str], list[str]] = field(default_factory=dict[tuple[str, str], list[str]])
+    """Arguments of each time that a call which needs approval has run, by run and call."""
+    problems: list[str] = field(default_factory=list[str])
+    model_fault: float = 0.0
+    """Chance that a model call fails."""
+    tool_fault: float = 0.0
+    delay_s: tuple[float, float] = (0.001, 0.3)
+    """Between two deltas."""
+    requests: int = 0
+    asks_nobody: bool = False
+    """Whether tools that need approval do not say so: a planted bug."""
+    forgets_effects: bool = False
+    """Whether tools keep no record of their effects: a planted bug."""
+
+    def check_request(self, request: llm_pb2.ChatRequest) -> None:
+        """Note what no provider would take: a call without its result, or a result without its call."""
+        self.requests += 1
+        waiting: list[str] = []
+        for message in request.messages:
+            if message.role == "tool":
+                if message.tool_call_id not in waiting:
+                    self.problems.append(f"a request has a result without a call: {message.tool_call_id}")
+                else:
+                    waiting.remove(message.tool_call_id)
+                continue
+            if waiting:
+                self.problems.append(f"a request has calls without results: {waiting}")
+            waiting = [call.id for call in message.tool_calls]
+        if waiting:
+            self.problems.append(f"a request ends with calls without results: {waiting}")
+
+
+def make_break() -> grpc.aio.AioRpcError:
+    """Return the error of a connection that has ended: without details, as no service raises it."""
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "gone")

@@ -1,0 +1,99 @@
+"""What a person has asked, done and been told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace.v1 import agent_pb2
+from services.runtime import json_form
+from tests.order import TERMINAL, Event
+
+PHASES = {
+    "reasoning": "model",
+    "content": "model",
+    "attempt": "model",
+    "tool": "tool",
+    "gate": "gate",
+    "compaction": "compaction",
+}
+"""What a run does behind an event, by the first word of its type."""
+
+ENDINGS = {"gate.close": "tool", "tool.result": "between", "compaction.complete": "between"}
+"""Events behind which it does something else."""
+
+
+@dataclass
+class Asked:
+    """One query as its reader has seen it."""
+
+    chat_id: str
+    request_id: str
+    message: str
+    agent: str
+    when_busy: str = ""
+    answer: str = "reject"
+    """What its reader does at its gates, one of ANSWERS."""
+    run_id: str = ""
+    events: list[Event] = field(default_factory=list[Event])
+    tries: int = 0
+    """Streams that were opened."""
+    refusal: str = ""
+    """Reason of an error that says: never."""
+    leaves: bool = False
+    """Whether its reader is about to leave, and to come back."""
+    is_left: bool = False
+    """Whether its reader is about to leave for good, or has."""
+
+    gates: dict[str, Event] = field(default_factory=dict[str, Event])
+    """Gates that its reader has seen open, by id."""
+
+    @property
+    def end(self) -> Event | None:
+        return self.events[-1] if self.events and self.events[-1]["type"] in TERMINAL else None
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        if self.end is None:
+            return self.refusal or "open"
+        return self.end.get("error", {}).get("code", self.end["type"])
+
+
+def name_phase(event: Event) -> str:
+    """Say what a run does that has sent this event last."""
+    kind: str = event["type"]
+    return ENDINGS.get(kind) or PHASES.get(kind.partition(".")[0], "between")
+
+
+def find_phase(asked: Iterable[Asked]) -> str:
+    """Return what the newest open run of these does, by the last event that its reader has seen."""
+    open_runs = [one for one in asked if one.end is None and not one.refusal and not one.is_left]
+    if not open_runs:
+        return "idle"
+    events = open_runs[-1].events
+    return name_phase(events[-1]) if events else "start"
+
+
+@dataclass(frozen=True, slots=True)
+class StateMove:
+    """A read or a change of a chat's state, from question to answer."""
+
+    chat_id: str
+    is_change: bool
+    version: int
+    asked_s: float
+    answered_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    source: str
+    copy: str
+
+
+def as_json(delta: agent_pb2.AgentDelta) -> Event:
+    sent = json_form.event(delta)
+    assert sent is not None
+    return json.loads(sent.json)

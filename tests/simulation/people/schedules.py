@@ -1,0 +1,90 @@
+"""People who keep schedules: they make them, trigger them, and look at what has become of each time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.v1 import schedule_pb2
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.people.users import User
+    from tests.simulation.plan import PlannedSchedule
+
+CALL_S = 20.0
+
+SETTLED_S = 150.0
+"""Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
+
+
+@dataclass
+class Kept:
+    """A schedule, as its user knows it."""
+
+    schedule_id: str
+    last: schedule_pb2.Schedule
+    """As it was after the faults, and before it was paused."""
+    triggered_at: list[int] = field(default_factory=list[int])
+    """Times of triggers that were answered."""
+
+
+async def keep_schedules(
+    user: User, planned: Sequence[PlannedSchedule], chat_ids: Sequence[str], until: asyncio.Event
+) -> None:
+    """Keep all of them until everybody is done; then pause them."""
+    async with asyncio.TaskGroup() as group:
+        for one in planned:
+            group.create_task(_keep(user, one, chat_ids, until))
+
+
+async def _keep(user: User, planned: PlannedSchedule, chat_ids: Sequence[str], until: asyncio.Event) -> None:
+    await asyncio.sleep(planned.at_s)
+    schedule_id = new_uuid()
+    made = schedule_pb2.CreateScheduleRequest(
+        schedule_id=schedule_id,
+        agent_key=planned.agent,
+        message="a question by the clock",
+        overlap=planned.overlap,
+        catch_up=planned.catch_up,
+        chat_id="" if planned.chat is None else chat_ids[planned.chat],
+    )
+    if planned.every_minutes:
+        made.cron = f"*/{planned.every_minutes} * * * *"
+    else:
+        made.once_at = now_ms() + round(planned.in_s * 1000)
+    answer = await user.try_until_answered(lambda: user.schedules.CreateSchedule(made, timeout=CALL_S))
+    if answer is None:
+        if user.refusal != "NOT_FOUND":  # of a chat that nobody has asked yet
+            user.problems.append(f"schedule {schedule_id} was refused: {user.refusal}")
+        return
+    user.story.tell(f"{user.name} makes schedule {schedule_id[:4]}", count="user schedule")
+    kept = Kept(schedule_id, answer.schedule)
+    user.kept.append(kept)
+    async with asyncio.TaskGroup() as group:
+        for after_s in planned.triggers_s:
+            group.create_task(_trigger(user, kept, after_s))
+        await until.wait()
+        await asyncio.sleep(max(0.0, (made.once_at - now_ms()) / 1000) + SETTLED_S)
+    get = schedule_pb2.GetScheduleRequest(schedule_id=schedule_id)
+    answer = await user.try_until_answered(lambda: user.schedules.GetSchedule(get, timeout=CALL_S))
+    if answer is None:
+        user.problems.append(f"schedule {schedule_id} is gone: {user.refusal}")
+        return
+    kept.last = answer.schedule
+    pause: Any = schedule_pb2.UpdateScheduleRequest(schedule_id=schedule_id, paused=True)
+    await user.try_until_answered(lambda: user.schedules.UpdateSchedule(pause, timeout=CALL_S))
+
+
+async def _trigger(user: User, kept: Kept, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    request = schedule_pb2.TriggerScheduleRequest(schedule_id=kept.schedule_id)
+    answer = await user.try_until_answered(lambda: user.schedules.TriggerSchedule(request, timeout=CALL_S))
+    if answer is None:
+        user.problems.append(f"a trigger of schedule {kept.schedule_id} was refused: {user.refusal}")
+    else:
+        kept.triggered_at.append(answer.schedule.triggered_at)

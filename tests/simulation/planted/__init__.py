@@ -1,0 +1,1 @@
+"""Bugs around the services, each of which the judges must find."""

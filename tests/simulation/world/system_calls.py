@@ -1,0 +1,49 @@
+"""The system's calls that services make without a seam, as a simulated disk answers them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+SYNC: ContextVar[Callable[[int], None]] = ContextVar("SYNC", default=os.fsync)
+CONNECT: Any = sqlite3.connect
+
+COMMITTED: ContextVar[Callable[[Path], None]] = ContextVar("COMMITTED")
+"""Is told SQLite's log behind each commit that was synced."""
+
+
+class WatchedConnection(sqlite3.Connection):
+    def __init__(self, database: Any, **options: Any) -> None:
+        super().__init__(database, **options)
+        self._log = Path(f"{database}-wal")
+        self._is_safe = False
+
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+        answer = super().execute(sql, *given)
+        if sql.startswith("PRAGMA synchronous="):
+            self._is_safe = sql.endswith("FULL")
+        elif sql == "COMMIT" and self._is_safe:
+            COMMITTED.get(_ignore)(self._log)
+        return answer
+
+
+def install() -> None:
+    """Put the simulated calls in the place of the real ones, in this process."""
+    os.fsync = _sync
+    sqlite3.connect = _connect
+
+
+def _sync(fd: Any) -> None:
+    SYNC.get()(fd)
+
+
+def _connect(database: Any, **options: Any) -> Any:
+    return CONNECT(database, factory=WatchedConnection, **options)
+
+
+def _ignore(_: Path) -> None:
+    pass
