@@ -67,6 +67,10 @@ class _StagedChat:
     lines: list[Known] = field(default_factory=list[Known])
     appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
     deletes: list[Delete] = field(default_factory=list[Delete])
+    refused: list[tuple[Append | Delete, HeadraceError]] = field(
+        default_factory=list[tuple["Append | Delete", HeadraceError]]
+    )
+    """Refusals for what lines of this write say, which may yet not be stored."""
     end: int = 0
 
     def encode_lines(self) -> Piece:
@@ -165,7 +169,10 @@ class Commits:
                     job.chat.is_deleted = True
                     item.deletes.append(job)
             except HeadraceError as error:
-                _refuse_job(job, error)
+                if item.lines:
+                    item.refused.append((job, error))
+                else:
+                    _refuse_job(job, error)
             except Exception as error:
                 log.exception("append failed", chat_id=job.chat.chat_id)
                 _refuse_job(job, error)
@@ -205,6 +212,8 @@ class Commits:
                 self._apply_lines(item, outcome)
             for job, answer in item.appends:
                 _answer_job(job.done, answer)
+            for job, error in item.refused:
+                _refuse_job(job, error)
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
@@ -240,7 +249,7 @@ class Commits:
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Query))
         if is_damaged and chat.info.last_n:
             self._index.put_change(make_full_change(chat, 0))
-        for job in (*(job for job, _ in item.appends), *item.deletes):
+        for job in (*(job for job, _ in (*item.appends, *item.refused)), *item.deletes):
             _refuse_job(job, error)
 
 

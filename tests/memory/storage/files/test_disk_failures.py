@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import LogDamaged, NotFound, Overloaded
+from headrace.errors import HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.storage.files.commits import FILES_MIN
 from services.memory.storage.files.disk import Disk
 from tests.memory.conftest import HeldSync, Serve, logs_in
@@ -57,6 +57,31 @@ async def test_a_refused_end_leaves_the_run_unfinished(serve: Serve) -> None:
         sync.fails = False
         await memory.append(chat_id, run_id, run_line())
         assert await memory.list_unfinished() == []
+
+
+async def test_nobody_is_refused_for_a_change_that_the_disk_refuses(serve: Serve) -> None:
+    sync = HeldSync()
+    async with serve(sync=sync) as memory, asyncio.TaskGroup() as group:
+        chat_id, run_id = await memory.begin()
+        sync.hold()
+        busy = group.create_task(catch(memory.append(chat_id, run_id, step_line(content("a")))))
+        await asyncio.to_thread(sync.reached.wait, 10)
+        changes = [group.create_task(catch(memory.update_state(chat_id, 0, f'{{"by":{n}}}'))) for n in range(2)]
+        await memory.list_unfinished()  # so that both wait for the disk
+        await memory.list_unfinished()
+        sync.fails = True
+        sync.go_on.set()
+        assert [type(await task) for task in (busy, *changes)] == [Overloaded] * 3
+        sync.fails = False
+        assert await memory.update_state(chat_id, 0, "{}") == 1
+
+
+async def catch(call: Awaitable[object]) -> object:
+    """Return the answer, or the error."""
+    try:
+        return await call
+    except HeadraceError as error:
+        return error
 
 
 async def test_a_new_chat_whose_first_append_fails_does_not_exist(serve: Serve) -> None:
