@@ -228,7 +228,7 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "created_at",
                 "updated_at",
                 "next_at",
-                "queued_at",
+                *NOT_TRIED,
                 "triggered_at",
                 "last_run_id",
                 "firings",

@@ -367,6 +367,9 @@ async def test_the_same_request_again_is_the_same_schedule(memory: Memory, clock
     made = await create(memory, schedule_id=schedule_id, cron="0 * * * *")
     clock.pass_to(START + HOUR)
     assert await create(memory, schedule_id=schedule_id, cron="0 * * * *") == made
+    failure = common_pb2.Failure(code="QUEUE_FULL", message="20 runs wait", retriable=True)
+    await record(memory, (await list_due(memory)).due[0], "refused", failure=failure)
+    assert (await create(memory, schedule_id=schedule_id, cron="0 * * * *")).next_at == made.next_at
     with pytest.raises(InvalidRequest):
         await create(memory, schedule_id=schedule_id, cron="5 * * * *")
     with acting_as(EVE), pytest.raises(InvalidRequest):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
 from headrace.v1 import gates_pb2, memory_pb2
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
@@ -105,6 +105,23 @@ async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(house: Ope
 
         await ask(it, ("gate.open", answer))
         assert (await repeated[0]).status == "accepted"
+
+
+async def test_an_answer_to_a_run_that_has_moved_is_to_be_given_again(house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it:
+        offer(it)
+
+        async def before(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("request_submit") for line in request.lines):
+                raise StaleLease("another process has the run")
+
+        async with it.client.ask("hello", agent_key="react") as deltas:
+            opened = ""
+            while not opened:
+                opened = (await anext(deltas)).gate_open.gate_id
+            it.memory.before = before
+            with pytest.raises(Overloaded, match="moved"):
+                await it.client.answer_gate(await run_of(it), opened, "1", request_id="r1")
 
 
 async def test_a_gate_without_an_answer_expires_once(house: Open) -> None:

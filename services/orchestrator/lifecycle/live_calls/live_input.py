@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 from google.protobuf.message import Message
 
-from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
+from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.run.run import Run
 
@@ -38,7 +38,7 @@ async def _commit_input(
     except Exception as error:  # every error goes to the caller, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
-        _set_failure(committed, error)
+        _set_failure(committed, _make_moved_error() if isinstance(error, StaleLease) else error)
         run.control.interrupt(failure)
     except asyncio.CancelledError:
         _set_failure(committed, Overloaded("the service is being stopped; try again"))
@@ -47,6 +47,11 @@ async def _commit_input(
         run.feed.release(seq)
         then()
         committed.set_result(None)
+
+
+def _make_moved_error() -> Overloaded:
+    """Return what a person is told whose run has another owner by now, who takes what is told again."""
+    return Overloaded("the run is being moved to another process; try again")
 
 
 def _set_failure(committed: asyncio.Future[None], error: Exception) -> None:
