@@ -25,6 +25,7 @@ from headrace.fact_calls import FactCalls
 from headrace.gate_calls import GateCalls
 from headrace.run_stream import RunStream
 from headrace.schedule_calls import ScheduleCalls
+from headrace.spend_calls import SpendCalls
 from headrace.streams import reading
 from headrace.tls import Tls
 from headrace.v1 import (
@@ -34,6 +35,7 @@ from headrace.v1 import (
     gates_pb2_grpc,
     memory_pb2_grpc,
     schedule_pb2_grpc,
+    spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -52,11 +54,11 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls):
+class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
-    Only calls about whole chats, facts and schedules need `memory_address`, only `upload` needs `tools_address`.
-    `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
+    Only calls about whole chats, facts, schedules and what is spent need `memory_address`, only `upload` needs
+    `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls):
         self._gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
+        self._spend: Any = spend_pb2_grpc.SpendServiceStub(self._channels[1])
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(self._channels[2])
         return self
 

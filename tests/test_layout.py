@@ -23,7 +23,16 @@ START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
 """Names of the files that may read the environment, beside the command line and FIRST."""
 
 ROOMS = {
-    "headrace/cli": ("__main__.py", "__init__.py", "commands", "supervisor", "conversation", "run_view", "facade"),
+    "headrace/cli": (
+        "__main__.py",
+        "__init__.py",
+        "operating",
+        "commands",
+        "supervisor",
+        "conversation",
+        "run_view",
+        "facade",
+    ),
     "services/llm_gateway": (
         ".",
         "calls",

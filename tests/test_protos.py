@@ -12,11 +12,12 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 
 FILES = [
-    module.DESCRIPTOR for module in (common_pb2, agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
+    module.DESCRIPTOR
+    for module in (common_pb2, agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2)
 ]
 
 RPCS = {
@@ -29,6 +30,7 @@ RPCS = {
     " ListUnfinishedRuns ListGates GetGate ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " ListDueSchedules RecordFiring",
+    "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles",
 }
@@ -67,6 +69,7 @@ ROUTES = {
     "POST /api/schedule": "ScheduleService.UpdateSchedule",
     "DELETE /api/schedule": "ScheduleService.DeleteSchedule",
     "POST /api/schedule/trigger": "ScheduleService.TriggerSchedule",
+    "GET /api/usage": "SpendService.GetUsage",
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",

@@ -22,17 +22,21 @@ NAMES = (
 )
 """The commands, each of the module of that name."""
 
+OPERATING = ("spend",)
+"""Commands of those who operate, in a folder of their own."""
+
 
 class _Commands(click.Group):
     """Imports a command when it is asked for: `up` stays small and starts its services at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(NAMES)
+        return sorted((*NAMES, *OPERATING))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in NAMES:
+        if cmd_name not in (*NAMES, *OPERATING):
             return None
-        return getattr(import_module(f"headrace.cli.commands.{cmd_name}"), cmd_name)
+        folder = "operating" if cmd_name in OPERATING else "commands"
+        return getattr(import_module(f"headrace.cli.{folder}.{cmd_name}"), cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1055,6 +1055,7 @@ class LogLine(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     INSIGHT_FIELD_NUMBER: _builtins.int
     INTENT_FIELD_NUMBER: _builtins.int
+    CHARGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def query(self) -> Global___QueryLine:
         """A run was accepted."""
@@ -1079,6 +1080,10 @@ class LogLine(_message.Message):
     def intent(self) -> Global___NoteLine:
         """The goal of a chat."""
 
+    @_builtins.property
+    def charges(self) -> _containers.RepeatedCompositeFieldContainer[Global___Charge]:
+        """What the run has been charged since its line before this one."""
+
     def __init__(
         self,
         *,
@@ -1088,16 +1093,63 @@ class LogLine(_message.Message):
         run: Global___RunLine | None = ...,
         insight: Global___NoteLine | None = ...,
         intent: Global___NoteLine | None = ...,
+        charges: _abc.Iterable[Global___Charge] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "insight", b"insight", "intent", b"intent", "line", b"line", "query", b"query", "run", b"run", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "insight", b"insight", "intent", b"intent", "line", b"line", "query", b"query", "run", b"run", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["charges", b"charges", "event", b"event", "insight", b"insight", "intent", b"intent", "line", b"line", "query", b"query", "run", b"run", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_line: _TypeAlias = _typing.Literal["query", "step", "event", "run", "insight", "intent"]  # noqa: Y015
     _WhichOneofArgType_line: _TypeAlias = _typing.Literal["line", b"line"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_line) -> _WhichOneofReturnType_line | None: ...
 
 Global___LogLine: _TypeAlias = LogLine  # noqa: Y015
+
+@_typing.final
+class Charge(_message.Message):
+    """What a model call has cost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    MODEL_CALLS_FIELD_NUMBER: _builtins.int
+    COST_NANO_USD_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent that asked; of a sub-agent, itself."""
+    model: _builtins.str
+    """The model that was asked, as provider/model; empty where it is not known."""
+    input_tokens: _builtins.int
+    """Prompt tokens, cached ones included."""
+    output_tokens: _builtins.int
+    """Completion tokens, reasoning included."""
+    cached_tokens: _builtins.int
+    """Of input_tokens, those read from the provider's cache."""
+    model_calls: _builtins.int
+    """Model calls it is for."""
+    cost_nano_usd: _builtins.int
+    """Cost in billionths of a US dollar."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        model: _builtins.str = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+        model_calls: _builtins.int = ...,
+        cost_nano_usd: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "cached_tokens", b"cached_tokens", "cost_nano_usd", b"cost_nano_usd", "input_tokens", b"input_tokens", "model", b"model", "model_calls", b"model_calls", "output_tokens", b"output_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Charge: _TypeAlias = Charge  # noqa: Y015
 
 @_typing.final
 class EventRange(_message.Message):
@@ -1134,10 +1186,13 @@ class QueryLine(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     AGENT_HASH_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     agent_hash: _builtins.str
     """Hash of the agent definition the run uses."""
     traceparent: _builtins.str
     """W3C trace context of the query, where traces are recorded: the trace of an owner that takes the run over links to it."""
+    credential: _builtins.str
+    """How its user was proven, as memory knows from the append; ignored in one."""
     @_builtins.property
     def query(self) -> _agent_pb2.QueryRequest:
         """As the caller sent it, with request_id, chat_id and agent_key filled in."""
@@ -1148,10 +1203,11 @@ class QueryLine(_message.Message):
         query: _agent_pb2.QueryRequest | None = ...,
         agent_hash: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        credential: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "credential", b"credential", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

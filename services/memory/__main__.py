@@ -11,10 +11,11 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2, schedule_pb2
+from headrace.v1 import memory_pb2, schedule_pb2, spend_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
 from headrace.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
+from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
 from services.memory.compaction.compactor import Compactor
@@ -30,6 +31,7 @@ from services.memory.requests.context_loader import ContextLoader
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
+from services.memory.spend.rpcs import SpendService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
 from services.runtime.clock import now_ms
@@ -53,7 +55,11 @@ async def main(config: Config) -> None:
         run_daily_cleanup(engine, config.chat_retention_days),
         serving_grpc(
             config.server,
-            [build_service(engine, config, LlmServiceStub(channel)), build_schedule_service(engine)],
+            [
+                build_service(engine, config, LlmServiceStub(channel)),
+                build_schedule_service(engine),
+                build_spend_service(engine),
+            ],
             is_usable=engine.is_up,
         ),
         asyncio.TaskGroup() as group,
@@ -88,6 +94,12 @@ def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) ->
     servicer = ScheduleService(ScheduleStore(engine.schedules, ChatAccess(engine), clock))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
+
+
+def build_spend_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
+    """Build the service of what was spent; `clock` tells Unix milliseconds."""
+    name = spend_pb2.DESCRIPTOR.services_by_name["SpendService"].full_name
+    return GrpcService(name, SpendService(engine, clock), add_SpendServiceServicer_to_server)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from headrace.v1 import common_pb2
 
+NANO_PER_USD = 1_000_000_000
+
 
 def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
     """Add tokens and money; calls are counted when they begin."""
@@ -33,6 +35,11 @@ def sum_usages(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage | None:
         total.model_calls += usage.model_calls
         total.tool_calls += usage.tool_calls
     return total
+
+
+def to_nano_usd(usd: float) -> int:
+    """Return billionths of a US dollar: sums of floats would hang on their order."""
+    return round(usd * NANO_PER_USD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from headrace.v1 import (
     memory_pb2,
     memory_pb2_grpc,
     schedule_pb2_grpc,
+    spend_pb2,
+    spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -433,6 +435,27 @@ async def suite(
         yield Suite(url, script, memory, tools, http)
 
 
+class ScriptedSpend(spend_pb2_grpc.SpendServiceServicer):
+    """Two rows, whatever is asked for."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def GetUsage(self, request: spend_pb2.GetUsageRequest, context: Any) -> spend_pb2.GetUsageResponse:
+        self._script.requests.append(request)
+        sums: dict[str, Any] = {"input_tokens": 1200, "output_tokens": 34, "cached_tokens": 1000, "model_calls": 2}
+        rows = [
+            spend_pb2.UsageRow(day="2026-11-22", agent_key="writer", cost_nano_usd=1_500_000_000, **sums),
+            spend_pb2.UsageRow(day="2026-11-23", agent_key="clerk", cost_nano_usd=4_000_000, **sums),
+        ]
+        total = spend_pb2.UsageRow(
+            input_tokens=2400, output_tokens=68, cached_tokens=2000, model_calls=4, cost_nano_usd=1_504_000_000
+        )
+        return spend_pb2.GetUsageResponse(
+            rows=rows, total=total, from_day=request.from_day or "2026-10-25", to_day=request.to_day or "2026-11-23"
+        )
+
+
 def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
     return [
@@ -443,6 +466,9 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
             "headrace.v1.ScheduleService",
             ScheduleService(make_schedule_store()),
             schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
+        ),
+        GrpcService(
+            "headrace.v1.SpendService", ScriptedSpend(script), spend_pb2_grpc.add_SpendServiceServicer_to_server
         ),
         GrpcService(
             "headrace.v1.ToolService",

@@ -22,7 +22,8 @@ import pytest
 from benchmarks.postgresql import FAST, Server, programs, running
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
-from services.memory.__main__ import build_schedule_service, build_service
+from headrace.v1.spend_pb2_grpc import SpendServiceStub
+from services.memory.__main__ import build_schedule_service, build_service, build_spend_service
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
@@ -131,12 +132,16 @@ async def _serving(
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
-    served = build_service(engine, Config(**config), llm, summary_timeout_s), build_schedule_service(engine, clock)
+    served = (
+        build_service(engine, Config(**config), llm, summary_timeout_s),
+        build_schedule_service(engine, clock),
+        build_spend_service(engine, clock),
+    )
     async with (
         serving_grpc(settings, served) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
-        yield Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel))
+        yield Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel), SpendServiceStub(channel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,7 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            tables = "chats", "texts", "facts", "blobs", "schedules"
+            tables = "chats", "texts", "facts", "blobs", "schedules", "spend"
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
         await connection.close()

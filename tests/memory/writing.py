@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, spend_pb2
 from services.memory.facts.changes import add_fact
 from services.memory.storage.user_facts import make_fact
 
 if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
+    from headrace.v1.spend_pb2_grpc import SpendServiceAsyncStub
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
 
@@ -31,6 +32,7 @@ class Memory:
 
     stub: MemoryServiceAsyncStub
     schedules: ScheduleServiceAsyncStub
+    spend: SpendServiceAsyncStub
 
     async def append(
         self,
@@ -130,6 +132,10 @@ class Memory:
     async def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
         with rpc_errors():
             return (await self.stub.GetGate(gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id))).gate
+
+    async def usage(self, **fields: Any) -> spend_pb2.GetUsageResponse:
+        with rpc_errors():
+            return await self.spend.GetUsage(spend_pb2.GetUsageRequest(**fields))
 
     async def remember(self, text: str, request_id: str = "", **fields: Any) -> str:
         with rpc_errors():

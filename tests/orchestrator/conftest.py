@@ -18,7 +18,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
-from services.memory.__main__ import build_schedule_service
+from services.memory.__main__ import build_schedule_service, build_spend_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -429,7 +429,10 @@ def house(tmp_path: Path) -> Open:
             watched = WatchedMemory(real.servicer)
             watched.before = before_append
             memory = await stack.enter_async_context(
-                serving_grpc(NO_DRAIN, [replace(real, servicer=watched), build_schedule_service(store)])
+                serving_grpc(
+                    NO_DRAIN,
+                    [replace(real, servicer=watched), build_schedule_service(store), build_spend_service(store)],
+                )
             )
             tools_served = GrpcService(
                 "headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server

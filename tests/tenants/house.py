@@ -23,7 +23,7 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
-from services.memory.__main__ import build_schedule_service
+from services.memory.__main__ import build_schedule_service, build_spend_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -172,13 +172,13 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         gateway = (await stack.enter_async_context(serving_grpc(server, [served]))).addresses[0]
         memory_config = MemoryConfig(server=server, data_dir=folder / "data")
         store = await stack.enter_async_context(open_files(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
-        stores = memory_served(store, memory_config), build_schedule_service(store)
+        stores = memory_served(store, memory_config), build_schedule_service(store), build_spend_service(store)
         memory = (await stack.enter_async_context(serving_grpc(server, stores))).addresses[0]
         tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data")
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        addresses = {"LlmService": gateway, "MemoryService": memory, "ScheduleService": memory}
+        addresses = {"LlmService": gateway, "MemoryService": memory, "ScheduleService": memory, "SpendService": memory}
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(
             server=server,

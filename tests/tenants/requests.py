@@ -9,11 +9,11 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, tools_pb2)
+FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES

@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from headrace.errors import StaleLease
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.compaction.draft import CompactionDraft, CompactionResult
 from services.memory.compaction.pinned import collect_facts, find_first_request, find_intent, read_todos
 from services.memory.compaction.plan import FALLBACK, SUMMARY
-from services.memory.compaction.receipt import WrittenSummary, describe_receipt, to_event
+from services.memory.compaction.receipt import WrittenSummary, describe_receipt, read_usage, to_event
 from services.memory.compaction.summary_requests import SummaryRequests
 from services.memory.compaction.summary_writer import SummaryWriter
 from services.memory.context.context_source import get_position, select_source, select_whole
 from services.memory.context.summary_changes import list_pins
 from services.memory.log import media
-from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
+from services.memory.log.charges import Charge
+from services.memory.log.lines import (
+    CompactBoundary,
+    CompactMetadata,
+    CompactReceipt,
+    CompactSummary,
+    Known,
+    RetainedFrom,
+)
 from services.memory.log.session_state import SessionState
 from services.memory.log.stamps import make_stamp
+from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -128,6 +137,8 @@ class Compactor:
         run = (await self._access.load_chat(chat_id)).info.runs[draft.request.run_id]
         # A run that has ended takes no lines: what is compacted after it is the chat's own.
         lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
+        if run.is_ended and result.receipt.usage:  # which a run under way is charged
+            lines[0].charges = [_make_charge(run.agent_key, draft.request, result.receipt)]
         try:
             await self._engine.chats.append(chat_id, lines, len(result.content) * 4)
         except StaleLease:
@@ -174,6 +185,20 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str,
         tokens=result.content_tokens,
     )
     return [boundary, summary]
+
+
+def _make_charge(agent_key: str, request: memory_pb2.CompactRequest, receipt: CompactReceipt) -> Charge:
+    writer = request.summary_model if request.HasField("summary_model") else request.limits
+    usage = read_usage(receipt) or common_pb2.Usage()
+    return Charge(
+        agent_key,
+        f"{writer.provider_key}/{writer.model}".strip("/"),
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.model_calls,
+        to_nano_usd(usage.cost_usd),
+    )
 
 
 def _list_pins(chat: Chat, source: ContextSource) -> list[Pin]:

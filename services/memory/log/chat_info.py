@@ -52,6 +52,9 @@ class RunInfo:
     """Whether it has written a step."""
     has_gates: bool = False
     """Whether it has ever waited for a person."""
+    has_charges: bool = False
+    """Whether its lines say what each of its model calls has cost."""
+    credential: str = ""
     is_ended: bool = False
 
 
@@ -128,6 +131,7 @@ class ChatInfo:
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),
                 has_gates=run.has_gates or (isinstance(line, Event) and opens_gate(line)),
+                has_charges=run.has_charges or line.charges is not None,
                 is_ended=isinstance(line, Run),
             )
 
@@ -145,6 +149,8 @@ class ChatInfo:
             generation=line.generation,
             last_seq=count_derived_events(line),
             checkpoint=self.checkpoints,
+            has_charges=line.charges is not None,
+            credential=line.credential,
         )
         self.checkpoints += 1
 

@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from services.memory.log.charges import Charge
 from services.memory.log.checksums import add_checksum, remove_checksum
 
 ABSENT = Raw()
@@ -131,12 +132,17 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     """In an append's first line its number of lines, valid only together; else 1."""
     batch: int = field(default=0, name="_batch")
     """Number of the first line of the write to the file that brought this one, too; 0 for that line itself."""
+    charges: list[Charge] | None = field(default=None, name="_charges")
+    """What the run has been charged since its line before this one; None: nothing, or it is a log of earlier versions,
+    whose runs say at their end alone what they have cost."""
 
 
 class Query(Stamped, kw_only=True, tag="query"):
     query: Raw
     agent_hash: str = field(default="", name="_agentHash")
     traceparent: str = field(default="", name="_traceparent")
+    credential: str = field(default="", name="_credential")
+    """How the user was proven, as Identity says."""
     tokens: Tokens | None = field(default=None, name="_tokens")
 
 

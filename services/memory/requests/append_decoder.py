@@ -12,11 +12,13 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.message_pairing import make_text_message
 from services.memory.context.window.token_counter import INLINE_BYTES_MAX
 from services.memory.log.blobs import Blob
+from services.memory.log.charges import decode_charges
 from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
 from services.memory.log.media import get_media
 from services.memory.log.messages import encode_message, encode_range
 from services.memory.log.proto_json import dump_proto, embed_json
 from services.memory.log.stamps import make_stamp
+from services.runtime.auth.identity import require_identity
 from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
@@ -90,13 +92,19 @@ def _check_order(kinds: list[str | None]) -> None:
 def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineContext) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
     stamped = make_stamp(request.chat_id, request.run_id, request.generation)
+    stamped["charges"] = decode_charges(given.charges) if given.charges else None
     match given.WhichOneof("line"):
         case "query":
             query = given.query.query
             tokens = drafting.count(make_text_message("user", query.message))
             agent_hash, traceparent = given.query.agent_hash, given.query.traceparent
             return Query(
-                **stamped, query=dump_proto(query), agent_hash=agent_hash, traceparent=traceparent, tokens=tokens
+                **stamped,
+                query=dump_proto(query),
+                agent_hash=agent_hash,
+                traceparent=traceparent,
+                credential=require_identity().credential,
+                tokens=tokens,
             )
         case "step":
             step = _decode_step(given.step, f"{path}.step", stamped, drafting)

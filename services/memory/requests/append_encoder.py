@@ -5,33 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.log.lines import Event, Insight, Intent, Line, Query, Range, Run, Step, StoredMessage
+from services.memory.log.charges import encode_charges
+from services.memory.log.lines import (
+    Event,
+    Insight,
+    Intent,
+    Known,
+    Line,
+    Query,
+    Range,
+    Run,
+    Step,
+    StoredMessage,
+    Unknown,
+)
 from services.memory.log.messages import decode_content, join_text
 from services.memory.log.proto_json import load_delta, load_proto
 
 
 def encode_lines(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
     for line in lines:
-        match line:
-            case Query():
-                query = memory_pb2.QueryLine(agent_hash=line.agent_hash, traceparent=line.traceparent)
-                load_proto(line.query, query.query)
-                yield memory_pb2.LogLine(query=query)
-            case Step():
-                yield memory_pb2.LogLine(step=_encode_step(line))
-            case Event():
-                delta = load_delta(line.event)
-                if delta is not None:
-                    yield memory_pb2.LogLine(event=memory_pb2.EventLine(context_id=line.context_id, event=delta))
-            case Run():
-                yield memory_pb2.LogLine(run=_encode_run(line))
-            case Insight():
-                note = memory_pb2.NoteLine(context_id=line.context_id, text=line.text, tool_call_id=line.tool_call_id)
-                yield memory_pb2.LogLine(insight=note)
-            case Intent():
-                yield memory_pb2.LogLine(intent=memory_pb2.NoteLine(context_id=line.context_id, text=line.text))
-            case _:
-                pass
+        if not isinstance(line, Unknown) and (encoded := _encode_line(line)) is not None:
+            encoded.charges.extend(encode_charges(line.charges or ()))
+            yield encoded
+
+
+def _encode_line(line: Known) -> memory_pb2.LogLine | None:
+    match line:
+        case Query():
+            query = memory_pb2.QueryLine(
+                agent_hash=line.agent_hash, traceparent=line.traceparent, credential=line.credential
+            )
+            load_proto(line.query, query.query)
+            return memory_pb2.LogLine(query=query)
+        case Step():
+            return memory_pb2.LogLine(step=_encode_step(line))
+        case Event():
+            delta = load_delta(line.event)
+            if delta is None:
+                return None
+            return memory_pb2.LogLine(event=memory_pb2.EventLine(context_id=line.context_id, event=delta))
+        case Run():
+            return memory_pb2.LogLine(run=_encode_run(line))
+        case Insight():
+            note = memory_pb2.NoteLine(context_id=line.context_id, text=line.text, tool_call_id=line.tool_call_id)
+            return memory_pb2.LogLine(insight=note)
+        case Intent():
+            return memory_pb2.LogLine(intent=memory_pb2.NoteLine(context_id=line.context_id, text=line.text))
+        case _:
+            return None
 
 
 def _encode_step(line: Step) -> memory_pb2.StepLine:

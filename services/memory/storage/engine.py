@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from services.memory.storage.paging import Page
     from services.memory.storage.schedules import Schedule
     from services.memory.storage.search import Hit, Question
+    from services.memory.storage.spend_query import SpendAnswer, SpendQuery
     from services.memory.storage.user_facts import Fact, MakeChange
     from services.runtime.auth.identity import Identity
 
@@ -99,6 +100,14 @@ class GateIndex(Protocol):
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         """Return a page of open gates, the first opened first, and the next page's token."""
+        ...
+
+
+class SpendIndex(Protocol):
+    """What was spent: a view of the logs, complete for every append that was acknowledged, and of deleted chats."""
+
+    async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
+        """Return the sums by group, one group more than may be shown where there are as many."""
         ...
 
 
@@ -208,6 +217,7 @@ class Engine:
     chats: ChatLogs
     index: ChatIndex
     gates: GateIndex
+    spend: SpendIndex
     leases: Leases
     blobs: Blobs
     facts: UserFacts

@@ -10,6 +10,7 @@ from services.memory.log.chat_info import QUERY_FIELDS, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
 from services.memory.log.messages import join_text
 from services.memory.storage.gate_rows import GateChange, fold_gates
+from services.memory.storage.spend_rows import SpendRow, fold_spend
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class IndexChange:
     """Whether runs and texts missing from the change are deleted."""
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
     gates: GateChange = GateChange()
+    spend: Sequence[SpendRow] = ()
+    """To be added to what the chat has cost; of a whole change, all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,10 @@ def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange
     facts = chat.info
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
     gates = fold_gates(facts, lines)
-    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines), gates=gates)
+    spend = fold_spend(facts, lines)
+    return IndexChange(
+        _make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines), gates=gates, spend=spend
+    )
 
 
 def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
@@ -90,7 +96,10 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
     gates = GateChange(fold_gates(chat.info, chat.log).opened)
     texts = extract_texts(shown)
-    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, is_whole=True, gates=gates)
+    spend = fold_spend(chat.info, chat.log)
+    return IndexChange(
+        _make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, is_whole=True, gates=gates, spend=spend
+    )
 
 
 def extract_texts(lines: Iterable[Line]) -> list[Text]:

@@ -17,7 +17,7 @@ from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.lines import Line, Range, Run, decode_line, encode_line
+from services.memory.log.lines import Line, Range, Run, Unknown, decode_line, encode_line
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
 
 _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
+_NO_CHARGES = msgspec.Raw(b"[]")
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -73,9 +74,14 @@ class LogCut:
         texts = [remove_checksum(text) for text in self.log.split(b"\n", self.n)[: self.n]]
         lines = [line for text in texts if (line := decode_line(text))]
         for index, line in enumerate(lines):
+            changes: dict[str, msgspec.Raw] = {}
             if line.lines > len(lines) - index:
-                members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
-                texts[index] = msgspec.json.encode(members)
+                changes["_lines"] = msgspec.Raw(b"%d" % (len(lines) - index))
+            # A copy has cost nothing: what its lines were charged is the first chat's.
+            if isinstance(line, Run) or (not isinstance(line, Unknown) and line.charges):
+                changes["_charges"] = _NO_CHARGES
+            if changes:
+                texts[index] = msgspec.json.encode(_OBJECT.decode(texts[index]) | changes)
         return texts
 
 

@@ -13,6 +13,7 @@ from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -108,7 +109,9 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
                     case _:
                         pass
     finally:
-        spending.settle_tool(reservation, charged)
+        model = scope.settings.model
+        origin = Origin(scope.agent.key, f"{model.provider_key or ''}/{model.model or ''}")
+        spending.settle_tool(reservation, charged, origin)
     return outcome
 
 

@@ -12,6 +12,7 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
 from services.orchestrator.lifecycle.unreplayed import make_open_result, make_scope_end
+from services.orchestrator.run.control.charges import replace_cost
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
@@ -91,6 +92,8 @@ def _count_usage(recording: Recording) -> common_pb2.Usage:
     for answer in recording.answers():
         usage.model_calls += 1
         add_cost(usage, answer.usage)
+    if recording.charges:  # an earlier version's log has none
+        replace_cost(usage, recording.charges)
     results = (message.message for message in recording.messages() if message.message.role == "tool")
     texts = ("".join(part.text for part in result.content) for result in results)
     usage.tool_calls = sum(not outcomes.is_refusal(text) for text in texts)

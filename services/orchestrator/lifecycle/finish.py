@@ -35,6 +35,7 @@ log = structlog.get_logger()
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
     """Return the failure that is to be stored as the run's end, because the log took no other."""
     unheard = run.steering.close()
+    run.spending.catch_up()
     line.usage.CopyFrom(run.usage)
     open_result = CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT
     run.close(line, open_result, close_unreplayed(run, line, open_result))

@@ -23,6 +23,7 @@ from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
@@ -87,7 +88,7 @@ class Runs:
             if admitted.opens_chat:
                 run.chat.open_chat()
             if routed.usage is not None:
-                run.spending.recall_model_call(routed.usage)
+                run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
             notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
             return await self._launch_run(run, Opening(notices=notices))
 

@@ -25,14 +25,24 @@ log = structlog.get_logger()
 
 class RunLog:
     def __init__(
-        self, chat_id: str, run_id: str, peers: Peers, *, generation: int = 0, step: int = 0, covered_seq: int = 0
+        self,
+        chat_id: str,
+        run_id: str,
+        peers: Peers,
+        charges: list[memory_pb2.Charge],
+        *,
+        generation: int = 0,
+        step: int = 0,
+        covered_seq: int = 0,
     ) -> None:
-        """Continue after `step` and `covered_seq`, at which the previous owner ended."""
+        """Continue after `step` and `covered_seq`, at which the previous owner ended. The next lines take along what is
+        in `charges`."""
         self.generation = generation
         self.is_lost = False
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers
+        self._charges = charges
         self._step = step
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
@@ -73,6 +83,9 @@ class RunLog:
 
     def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
         lines, self._held = [*self._held, *lines], []
+        if lines:
+            lines[0].charges.extend(self._charges)
+            self._charges.clear()
         request = memory_pb2.AppendRequest(
             chat_id=self._chat_id,
             run_id=self._run_id,

@@ -120,14 +120,14 @@ class Run:
         self.chat = ChatPosition(is_first=is_first)
         self.feed = Feed(past.seq, past.history)
         self.block_names = BlockNames.after(run_id, past.recording.messages())
-        self.spending = Spending(agent)
+        self.spending = Spending(agent, past.recording.charges)
         self.state = RunState(
             past.history[0].timestamp if past.history else now_ms(),
             is_stored=bool(past.reason),
             on_rest=partial(services.on_rest, self.identity.tenant),
         )
         self.control = StopControl(self.state, is_live=not past.recording.steps)
-        self.log = past.log(query.chat_id, run_id, services.peers)
+        self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged)
         self.waits = past.waits()
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))

@@ -20,6 +20,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.reservation import Reservation
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import output_form, parent_context
@@ -212,7 +213,8 @@ class Conversation:
             raise
         finally:
             if (usage := answer.usage or usage) is not None:
-                self.run.spending.settle(usage, reservation)
+                origin = Origin(self.scope.agent.key, answer.model or needs.model)
+                self.run.spending.settle(usage, origin, reservation)
         if answer.finish_reason == "length" and reservation.is_lowered:
             turn.cut = self.run.spending.describe_cut(needs)
         return answer

@@ -13,6 +13,7 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2
 from services.orchestrator.peers.call_needs import estimate_tokens
 from services.orchestrator.peers.model_info import measure_needs
+from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.turn.call_charges import estimate_untold
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -72,11 +73,13 @@ async def stream_charged(
         request.max_tokens = reservation.output_tokens_max
     timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
     rpc = peers.llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())
-    was_asked, output_bytes, usage = False, 0, None
+    was_asked, model, output_bytes, usage = False, needs.model, 0, None
     try:
         async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
             async for delta in deltas:
                 was_asked = True
+                if delta.HasField("started"):
+                    model = f"{delta.started.provider}/{delta.started.model}"
                 output_bytes += len(delta.content.encode()) + len(delta.reasoning.encode())
                 usage = delta.usage if delta.HasField("usage") else usage
                 take(delta)
@@ -85,7 +88,7 @@ async def stream_charged(
         raise
     finally:
         if usage is not None:
-            run.spending.settle(usage, reservation)
+            run.spending.settle(usage, Origin(run.agent.key, model), reservation)
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:

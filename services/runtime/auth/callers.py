@@ -21,8 +21,8 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _TOOLS = (
-    f"/headrace.v1.{name}Service/" for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Tool")
+_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _SPEND, _TOOLS = (
+    f"/headrace.v1.{name}Service/" for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Spend", "Tool")
 )
 
 
@@ -51,6 +51,7 @@ CALLERS: dict[str, frozenset[str]] = {
     ),
     **_allow(_MEMORY, "ListGates GetGate", _RUNS),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
+    **_allow(_SPEND, "GetUsage", _PUBLIC),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }

@@ -16,7 +16,10 @@ from headrace.v1 import common_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.peers.call_needs import CallNeeds
 from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.run.control.charges import Origin
 from services.runtime.usage import Rates
+
+ORIGIN = Origin("a", "p/m")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ async def ask(spending: Spending, work: Work) -> None:
         output_tokens = 0 if work.is_cancelled else int(allowed * work.share)
         input_tokens = int(work.needs.input_tokens * work.share)
         cost_usd = rates.count_cost(input_tokens, output_tokens)
-        spending.settle(common_pb2.Usage(output_tokens=output_tokens, cost_usd=cost_usd), reservation)
+        spending.settle(common_pb2.Usage(output_tokens=output_tokens, cost_usd=cost_usd), ORIGIN, reservation)
 
 
 @given(st.floats(0.0001, 50), st.lists(st.lists(works(), min_size=1, max_size=4), min_size=1, max_size=12))
@@ -101,7 +104,7 @@ def test_calls_dearer_than_foreseen_pass_the_limit_by_what_one_of_them_was_deare
                 assert work.needs.rates is not None
                 assert reservation.output_tokens_max is not None
                 worst_usd = work.needs.rates.count_cost(work.needs.input_tokens, reservation.output_tokens_max)
-                spending.settle(common_pb2.Usage(cost_usd=worst_usd * ratio), reservation)
+                spending.settle(common_pb2.Usage(cost_usd=worst_usd * ratio), ORIGIN, reservation)
             excess_usd.append(spending.usage.cost_usd - before_usd - reservation.cost_usd)
 
     with contextlib.suppress(BudgetExceeded):
@@ -111,7 +114,7 @@ def test_calls_dearer_than_foreseen_pass_the_limit_by_what_one_of_them_was_deare
 
 def test_a_free_model_is_asked_when_all_money_is_spent() -> None:
     spending = make_spending(1.0)
-    spending.settle(common_pb2.Usage(cost_usd=1.0))
+    spending.settle(common_pb2.Usage(cost_usd=1.0), ORIGIN)
     free, dear = (CallNeeds("p/m", 10, 100, 100, Rates(0, price)) for price in (0.0, 1.0))
     asyncio.run(ask(spending, Work(free, 1, 0, is_cancelled=False)))
     with pytest.raises(BudgetExceeded):

@@ -17,6 +17,8 @@ from headrace.v1 import (
     memory_pb2_grpc,
     schedule_pb2,
     schedule_pb2_grpc,
+    spend_pb2,
+    spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -28,6 +30,7 @@ STUBS = {
     llm_pb2.DESCRIPTOR: llm_pb2_grpc,
     memory_pb2.DESCRIPTOR: memory_pb2_grpc,
     schedule_pb2.DESCRIPTOR: schedule_pb2_grpc,
+    spend_pb2.DESCRIPTOR: spend_pb2_grpc,
     tools_pb2.DESCRIPTOR: tools_pb2_grpc,
 }
 RPCS = [rpc for file in STUBS for service in file.services_by_name.values() for rpc in service.methods]

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
-from services.memory.__main__ import build_schedule_service, build_service
+from services.memory.__main__ import build_schedule_service, build_service, build_spend_service
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
@@ -183,6 +183,7 @@ class World:
                 schedules = build_schedule_service(engine)
                 wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
                 served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
+                served.append(build_spend_service(engine))
                 await stack.enter_async_context(serving_grpc(config.server, served, is_usable=engine.is_up))
                 await PROCESS.get().wait_for_stop()
 

@@ -83,6 +83,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterSpendServiceHandler(ctx, mux, peers.Memory); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterScheduleServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
@@ -139,7 +142,8 @@ func (g *gateway) connFor(r route) *grpc.ClientConn {
 	switch r.rpc.ParentFile() {
 	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto:
 		return g.peers.Orchestrator
-	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto:
+	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto,
+		headracev1.File_headrace_v1_spend_proto:
 		return g.peers.Memory
 	default:
 		return g.peers.Tools

@@ -66,6 +66,7 @@ func listRoutes() []route {
 		headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_memory_proto,
 		headracev1.File_headrace_v1_schedule_proto,
+		headracev1.File_headrace_v1_spend_proto,
 		headracev1.File_headrace_v1_tools_proto,
 	} {
 		for i := range file.Services().Len() {

@@ -19,6 +19,8 @@ from services.memory.log.lines import Known, Query, Run, encode_line
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
+from services.memory.storage.spend_rows import fold_spend
+from services.runtime.disk import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
     from services.memory.storage.files.lease_table import LeaseTable
+    from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.leases import Lease
 
 SYNCS_MAX = 8
@@ -84,8 +87,9 @@ class _StagedChat:
 class Commits:
     """The one writer of all logs; `run_commits` is its task."""
 
-    def __init__(self, disk: Disk, room: DiskRoom, index: Index, leases: LeaseTable) -> None:
+    def __init__(self, disk: Disk, room: DiskRoom, index: Index, leases: LeaseTable, ledger: SpendLedger) -> None:
         self._disk = disk
+        self._ledger = ledger
         self._room = room
         self._index = index
         self._leases = leases
@@ -217,7 +221,7 @@ class Commits:
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
-                    await asyncio.get_running_loop().run_in_executor(threads, self._disk.delete_log, chat_id)
+                    await asyncio.get_running_loop().run_in_executor(threads, self._delete_log, item.chat)
                 self._index.remove_chat(chat_id)
             for job in item.deletes:
                 _answer_job(job.done, None)
@@ -227,6 +231,16 @@ class Commits:
         except Exception as error:
             log.exception("commit failed", chat_id=item.chat.chat_id)
             self._roll_back(item, error)
+
+    def _delete_log(self, chat: Chat) -> None:
+        try:
+            self._ledger.add_chat(chat.chat_id, chat.info.created_at, fold_spend(chat.info, chat.log))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            # Whoever deletes makes room; only an index that is made anew will not know what the chat has cost.
+            log.warning("cost of a deleted chat not kept beside the index", chat_id=chat.chat_id)
+        self._disk.delete_log(chat.chat_id)
 
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
         item.chat.size_bytes = item.end

@@ -15,12 +15,15 @@ from pathlib import Path
 from headrace.errors import Overloaded
 from services.memory.storage.files.gate_table import TABLES as GATE_TABLES
 from services.memory.storage.files.gate_table import GateTable
+from services.memory.storage.files.spend.table import TABLES as SPEND_TABLES
+from services.memory.storage.files.spend.table import SpendTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import Lease
+from services.memory.storage.spend_rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 4
+VERSION = 5
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -50,6 +53,7 @@ CREATE TABLE places(
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
     + GATE_TABLES
+    + SPEND_TABLES
 )
 
 
@@ -69,21 +73,26 @@ class OtherVersion(Exception):
 
 
 class IndexDatabase:
-    def __init__(self, path: Path, *, is_new: bool = False, is_reader: bool = False) -> None:
-        """Open `path`; with `is_new` make its tables; a reader waits for no lock.
+    def __init__(
+        self, path: Path, *, is_new: bool = False, is_reader: bool = False, deleted: Iterable[SpendRow] = ()
+    ) -> None:
+        """Open `path`; with `is_new` make its tables, with what `deleted` chats have cost; a reader waits for no lock.
 
         Raises:
             sqlite3.DatabaseError, OtherVersion: The file is not a current index.
         """
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self.gates = GateTable(self._db)
+        self.gates, self.spend = GateTable(self._db), SpendTable(self._db)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             if is_new:
-                self._db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
+                self._db.executescript(f"BEGIN; {_TABLES}")
+                self.spend.add_rows("", deleted)
+                self._db.execute(f"PRAGMA user_version={VERSION}")
+                self._db.execute("COMMIT")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != VERSION:
                 raise OtherVersion(f"version {version}, not {VERSION}")
@@ -195,6 +204,7 @@ class IndexDatabase:
         with self._transaction():
             for table in ("chats", "runs", "places", "texts", "gates"):
                 self._db.execute(f"DELETE FROM {table}")
+            self.spend.clear_logs()
 
     def _put_all(self, changes: Iterable[IndexChange | str]) -> None:
         together: list[IndexChange] = []
@@ -205,6 +215,8 @@ class IndexDatabase:
                 if chat_id in chats:
                     self._put_changes(together)
                     together, chats = [], set()
+                if isinstance(change, str):
+                    self.spend.retire_chat(chat_id)
                 self._remove_chat(chat_id)
             if isinstance(change, IndexChange):
                 together.append(change)
@@ -234,6 +246,8 @@ class IndexDatabase:
         ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
         self.gates.put_changes(change.gates for change in changes)
+        for change in changes:
+            self.spend.add_rows(change.chat.chat_id, change.spend)
         self._put_texts((change.chat.chat_id, change.chat.owner, text) for change in changes for text in change.texts)
 
     def _put_texts(self, texts: Iterable[tuple[str, Identity, Text]]) -> None:
@@ -246,7 +260,7 @@ class IndexDatabase:
 
     def _remove_chat(self, chat_id: str) -> None:
         self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-        for table in ("places", "runs", "gates", "chats"):
+        for table in ("places", "runs", "gates", "spend", "chats"):
             self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     @contextmanager

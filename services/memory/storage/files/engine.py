@@ -12,10 +12,11 @@ from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
-from services.memory.storage.files.index_recovery import OpenIndex, open_index, read_change
+from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
+from services.memory.storage.files.spend.ledger import SpendLedger
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.runtime.clock import now_ms
@@ -48,7 +49,8 @@ async def open_files(
     opened, room = await _open_index(disk), DiskRoom(disk.folder, probe_s)
     index = Index(opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock)
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
-    commits = Commits(disk, room, index, table)
+    ledger = SpendLedger(disk.folder / SPEND)
+    commits = Commits(disk, room, index, table, ledger)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
     schedule_folder = await asyncio.to_thread(ScheduleFolder, disk.folder / "schedules", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
@@ -61,6 +63,7 @@ async def open_files(
     try:
         yield Engine(
             chats,
+            index,
             index,
             index,
             leases,
@@ -77,6 +80,7 @@ async def open_files(
         await indexing
         probing.cancel()
         fact_log.close()
+        ledger.close()
         schedule_folder.close()
 
 

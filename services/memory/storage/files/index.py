@@ -24,6 +24,7 @@ from services.memory.storage.gate_rows import GateEntry
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
+from services.memory.storage.spend_query import SpendAnswer, SpendQuery
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.disk import disk_errors
@@ -174,6 +175,9 @@ class Index:
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         return query.split(await self.query_file(lambda database: database.gates.list_gates(query)))
+
+    async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
+        return await self.query_file(lambda database: database.spend.sum_spend(query))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         return await self.query_file(lambda database: search_texts(question, database, owner))

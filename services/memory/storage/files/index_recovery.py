@@ -15,6 +15,7 @@ from services.memory.log.recovery import read_chat
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.database import IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
+from services.memory.storage.files.spend.ledger import read_deleted_spend
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import Lease
 from services.runtime.clock import monotonic_s, now_ms
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INDEX_NAME = "index.sqlite"
+
+SPEND = "spend"
+"""Folder of what deleted chats have cost, beside the logs."""
 
 BATCH_LOGS_MAX, BATCH_BYTES_MAX = 1000, 16 << 20
 """Logs and bytes per transaction: a chat of 4 KB costs 0.35 ms of CPU among a thousand and 0.7 alone (2026-11), and all
@@ -108,7 +112,8 @@ def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
     """
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    database = IndexDatabase(path, is_new=True)
+    deleted = read_deleted_spend(path.parent / SPEND, path.parent)
+    database = IndexDatabase(path, is_new=True, deleted=deleted)
     database.set_generation_floor(0 if is_first else now_ms())
     return database
 

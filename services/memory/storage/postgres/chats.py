@@ -13,6 +13,7 @@ from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
+from services.memory.storage.postgres.spend.rows import retire_chat
 from services.memory.storage.postgres.statements import store_lines
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -103,6 +104,7 @@ class PostgresChats:
             async with connection.transaction():
                 await cached.lock_row(connection)
                 cached.chat.check_delete()
+                await retire_chat(cached.row, connection)
                 await connection.execute("DELETE FROM chats WHERE id = $1", cached.row)
                 await delete_blobs(chat_id, connection)
 

@@ -61,5 +61,6 @@ async def _store_staged(row: int, version: int, staged: StagedAppends, connectio
     change = staged.make_change()
     if change.is_whole:
         await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+        await connection.execute("DELETE FROM spend WHERE chat = $1", row)
     numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
     return await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)

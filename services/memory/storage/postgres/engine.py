@@ -17,6 +17,7 @@ from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.schedules import PostgresSchedules
+from services.memory.storage.postgres.spend.rows import PostgresSpend
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task
@@ -50,8 +51,18 @@ async def open_postgres(
         writing = guard_task(asyncio.create_task(appending.run_commits()))
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         try:
-            gates = PostgresGates(database)
-            yield Engine(chats, index, gates, leases, blobs, facts, schedules, peers, lambda: database.presence.is_up)
+            yield Engine(
+                chats,
+                index,
+                PostgresGates(database),
+                PostgresSpend(database),
+                leases,
+                blobs,
+                facts,
+                schedules,
+                peers,
+                lambda: database.presence.is_up,
+            )
         finally:
             appending.close()
             await writing

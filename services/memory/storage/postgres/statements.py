@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.storage.leases import NO_LEASE
 from services.memory.storage.postgres import gates
 from services.memory.storage.postgres.connection.session import strip_nul
+from services.memory.storage.postgres.spend import rows as spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,9 +61,13 @@ async def store_lines(
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
-    # Few appends change gates: the others spare the database the parts that would.
+    # Not every append changes gates, or says what was spent: the others spare the database the parts that would.
+    # Marks are numbered through, so that of two parts the second begins behind the first.
+    gate_values = gates.encode_change(change.gates) if change.gates else ()
+    spend_values = (spend.encode_rows(change.spend),) if change.spend else ()
+    parts = (gates.STORE if gate_values else "") + (spend.make_store(27 + len(gate_values)) if spend_values else "")
     version = await connection.fetchval(
-        _STORE + gates.STORE + _ANSWER if change.gates else _STORE + _ANSWER,
+        _STORE + parts + _ANSWER,
         *place,
         *(
             strip_nul(chat.name),
@@ -83,7 +88,8 @@ async def store_lines(
         *to_columns(((strip_nul(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
         *to_columns((make_text_row(text) for text in change.texts), 4),
         *(chat.tenant, chat.user),
-        *(gates.encode_change(change.gates) if change.gates else ()),
+        *gate_values,
+        *spend_values,
     )
     return version is not None
 

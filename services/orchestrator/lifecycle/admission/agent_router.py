@@ -42,6 +42,8 @@ log = structlog.get_logger()
 class AgentChoice:
     agent: Definition
     usage: common_pb2.Usage | None = None
+    model: str = ""
+    """The model that picked it, as provider/model."""
 
     problem: str = ""
 
@@ -51,11 +53,12 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
         return AgentChoice(next(iter(candidates.values()), default))
-    usage = common_pb2.Usage()
+    usage, asked = common_pb2.Usage(), default.primary.model
+    model = f"{asked.provider_key or ''}/{asked.model or ''}"
     answer = (await _ask_router(message, default, candidates.values(), peers, usage)).strip(QUOTES)
     if chosen := candidates.get(answer.casefold()):
-        return AgentChoice(chosen, usage)
-    return AgentChoice(default, usage, f"no agent could be picked for this message; {default.key!r} takes it")
+        return AgentChoice(chosen, usage, model)
+    return AgentChoice(default, usage, model, f"no agent could be picked for this message; {default.key!r} takes it")
 
 
 async def _ask_router(

@@ -85,6 +85,8 @@ class Answer:
         self.provider_state = ""
         self.media: list[llm_pb2.LlmMedia] = []
         """Pictures and sounds that are not kept yet."""
+        self.model = ""
+        """The model that was asked last, as provider/model."""
         self.was_asked = False
         """Whether the gateway has turned to a provider."""
 
@@ -116,6 +118,7 @@ class Answer:
         elif kind == "started":
             # A further attempt: the earlier one's provider state belongs to another answer.
             self.was_asked, self.provider_state = True, ""
+            self.model = f"{delta.started.provider}/{delta.started.model}"
 
     def end_text(self) -> str:
         """End the open block; return all text of the answer, hidden text included."""

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from headrace.errors import BudgetExceeded, PriceUnknown
-from headrace.v1 import agent_pb2, common_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.peers.call_needs import CallNeeds
+from services.orchestrator.run.control.charges import Origin, make_charge, replace_cost
 from services.orchestrator.run.control.clock import Clock
 from services.orchestrator.run.control.reservation import Reservation, grant_output
 from services.runtime.usage import add_cost
 
 
 class Spending:
-    def __init__(self, agent: Definition) -> None:
+    def __init__(self, agent: Definition, recorded: Sequence[memory_pb2.Charge] = ()) -> None:
+        """`recorded` is what earlier owners of the run were charged."""
         limits, defaults = agent.limits, MODES[agent.mode]
         self._limits: Budget = limits
         self.model_calls_max = limits.max_model_calls or defaults.model_calls
@@ -34,6 +36,10 @@ class Spending:
         self.answers: Counter[str | None] = Counter()
         """Answers by sub-agent; None is the run itself."""
         self.clock = Clock(self.timeout_s)
+        self.unlogged: list[memory_pb2.Charge] = []
+        """Charges that no line of the run's log has taken along."""
+        self._recorded = [*recorded]
+        self._charged: list[memory_pb2.Charge] = []
         self._open: dict[Reservation, None] = {}
         self._cost_ratio = 1.0
         """The greatest cost of a call, by what was reserved for it; 1 unless some were dearer than foreseen."""
@@ -92,6 +98,7 @@ class Spending:
             self.give_back(reservation)
 
     def _reserve(self, needs: CallNeeds, beyond: bool, calls_more: int) -> Reservation:
+        self.catch_up()
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
             raise self.make_exceeded("maxModelCalls")
         if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
@@ -124,8 +131,18 @@ class Spending:
             self._given_back = None
 
     def recall_model_call(self, usage: common_pb2.Usage) -> None:
+        """Count a call that an earlier owner was charged."""
         self.usage.model_calls += 1
-        self.settle(usage)
+        add_cost(self.usage, usage)
+
+    def catch_up(self) -> None:
+        """Count everything that earlier owners were charged: a replay comes by their answers alone."""
+        if self._recorded:
+            replace_cost(self.usage, [*self._recorded, *self._charged])
+
+    def charge_model_call(self, usage: common_pb2.Usage, origin: Origin) -> None:
+        self.usage.model_calls += 1
+        self.settle(usage, origin)
 
     def give_back_model_call(self) -> None:
         self.usage.model_calls -= 1
@@ -168,15 +185,18 @@ class Spending:
                 budget.cost_usd = reservation.cost_usd
         return budget
 
-    def settle_tool(self, reservation: Reservation | None, usage: common_pb2.Usage) -> None:
+    def settle_tool(self, reservation: Reservation | None, usage: common_pb2.Usage, origin: Origin) -> None:
         self.usage.model_calls += usage.model_calls
-        self.settle(usage)
+        self.settle(usage, origin)
         if reservation is not None:
             self.give_back(reservation)
 
-    def settle(self, usage: common_pb2.Usage, reservation: Reservation | None = None) -> None:
+    def settle(self, usage: common_pb2.Usage, origin: Origin, reservation: Reservation | None = None) -> None:
         """Charge what a call has cost; one that was dearer than its reservation makes the following ones larger."""
         add_cost(self.usage, usage)
+        if (charge := make_charge(usage, origin)) is not None:
+            self.unlogged.append(charge)
+            self._charged.append(charge)
         if reservation is not None and 0 < reservation.cost_usd < usage.cost_usd:
             self._cost_ratio *= usage.cost_usd / reservation.cost_usd
 

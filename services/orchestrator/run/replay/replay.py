@@ -126,6 +126,7 @@ class Recording:
 
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
+        self.charges = [charge for line in lines for charge in line.charges]
         self.events: list[Delta] = [line.event.event for line in lines if line.HasField("event")]
         self._scopes: dict[str, ScopeRecording] = {}
         for line in lines:

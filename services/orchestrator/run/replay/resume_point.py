@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.waits import Submission, Waits
 from services.orchestrator.run.log import RunLog
@@ -27,9 +27,9 @@ class ResumePoint:
     traceparent: str = ""
     """Empty when the query's span was not recorded."""
 
-    def log(self, chat_id: str, run_id: str, peers: Peers) -> RunLog:
+    def log(self, chat_id: str, run_id: str, peers: Peers, charges: list[memory_pb2.Charge]) -> RunLog:
         return RunLog(
-            chat_id, run_id, peers, generation=self.generation, step=self.recording.steps, covered_seq=self.seq
+            chat_id, run_id, peers, charges, generation=self.generation, step=self.recording.steps, covered_seq=self.seq
         )
 
     def waits(self) -> Waits:

@@ -131,7 +131,8 @@ class Compaction:
         self, request: memory_pb2.CompactRequest, needs: CallNeeds, calls_left: int, moment: str = "in_run"
     ) -> AbstractContextManager[SummaryCharges]:
         writer = request.summary_model if request.HasField("summary_model") else request.limits
-        return SummaryCharges.reserve(self._run.spending, needs, writer.context_window_tokens, calls_left, moment)
+        window, agent_key = writer.context_window_tokens, self._scope.agent.key
+        return SummaryCharges.reserve(self._run.spending, needs, window, calls_left, agent_key, moment)
 
     async def _measure_needs(
         self, request: memory_pb2.CompactRequest, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse

@@ -11,6 +11,7 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator import metrics
 from services.orchestrator.peers.call_needs import CallNeeds
 from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.reservation import Reservation
 
 CALLS_MAX = 32
@@ -33,6 +34,7 @@ class SummaryCharges:
 
     _calls: int
     _reservation: Reservation
+    _agent_key: str
     _moment: str
     """in_run, or between_runs."""
     _told: int = 0
@@ -41,7 +43,7 @@ class SummaryCharges:
     @classmethod
     @contextmanager
     def reserve(
-        cls, spending: Spending, needs: CallNeeds, window_tokens: int, calls_left: int, moment: str
+        cls, spending: Spending, needs: CallNeeds, window_tokens: int, calls_left: int, agent_key: str, moment: str
     ) -> Generator[SummaryCharges]:
         """Reserve the calls for a summary of what `needs` are for; one call where the money is too little for more.
 
@@ -58,7 +60,11 @@ class SummaryCharges:
             except BudgetExceeded:
                 calls, call = 1, spending.side_call(each, is_whole=True)
                 reservation = stack.enter_context(call)
-            yield cls(spending, each, calls, reservation, moment)
+            yield cls(spending, each, calls, reservation, agent_key, moment)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self._agent_key, self._needs.model)
 
     def limit(self, request: memory_pb2.CompactRequest) -> None:
         request.summary_calls_max = self._calls
@@ -72,9 +78,9 @@ class SummaryCharges:
         metrics.count_compaction(self._moment, usage)
         self._told += 1
         if self._told == 1:
-            self._spending.settle(usage, self._reservation)
+            self._spending.settle(usage, self._origin, self._reservation)
         else:
-            self._spending.recall_model_call(usage)
+            self._spending.charge_model_call(usage, self._origin)
 
     def charge_untold(self) -> None:
         """Charge the calls that may have been billed when memory's stream broke off."""
@@ -82,7 +88,7 @@ class SummaryCharges:
         if calls := min(under_way, self._calls - self._told):
             usage = self._needs.multiply(calls).estimate_usage()
             metrics.count_compaction(self._moment, usage)
-            self._spending.settle(usage)
+            self._spending.settle(usage, self._origin)
 
     def give_back_unless_charged(self) -> None:
         """Give the call back where no model was asked."""

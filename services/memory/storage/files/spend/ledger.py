@@ -1,0 +1,83 @@
+"""What deleted chats have cost, in a file that the index is made from beside the logs.
+
+It is written before a chat's log goes, as chats are: append, sync, and a tail cut by a crash is set aside. Blocks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
+from services.memory.storage.spend_rows import SpendKey, SpendRow, SpendSum
+
+_FILE = str(uuid.uuid5(uuid.UUID("3b7f8f0c-3c0e-4f5f-9c1e-6d5a3a0e7c55"), ""))
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    chat_id: str
+    created_at: int
+    rows: list[dict[str, Any]]
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+
+
+class SpendLedger:
+    def __init__(self, folder: Path) -> None:
+        """Open nothing: most services delete no chat."""
+        self._folder = folder
+        self._lock = Lock()
+        self._disk: Disk | None = None
+        self._end = 0
+
+    def close(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+
+    def add_chat(self, chat_id: str, created_at: int, rows: Collection[SpendRow]) -> None:
+        """Store what a chat has cost; on disk when this returns."""
+        if not rows:
+            return
+        entry = _Entry(chat_id, created_at, [asdict(key) | asdict(total) for key, total in rows])
+        data = msgspec.json.encode(entry) + b"\n"
+        with self._lock:
+            disk = self._disk = self._disk or self._open()
+            disk.append(_FILE, self._end, data)
+            self._end += len(data)
+
+    def _open(self) -> Disk:
+        disk = Disk(self._folder)
+        try:
+            data = disk.read_log(_FILE) if _FILE in disk.list_logs() else b""
+            self._end = data.rfind(b"\n") + 1
+            if self._end < len(data):
+                disk.set_aside(_FILE, self._end, data[self._end :])
+        except BaseException:
+            disk.close()
+            raise
+        return disk
+
+
+def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
+    """Read the rows of all chats but those in the folder `logs`, whose deletion was not completed."""
+    try:
+        data = read_log_file(folder, _FILE)
+    except FileNotFoundError:
+        return []
+    existing = set(list_log_names(logs))
+    # A chat that was deleted once more, as the first time was cut, has its last entry alone.
+    entries = {(entry.chat_id, entry.created_at): entry for entry in map(_ENTRY.decode, data.split(b"\n")[:-1])}
+    return [_make_row(row) for entry in entries.values() if entry.chat_id not in existing for row in entry.rows]
+
+
+def _make_row(row: dict[str, Any]) -> SpendRow:
+    kinds = SpendKey, SpendSum
+    key, total = ({name: row[name] for name in kind.__dataclass_fields__} for kind in kinds)
+    return SpendKey(**key), SpendSum(**total)

@@ -1,0 +1,1 @@
+"""What was spent, by chat and day."""

@@ -1,0 +1,78 @@
+"""What was spent, in the database, written by the statement that stores the lines that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING
+
+import orjson
+
+from services.memory.storage.postgres.connection.session import strip_nul
+from services.memory.storage.spend_query import SpendAnswer, SpendQuery
+from services.memory.storage.spend_rows import SUM_NAMES, SpendRow
+
+if TYPE_CHECKING:
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.connection.session import Connection
+
+_DELETED = 0
+"""The chat of rows whose chats are gone; no chat has this number."""
+
+_KEYS = "day, tenant, user_name, agent_key, model, credential"
+_SUMS = ", ".join(SUM_NAMES)
+_ADD = f"ON CONFLICT (chat, {_KEYS}) DO UPDATE SET " + ", ".join(
+    f"{name} = spend.{name} + EXCLUDED.{name}" for name in SUM_NAMES
+)
+
+_TYPES = ", ".join(
+    [
+        'day bigint, tenant text, "user" text, agent_key text, model text, credential text',
+        *(f"{name} bigint" for name in SUM_NAMES),
+    ]
+)
+
+_RETIRE = f"""
+INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_SUMS} FROM spend WHERE chat = $1 {_ADD}
+"""
+
+
+@cache
+def make_store(mark: int) -> str:
+    """Return the part behind the one that updates the chat; its rows are the value of `mark`."""
+    return f"""
+, spent AS (
+    INSERT INTO spend (chat, {_KEYS}, {_SUMS})
+    SELECT chat.id, item.* FROM chat, jsonb_to_recordset(${mark}::text::jsonb) AS item({_TYPES})
+    {_ADD}
+)
+"""
+
+
+def encode_rows(rows: Iterable[SpendRow]) -> str:
+    named = [asdict(key) | asdict(total) for key, total in rows]
+    return orjson.dumps([{name: strip_nul(value) for name, value in row.items()} for row in named]).decode()
+
+
+async def retire_chat(row: int, connection: Connection) -> None:
+    """Keep what a chat has cost that is about to be deleted."""
+    await connection.execute(_RETIRE, row)
+    await connection.execute("DELETE FROM spend WHERE chat = $1", row)
+
+
+class PostgresSpend:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
+        rows_query, total_query = query.render() if query.columns else None, query.render_total()
+
+        async def fetch(connection: Connection) -> SpendAnswer:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                total = await connection.fetchrow(total_query[0], *map(strip_nul, total_query[1]))
+                rows = await connection.fetch(rows_query[0], *map(strip_nul, rows_query[1])) if rows_query else []
+            assert total is not None, "a sum has one row"
+            return SpendAnswer.from_rows(query, [tuple(row) for row in rows], tuple(total))
+
+        return await self._database.run(fetch)

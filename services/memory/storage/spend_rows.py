@@ -1,0 +1,93 @@
+"""What was spent, in rows by chat and day: sums of the charges that the chat's lines carry.
+
+A row stays when its chat is deleted; those of all deleted chats are summed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING
+
+from headrace.v1 import common_pb2
+from services.memory.log.charges import Charge
+from services.memory.log.lines import Line, Run, Unknown
+from services.memory.log.proto_json import load_proto
+from services.runtime.usage import to_nano_usd
+
+if TYPE_CHECKING:
+    from services.memory.log.chat_info import ChatInfo, RunInfo
+
+_API_KEY = "api_key:"
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SpendKey:
+    """What charges are summed up by, beside their chat."""
+
+    day: int
+    """Days since 1970-01-01, UTC."""
+    tenant: str
+    user: str
+    agent_key: str
+    model: str
+    credential: str
+    """Of API keys alone: each token of a user has another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendSum:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model_calls: int = 0
+    cost_nano_usd: int = 0
+
+    def __add__(self, other: SpendSum) -> SpendSum:
+        return SpendSum(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    def __bool__(self) -> bool:
+        return any(astuple(self))
+
+
+SpendRow = tuple[SpendKey, SpendSum]
+
+KEY_NAMES = tuple(field.name for field in fields(SpendKey))
+SUM_NAMES = tuple(field.name for field in fields(SpendSum))
+
+
+def fold_spend(info: ChatInfo, lines: Iterable[Line]) -> tuple[SpendRow, ...]:
+    """Return the sums of what `lines` were charged, by whom and when; `info` knows their runs."""
+    sums: dict[SpendKey, SpendSum] = {}
+    for line in lines:
+        run = info.runs.get(line.run_id)
+        credential = run.credential if run is not None and run.credential.startswith(_API_KEY) else ""
+        for charge in _list_charges(line, run):
+            owner = info.owner
+            key = SpendKey(
+                line.updated_at // DAY_MS, owner.tenant, owner.user, charge.agent_key, charge.model, credential
+            )
+            sums[key] = sums.get(key, SpendSum()) + SpendSum(*(getattr(charge, name) for name in SUM_NAMES))
+    return tuple((key, total) for key, total in sums.items() if total)
+
+
+def _list_charges(line: Line, run: RunInfo | None) -> Iterator[Charge]:
+    if isinstance(line, Unknown):
+        return
+    yield from line.charges or ()
+    # The end of a run in a log of earlier versions, which has nothing else.
+    if isinstance(line, Run) and line.usage and run is not None and not run.has_charges:
+        usage = common_pb2.Usage()
+        load_proto(line.usage, usage)
+        if not (usage.input_tokens or usage.output_tokens or usage.cost_usd):
+            return  # its calls were refused
+        yield Charge(
+            agent_key=run.agent_key,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            model_calls=usage.model_calls,
+            cost_nano_usd=to_nano_usd(usage.cost_usd),
+        )

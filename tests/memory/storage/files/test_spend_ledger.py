@@ -1,0 +1,76 @@
+"""What deleted chats have cost survives the index, which is made anew from logs that have the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.memory.storage.files.index_recovery import INDEX_NAME, SPEND
+from tests.memory.conftest import Serve
+from tests.memory.storage.test_spend import charge, said, total
+from tests.memory.writing import Memory, run_line
+
+
+async def spend(memory: Memory, nano_usd: int) -> str:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, said(charge(nano_usd=nano_usd)), run_line())
+    return chat_id
+
+
+def drop_index(folder: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+
+
+async def test_an_index_made_anew_knows_what_deleted_chats_have_cost(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        gone = [await spend(memory, 100), await spend(memory, 20)]
+        await spend(memory, 3)
+        for chat_id in gone:
+            await memory.delete(chat_id)
+        assert await total(memory) == 123
+    for _ in range(2):
+        drop_index(folder)
+        async with serve() as memory:
+            assert await total(memory) == 123
+    # A chat more, after the restart, goes behind those.
+    async with serve() as memory:
+        await memory.delete(await spend(memory, 4000))
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 4123
+
+
+@pytest.mark.parametrize("is_index_lost", [True, False])
+async def test_a_deletion_that_a_crash_cut_counts_once(serve: Serve, folder: Path, is_index_lost: bool) -> None:
+    async with serve() as memory:
+        chat_id = await spend(memory, 100)
+    log = (folder / f"{chat_id}.json").read_bytes()
+    async with serve() as memory:
+        await memory.delete(chat_id)
+    # As it is when the machine dies between the entry and the log's end.
+    (folder / f"{chat_id}.json").write_bytes(log)
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 100
+        await memory.delete(chat_id)
+        assert await total(memory) == 100
+    if is_index_lost:
+        drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 100
+
+
+async def test_the_cut_end_of_the_file_is_set_aside(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        await memory.delete(await spend(memory, 100))
+    [path] = (folder / SPEND).glob("*.json")
+    path.write_bytes(path.read_bytes() + b'{"chatId":"')
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 100
+        await memory.delete(await spend(memory, 20))
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 120

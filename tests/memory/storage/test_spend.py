@@ -1,0 +1,178 @@
+"""What was spent as the index shows it: charges of lines, once each, whatever is reverted, forked, deleted or rebuilt.
+On both engines."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest, PermissionDenied
+from headrace.v1 import common_pb2, memory_pb2, spend_pb2
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.clock import now_utc
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+NOTHING = common_pb2.Usage()
+
+
+def charge(model: str = "simulator/demo", nano_usd: int = 1_500, **fields: Any) -> memory_pb2.Charge:
+    given: dict[str, Any] = {"agent_key": "writer", "input_tokens": 100, "output_tokens": 7, "cached_tokens": 60}
+    return memory_pb2.Charge(model=model, model_calls=1, cost_nano_usd=nano_usd, **(given | fields))
+
+
+def charged(line: memory_pb2.LogLine, *charges: memory_pb2.Charge) -> memory_pb2.LogLine:
+    line.charges.extend(charges)
+    return line
+
+
+def said(*charges: memory_pb2.Charge) -> memory_pb2.LogLine:
+    return charged(step_line(content("hi")), *charges)
+
+
+def sums(row: spend_pb2.UsageRow) -> tuple[int, int, int, int, int]:
+    return row.input_tokens, row.output_tokens, row.cached_tokens, row.model_calls, row.cost_nano_usd
+
+
+async def total(memory: Memory, **fields: Any) -> int:
+    return (await memory.usage(**fields)).total.cost_nano_usd
+
+
+async def test_charges_are_summed_up_by_day_agent_and_model(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, said(charge(), charge(nano_usd=2)))
+        await memory.append(chat_id, run_id, said(charge("other/one", 5, agent_key="helper")), said(charge()))
+        # The end says what lines have said before, and counts no more.
+        await memory.append(chat_id, run_id, charged(run_line(), charge("other/one", 7)))
+        usage = await memory.usage(group_by=["model", "day", "agent"])
+    today = now_utc().date().isoformat()
+    expected = [
+        ("writer", "simulator/demo", (300, 21, 180, 3, 3_002)),
+        ("writer", "other/one", (100, 7, 60, 1, 7)),
+        ("helper", "other/one", (100, 7, 60, 1, 5)),
+    ]
+    assert [(row.agent_key, row.model, sums(row)) for row in usage.rows] == expected
+    assert {row.day for row in usage.rows} == {today} == {usage.to_day}
+    assert sums(usage.total) == (500, 35, 300, 5, 3_014)
+    async with serve() as memory:
+        assert await memory.usage(group_by=["model", "day", "agent"]) == usage
+        [row] = (await memory.usage()).rows
+        assert row == usage.total
+        assert await total(memory, model="other/one") == 12
+        assert await total(memory, model="other/one", agent_key="helper") == 5
+        assert await total(memory, to_day="2020-01-01") == 0
+        assert not (await memory.usage(to_day="2020-01-01", group_by=["day"])).rows
+
+
+async def test_a_repeated_append_and_a_retry_are_charged_once(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    request_id = new_id()
+    for _ in range(3):
+        await memory.append(chat_id, run_id, said(charge()), request_id=request_id)
+    appends = [memory.append(chat_id, run_id, said(charge(nano_usd=1))) for _ in range(20)]
+    await asyncio.gather(*appends)
+    assert await total(memory) == 1_520
+
+
+async def test_what_is_reverted_or_deleted_has_been_spent(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, said(charge()), run_line(usage=NOTHING))
+        await memory.revert(chat_id, 0)
+        _, later = await memory.begin(chat_id=chat_id)
+        await memory.append(chat_id, later, said(charge(nano_usd=1)), run_line(usage=NOTHING))
+        assert await total(memory) == 1_501
+        await memory.delete(chat_id)
+        assert await total(memory) == 1_501
+        other, run_id = await memory.begin()
+        await memory.append(other, run_id, said(charge(nano_usd=10)), run_line(usage=NOTHING))
+        await memory.delete(other)
+        assert await total(memory, group_by=["model"]) == 1_511
+    async with serve() as memory:
+        assert await total(memory) == 1_511
+
+
+async def test_a_fork_costs_nothing_anew(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, said(charge()), run_line())
+    _, older = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, older, run_line(usage=common_pb2.Usage(input_tokens=3, cost_usd=0.000_002)))
+    forks = [await memory.fork(chat_id), await memory.fork(await memory.fork(chat_id))]
+    assert await total(memory) == 3_500
+    # Reading the fork whole again counts its lines as little.
+    await memory.revert(forks[0], 0)
+    assert await total(memory) == 3_500
+
+
+async def test_the_end_of_a_run_of_an_earlier_version_is_its_charge(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    usage = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=2, cost_usd=0.05)
+    await memory.append(chat_id, run_id, step_line(content("hi")))
+    await memory.append(chat_id, run_id, run_line(usage=usage))
+    [row] = (await memory.usage(group_by=["agent", "model"])).rows
+    assert (row.agent_key, row.model, sums(row)) == ("writer", "", (10, 4, 0, 2, 50_000_000))
+
+
+async def test_keys_are_told_apart_and_tokens_are_not(memory: Memory) -> None:
+    for credential in ("api_key:0123456789ab", "api_key:ba9876543210", "jwt:one", "jwt:two"):
+        with acting_as(Identity("acme", "ada", credential)):
+            chat_id, run_id = await memory.begin()
+            await memory.append(chat_id, run_id, said(charge()))
+    with acting_as(Identity("acme", "ada")):
+        rows = (await memory.usage(group_by=["key"])).rows
+        assert await total(memory, key="api_key:ba9876543210") == 1_500
+        # Whoever goes on with the run is no other credential.
+        await memory.append(chat_id, run_id, said(charge(nano_usd=1)))
+        assert [(row.key, row.cost_nano_usd) for row in rows] == [
+            ("", 3_000),
+            ("api_key:0123456789ab", 1_500),
+            ("api_key:ba9876543210", 1_500),
+        ]
+
+
+async def test_users_see_their_own_and_operators_their_tenants(memory: Memory) -> None:
+    ada, bob, eve = Identity("acme", "ada"), Identity("acme", "bob"), Identity("other", "ada")
+    for nano_usd, user in enumerate((ada, bob, eve), 1):
+        with acting_as(user):
+            chat_id, run_id = await memory.begin()
+            await memory.append(chat_id, run_id, said(charge(nano_usd=10**nano_usd)))
+            assert await total(memory) == 10**nano_usd
+            for given in ({"scope": "tenant"}, {"scope": "tenant", "user": user.user}):
+                with pytest.raises(PermissionDenied, match="no scope 'operate'"):
+                    await memory.usage(**given)
+            with pytest.raises(InvalidRequest, match="is for scope tenant"):
+                await memory.usage(user="bob")
+    with acting_as(Identity("acme", "eve", scopes=ALL_SCOPES)):
+        assert await total(memory) == 0
+        assert await total(memory, scope="tenant") == 110
+        assert await total(memory, scope="tenant", user="bob") == 100
+        rows = (await memory.usage(scope="tenant", group_by=["user"])).rows
+        assert [(row.user, row.cost_nano_usd) for row in rows] == [("bob", 100), ("ada", 10)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"group_by": ["tenant"]},
+        {"scope": "all"},
+        {"from_day": "2026-13-01"},
+        {"to_day": "20261101"},
+        {"from_day": "2026-11-02", "to_day": "2026-11-01"},
+        {"from_day": "2025-01-01", "to_day": "2026-11-01"},
+    ],
+)
+async def test_what_is_no_day_or_group_is_refused(memory: Memory, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        await memory.usage(**wrong)
+
+
+async def test_a_charge_of_the_query_itself_counts(memory: Memory) -> None:
+    chat_id, run_id = new_id(), new_id()
+    await memory.append(chat_id, run_id, charged(query_line(), charge()))
+    await memory.append(chat_id, run_id, run_line(usage=NOTHING))
+    assert await total(memory) == 1_500
