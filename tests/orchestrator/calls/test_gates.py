@@ -101,7 +101,7 @@ async def test_a_repeated_answer_is_answered_only_when_the_log_has_it(house: Ope
         async def answer(opened: Event) -> None:
             gate[:] = [await run_of(it), opened["gateId"]]
             it.memory.before = before
-            assert (await it.client.answer_gate(*gate, "1", request_id="r1")).status == "accepted"
+            assert (await it.client.answer_gate(gate[0], gate[1], "1", request_id="r1")).status == "accepted"
 
         await ask(it, ("gate.open", answer))
         assert (await repeated[0]).status == "accepted"

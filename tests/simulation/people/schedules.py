@@ -59,7 +59,8 @@ async def _keep(user: User, planned: PlannedSchedule, chat_ids: Sequence[str], u
         made.once_at = now_ms() + round(planned.in_s * 1000)
     answer = await user.try_until_answered(lambda: user.schedules.CreateSchedule(made, timeout=CALL_S))
     if answer is None:
-        if user.refusal != "NOT_FOUND":  # of a chat that nobody has asked yet
+        # A chat that nobody has asked yet, or a time that has passed while nobody answered.
+        if user.refusal != "NOT_FOUND" and not 0 < made.once_at <= now_ms():
             user.problems.append(f"schedule {schedule_id} was refused: {user.refusal}")
         return
     user.story.tell(f"{user.name} makes schedule {schedule_id[:4]}", count="user schedule")
