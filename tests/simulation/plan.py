@@ -30,7 +30,7 @@ OF_PAIRS = ("cut", "part")
 OF_ONE = {"power": MEMORY, "EIO": MEMORY, "ENOSPC": MEMORY, "model": GATEWAY, "tool": TOOLS}
 """What a fault of one service is a fault of."""
 
-FAULTS = (12, 18)
+FAULTS = (14, 20)
 
 PHASES = ("idle", "start", "model", "tool", "gate", "compaction", "between")
 """What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one."""
@@ -116,6 +116,8 @@ class Plan:
     seed: int
     replicas: int
     gateways: int
+    has_provider: bool
+    """Whether the gateways are real ones, before a scripted provider; else a scripted model stands for them."""
     chats: int
     people: tuple[tuple[Act, ...], ...]
     faults: tuple[Fault, ...]
@@ -144,7 +146,8 @@ def make_plan(seed: int) -> Plan:
         tuple(_choose_act(random, chats) for _ in range(random.randint(1, 4))) for _ in range(random.choice((1, 2, 3)))
     )
     schedules = tuple(_choose_schedule(random, chats) for _ in range(random.choice((0, 0, 1, 2))))
-    plan = Plan(seed, replicas, gateways, chats, people, (), schedules, random.random() < 0.5)
+    has_approver, has_provider = random.random() < 0.5, random.random() < 0.5
+    plan = Plan(seed, replicas, gateways, has_provider, chats, people, (), schedules, has_approver)
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
     return replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CALL_S = 20.0
 
-SETTLED_S = 150.0
+SETTLED_S = 100.0
 """Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
 
 

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+HOST = "provider.example"
+"""Where the provider listens."""
+
 ANSWER_TIMEOUT_MS = 25_000
 """How long a call waits for approval."""
 
@@ -63,11 +66,24 @@ AGENTS: dict[str, dict[str, Any]] = {
 }
 
 
+PROVIDERS = {
+    "providers": [
+        {
+            "key": "scripted",
+            "protocol": "openai",
+            "baseUrl": f"http://{HOST}/v1",
+            "models": [{"name": "m"}, {"name": "small", "contextWindow": 7000, "maxOutput": 500}],
+        }
+    ]
+}
+
+
 def write_definitions(folder: Path, *, has_budgets: bool) -> Path:
     config = folder / "config"
     (config / "agents").mkdir(parents=True, exist_ok=True)
     for key, agent in AGENTS.items():
         budget = {} if has_budgets else {"budget": {}}
         (config / "agents" / f"{key}.json").write_text(json.dumps(agent | budget))
+    (config / "providers.json").write_text(json.dumps(PROVIDERS))
     (config / "approvals.yaml").write_text(f"answerTimeoutMs: {ANSWER_TIMEOUT_MS}\n")
     return config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import socket
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from random import Random
@@ -58,6 +59,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._numbers = itertools.count(1)
         self._lanes: dict[Any, list[float]] = {}
         """When each thread of an executor is free again."""
+        self.dial: Callable[[Callable[[], asyncio.Protocol], str], Coroutine[Any, Any, tuple[Any, Any]]] | None = None
+        """Connects to a host outside; None: there is none."""
         self.turns = 0
         """Callbacks run so far."""
         self.thread_delay_s: Callable[[], float] = lambda: self._random.uniform(*HOP_S)
@@ -109,6 +112,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _give_lane(self, executor: Any, until_s: float) -> None:
         heapq.heappush(self._lanes[executor or find_process(copy_context())], until_s)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        """Resolve a host to its own name."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        if self.dial is None:
+            raise ConnectionRefusedError(f"nobody listens at {host}")
+        return await self.dial(protocol_factory, host)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         pass

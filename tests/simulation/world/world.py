@@ -12,6 +12,8 @@ from random import Random
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
+from services.llm_gateway.config import Config as GatewayConfig
+from services.llm_gateway.server import gateway
 from services.memory.__main__ import build_schedule_service, build_service, build_spend_service
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -24,14 +26,16 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.simulation.outside.model import Model
 from tests.simulation.outside.outside import Outside
+from tests.simulation.outside.provider import Provider
 from tests.simulation.outside.tools import Tools
 from tests.simulation.plan import MEMORY, TOOLS, Plan
 from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
 from tests.simulation.story import Story
-from tests.simulation.world.definitions import write_definitions
+from tests.simulation.world.definitions import HOST, write_definitions
 from tests.simulation.world.loop import SimulatedLoop
 from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
 from tests.simulation.world.processes import PROCESS, Process
+from tests.simulation.world.sockets import Sockets
 from tests.simulation.world.storage import Storage
 from tests.simulation.world.system_calls import COMMITTED, SYNC
 
@@ -69,7 +73,9 @@ class World:
         """Name of a planted bug (tests/simulation/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
-        self._folder = folder
+        self._folder, self._has_provider = folder, plan.has_provider
+        self._sockets = Sockets(loop, Random(f"{seed}/sockets"))
+        self._sockets.servers[HOST] = lambda: Provider(self.outside)
         self._starts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         """The newest process of each name."""
@@ -124,6 +130,7 @@ class World:
         # A machine that is lost says nothing; a process's sockets are closed by its machine.
         is_silent = self.random.random() < 0.2
         self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
+        self._sockets.lose_process(process)
         how = "vanishes with its machine" if is_silent else "is killed"
         if process.exit_code is None and process.name in self.services:
             self.story.bite("kill", process.name)
@@ -146,10 +153,12 @@ class World:
         if process.is_dead:
             return
         tasks = [repr(task.get_coro()) for task in process.tasks if not task.done()]
-        if left := [*tasks, *self.wire.list_left(process), *self._list_files(process)]:
+        open_ends = [*self.wire.list_left(process), *self._sockets.list_left(process)]
+        if left := [*tasks, *open_ends, *self._list_files(process)]:
             self.left.append(f"{process.name} has ended and left {left}")
         process.bury()
         self.wire.lose_process(process, 0.001)
+        self._sockets.lose_process(process)
         if process.name in self.services:
             self.story.tell(f"{process.name} has stopped", count="stopped")
 
@@ -189,6 +198,12 @@ class World:
 
     def _make_gateway(self, name: str) -> Main:
         async def run() -> None:
+            if self._has_provider:
+                config_dir = write_definitions(self._folder, has_budgets=self.bug != "unlimited")
+                config = GatewayConfig(server=_serve(name), config_dir=config_dir, replicas=len(self.gateways))
+                async with gateway(config, {}):
+                    await PROCESS.get().wait_for_stop()
+                return
             servicer = Model(self.outside)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
             await _run_scripted(name, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
 
