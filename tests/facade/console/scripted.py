@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import HeadraceError, NotFound, StaleLease
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from headrace.errors import HeadraceError, NotFound, PermissionDenied, StaleLease
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    common_pb2,
+    memory_pb2,
+    memory_pb2_grpc,
+    spend_pb2,
+    spend_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+)
 from services.facade import service
 from services.facade.config import Config
 from services.memory.facts.rpcs import FactRpcs
@@ -233,6 +243,24 @@ class Orchestrator(Script):
         return make_window(request.chat_id, request.agent_key or "helper")
 
 
+class Spend(spend_pb2_grpc.SpendServiceServicer):
+    """Answers each GetUsage with `rows`, of which it makes the sum."""
+
+    def __init__(self, *rows: spend_pb2.UsageRow) -> None:
+        self.rows = rows
+        self.requests: list[spend_pb2.GetUsageRequest] = []
+
+    async def GetUsage(self, request: spend_pb2.GetUsageRequest, context: Any) -> spend_pb2.GetUsageResponse:
+        self.requests.append(request)
+        if request.scope == "tenant":
+            raise PermissionDenied("this credential has no scope 'operate'", scope="operate")
+        total = spend_pb2.UsageRow(
+            cost_nano_usd=sum(row.cost_nano_usd for row in self.rows),
+            input_tokens=sum(row.input_tokens for row in self.rows),
+        )
+        return spend_pb2.GetUsageResponse(rows=self.rows, total=total, from_day=request.from_day, to_day=request.to_day)
+
+
 @dataclass
 class Memory(_MemoryServicer):
     """Chats in two pages, and one chat's history."""
@@ -248,6 +276,7 @@ class Memory(_MemoryServicer):
     """What Revert raises."""
     state: str = "{}"
     state_version: int = 0
+    spend: Spend = field(default_factory=Spend)
     _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
@@ -381,5 +410,6 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService("headrace.v1.SpendService", memory.spend, spend_pb2_grpc.add_SpendServiceServicer_to_server),
         GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
     ]

@@ -8,6 +8,7 @@ import { openContextPanel } from "./page/context_panel.js";
 import { Composer } from "./page/composer.js";
 import { Conversation } from "./page/conversation.js";
 import { openFacts } from "./page/facts_dialog.js";
+import { openSpend } from "./page/spend_dialog.js";
 import { setUpSignIn } from "./server/credential.js";
 import * as address from "./page/address.js";
 import { saveFilesOnClick } from "./page/file_links.js";
@@ -89,6 +90,7 @@ byId("new-chat").addEventListener("click", () => {
   composer.focus();
 });
 byId("facts").addEventListener("click", openFacts);
+byId("spend").addEventListener("click", openSpend);
 address.watchAddress(() => {
   if (address.readAddress().chatId !== conversation.chatId) openAddressedChat();
 });

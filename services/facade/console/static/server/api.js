@@ -107,6 +107,12 @@ export const updateFact = async (factId, text) =>
 export const deleteFact = (factId) =>
   fetchEnvelope(`/api/fact?${new URLSearchParams({ factId })}`, { method: "DELETE" });
 
+/** Sum up what was spent; `groupBy` is a list. */
+export const getUsage = async ({ groupBy, ...parameters }) => {
+  const query = new URLSearchParams([...Object.entries(parameters), ...groupBy.map((group) => ["groupBy", group])]);
+  return (await fetchEnvelope(`/api/usage?${query}`)).data;
+};
+
 /** Fetch a workspace file by its address. */
 export const fetchFile = async (address) => (await sendRequest(address)).blob().catch(throwNetworkError);
 
