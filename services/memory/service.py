@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +16,7 @@ from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
-from services.memory.log.lines import Revert
+from services.memory.log.lines import Query, Revert
 from services.memory.log.session_state import get_context_key, make_state_line
 from services.memory.log.stamps import make_stamp
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from services.memory.access.chat_access import ChatAccess
     from services.memory.compaction.compactor import Compactor
     from services.memory.facts.store import FactStore
+    from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
     from services.memory.requests.append_decoder import AppendDecoder
     from services.memory.requests.context_loader import ContextLoader
@@ -61,7 +63,11 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         self._facts = facts
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
-        lines, blobs = await self._decoder.decode_append(request)
+        return await self._append(request, *await self._decoder.decode_append(request))
+
+    async def _append(
+        self, request: memory_pb2.AppendRequest, lines: list[Known], blobs: list[Blob]
+    ) -> memory_pb2.AppendResponse:
         if blobs:
             await self._put_blobs(request.chat_id, blobs)
         lease = self._engine.leases.create_first(request.owner, request.ttl_ms) if request.owner else None
@@ -78,9 +84,12 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         )
 
     async def BeginRun(self, request: memory_pb2.BeginRunRequest, context: Context) -> memory_pb2.BeginRunResponse:
-        preparing = asyncio.create_task(self._prepare_first_turn(request, context))
+        lines, blobs = await self._decoder.decode_append(request.append)
+        # A copy, as the lines get their numbers in the log meanwhile.
+        query = copy(lines[0]) if isinstance(lines[0], Query) else None
+        preparing = asyncio.create_task(self._prepare_first_turn(request, query))
         try:
-            appended = await self.Append(request.append, context)
+            appended = await self._append(request.append, lines, blobs)
             if appended.HasField("duplicate_run_id"):
                 return memory_pb2.BeginRunResponse(append=appended)
             state, loaded = await preparing
@@ -89,22 +98,20 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         return memory_pb2.BeginRunResponse(append=appended, state=state, context=loaded)
 
     async def _prepare_first_turn(
-        self, request: memory_pb2.BeginRunRequest, context: Context
+        self, request: memory_pb2.BeginRunRequest, query: Query | None
     ) -> tuple[memory_pb2.GetStateResponse | None, memory_pb2.LoadContextResponse | None]:
         await asyncio.sleep(0)  # the append is first on its way to the disk
-        chat_id, lines = request.append.chat_id, request.append.lines
+        chat_id = request.append.chat_id
         try:
-            state = (await self._access.load_chat_or_empty(chat_id)).get_state(get_context_key(""))
+            chat = await self._access.load_chat_or_empty(chat_id)
+            state = chat.get_state(get_context_key(""))
             told = memory_pb2.GetStateResponse(version=state.version, state=state.json)
         except HeadraceError:
             return None, None
-        if state.values or not request.HasField("context"):
+        if state.values or request.context.chat_id != chat_id:  # which it lacks where nothing is asked for
             return told, None
-        loading = request.context
-        if lines[0].HasField("query"):
-            loading.pending_query.CopyFrom(lines[0].query.query)
         try:
-            return told, await self.LoadContext(loading, context)
+            return told, await self._load_context(chat, request.context, query)
         except HeadraceError:
             return told, None  # who asks again is told why
 
@@ -114,9 +121,13 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         is_pending = request.HasField("pending_query")
         chat = await (self._access.load_chat_or_empty if is_pending else self._access.load_chat)(request.chat_id)
         pending = await self._decoder.decode_pending(request) if is_pending else None
-        return await self._loading.load_context(
-            chat, request, pending, partial(self._engine.blobs.find, request.chat_id)
-        )
+        return await self._load_context(chat, request, pending)
+
+    async def _load_context(
+        self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None
+    ) -> memory_pb2.LoadContextResponse:
+        find = partial(self._engine.blobs.find, request.chat_id)
+        return await self._loading.load_context(chat, request, pending, find)
 
     async def ReadHistory(
         self, request: memory_pb2.ReadHistoryRequest, context: Context

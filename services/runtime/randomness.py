@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from contextvars import ContextVar
 from random import Random, SystemRandom
 
@@ -11,7 +10,12 @@ RANDOM: ContextVar[Random] = ContextVar("RANDOM", default=SystemRandom())  # noq
 
 def new_uuid() -> str:
     """Return a new UUID of version 4."""
-    return str(uuid.UUID(bytes=RANDOM.get().randbytes(16), version=4))
+    # Put together here, as a run has nine of them, and uuid.UUID takes twice as long.
+    digits = bytearray(RANDOM.get().randbytes(16))
+    digits[6] = digits[6] & 0x0F | 0x40  # the version
+    digits[8] = digits[8] & 0x3F | 0x80  # the variant of RFC 9562
+    text = digits.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def new_hex(size_bytes: int) -> str:

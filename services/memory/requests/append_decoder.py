@@ -74,7 +74,6 @@ def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> li
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
     lines = [_decode_line(request, index, drafting) for index in range(len(request.lines))]
-    lines[0].uuid = request.request_id
     lines[0].lines = len(lines)
     return lines
 
@@ -91,7 +90,8 @@ def _check_order(kinds: list[str | None]) -> None:
 
 def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineContext) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
-    stamped = make_stamp(request.chat_id, request.run_id, request.generation)
+    request_id = "" if index else request.request_id
+    stamped = make_stamp(request.chat_id, request.run_id, request.generation, request_id=request_id)
     stamped["charges"] = decode_charges(given.charges) if given.charges else None
     match given.WhichOneof("line"):
         case "query":

@@ -21,10 +21,15 @@ class TtlCache(Generic[K, V]):
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
+    def is_known(self, question: K) -> bool:
+        """Return whether `get_or_ask` has not to wait now."""
+        known = self._answers.get(question)
+        return known is not None and monotonic_s() - known[0] < self._age_s
+
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
         """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
-        if (known := self._answers.get(question)) is not None and monotonic_s() - known[0] < self._age_s:
-            return known[1]
+        if self.is_known(question):
+            return self._answers[question][1]
         answer = await ask()
         self._answers.pop(question, None)
         if answer:

@@ -45,6 +45,11 @@ async def _load_all(
     """Load everything at the same time, because the first turn waits."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), [], await recall_for_query(run, peers)
+    if peers.tool_list.is_known(None) and peers.skill_list.is_known(None) and run.agent.memory.facts != "recall":
+        # One of them has to wait at most, for which they need no tasks of their own.
+        there_are = await load_catalogue(run.main, peers)
+        offered = await skills.list_skills(run, peers) if there_are.has_any else []
+        return await _load_state(run, peers), there_are, offered, []
     try:
         async with asyncio.TaskGroup() as group:
             facts = group.create_task(recall_for_query(run, peers))
@@ -67,8 +72,9 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
     else:
         state = await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
-    if wished:
-        await session_state.change(run.main, peers, **wished)
+    if not wished:
+        return state
+    await session_state.change(run.main, peers, **wished)
     return replace(state, values=state.values | wished)
 
 

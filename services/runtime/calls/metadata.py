@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -21,8 +22,10 @@ TIMEOUT = b"grpc-timeout"
 RESERVED = frozenset({b"te", b"content-type", b"user-agent", TIMEOUT, b"grpc-encoding", b"grpc-accept-encoding"})
 """gRPC's own headers, which are no metadata."""
 
+KEYS_MAX = 256
+"""Keys that are remembered in their other form; calls of the suite have a dozen."""
+
 _KEY = re.compile(r"[0-9a-z_.-]+")
-_VALUE = re.compile(r"[\x20-\x7e]*")
 _OUTER_SPACE = re.compile(r"^ | $")
 """Outer space, for which a peer may end the connection."""
 
@@ -38,29 +41,33 @@ def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
     """Return metadata as headers; raises ValueError if HTTP/2 cannot carry them."""
     headers: Headers = []
     for key, value in metadata or ():
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"metadata key {key!r}: expected lower-case letters, digits, _ . -")
-        headers.append((key.encode(), _to_header(key, value)))
+        name, is_binary = _encode_key(key)
+        if is_binary:
+            headers.append((name, b64encode(value if isinstance(value, bytes) else value.encode()).rstrip(b"=")))
+            continue
+        text = value.decode("latin-1") if isinstance(value, bytes) else value
+        if not (text.isascii() and text.isprintable()):
+            raise ValueError(f"metadata {key!r}: expected printable ASCII; other values need a key that ends with -bin")
+        headers.append((name, text.strip(" ").encode()))
     return headers
 
 
-def _to_header(key: str, value: str | bytes) -> bytes:
-    if key.endswith("-bin"):
-        return b64encode(value if isinstance(value, bytes) else value.encode()).rstrip(b"=")
-    text = value.decode("latin-1") if isinstance(value, bytes) else value
-    if not _VALUE.fullmatch(text):
-        raise ValueError(f"metadata {key!r}: expected printable ASCII; other values need a key that ends with -bin")
-    return text.strip(" ").encode()
+@lru_cache(maxsize=KEYS_MAX)
+def _encode_key(key: str) -> tuple[bytes, bool]:
+    """Return the header's name, and whether its values are binary."""
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"metadata key {key!r}: expected lower-case letters, digits, _ . -")
+    return key.encode(), key.endswith("-bin")
 
 
 def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
     """Return the metadata among `headers`, without binary values that are no base64."""
     pairs: Pairs = []
     for key, value in headers:
-        if key in RESERVED or key[:1] == b":":
+        name, is_binary = _decode_key(key)
+        if not name:
             continue
-        name = key.decode("latin-1")
-        if not name.endswith("-bin"):
+        if not is_binary:
             pairs.append((name, value.decode("latin-1")))
             continue
         for part in value.split(b","):  # a sender may join several values of one key
@@ -69,6 +76,15 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
             except ValueError:
                 continue
     return pairs
+
+
+@lru_cache(maxsize=KEYS_MAX)
+def _decode_key(key: bytes) -> tuple[str, bool]:
+    """Return the metadata's key, empty for a header that is none, and whether its values are binary."""
+    if key in RESERVED or key[:1] == b":":
+        return "", False
+    name = key.decode("latin-1")
+    return name, name.endswith("-bin")
 
 
 def to_timeout(timeout_s: float) -> bytes:

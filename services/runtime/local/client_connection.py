@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Protocol
 
 import grpc
@@ -60,7 +61,7 @@ class LocalClientConnection:
 
     def open_call(self, call: Call) -> None:
         headers = call.request_headers
-        if sum(len(name) + len(value) + HEADER_BYTES for name, value in headers) > HEADERS_BYTES_MAX:
+        if sum(map(len, chain.from_iterable(headers))) + len(headers) * HEADER_BYTES > HEADERS_BYTES_MAX:
             said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
             call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
             return

@@ -119,4 +119,5 @@ class LocalStream(Inbox):
 
 def _count_bytes(message: bytes) -> int:
     # A reader of a single answer takes it when the call has ended, which a larger one must not delay.
-    return min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+    size = len(message) + MESSAGE_BYTES
+    return size if size < WINDOW_BYTES else WINDOW_BYTES

@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import common_pb2
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.json_form import rules_of
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-Check = Callable[[Message, str], None]
-"""Raises InvalidRequest for a message, at a path with a final dot, that breaks a rule."""
+Check = Callable[[Any, str], None]
+"""Raises InvalidRequest for a field's value, at the field's path, that breaks a rule."""
+
+
+class _MessageChecks(NamedTuple):
+    """The rules of a message type, checked on what a message has: what is not set breaks none but `required`."""
+
+    required: tuple[tuple[FieldDescriptor, Callable[[Message], bool]], ...]
+    """Required fields, with what says whether a message has one."""
+
+    given: Mapping[str, tuple[str, tuple[Check, ...]]]
+    """JSON name and checks by name, of the fields that have any."""
 
 
 def check_rules(message: Message) -> None:
     """Raise InvalidRequest when `message` breaks a rule of its proto."""
-    for rule in _compile_checks(message.DESCRIPTOR):
-        rule(message, "")
+    _check_message(message, "")
+
+
+def _check_message(message: Message, path: str) -> None:
+    """Check a message at `path`, which is empty or ends with a dot."""
+    checks = _compile_checks(message.DESCRIPTOR)
+    for field, is_there in checks.required:
+        if not is_there(message):
+            raise InvalidRequest.of(path + field.json_name, "is required")
+    given = checks.given
+    for field, value in message.ListFields():
+        if (found := given.get(field.name)) is not None:
+            json_name, own = found
+            for check in own:
+                check(value, path + json_name)
 
 
 def is_uuid(text: str) -> bool:
@@ -43,28 +65,30 @@ def check_json(text: str, name: str) -> None:
 
 
 @cache
-def _compile_checks(descriptor: Descriptor) -> tuple[Check, ...]:
-    checks: list[Check] = []
-    for field in descriptor.fields:
-        checks += _compile_field(field, rules_of(field))
-        if field.message_type is not None and descriptor.file.package == field.message_type.file.package:
-            checks.append(_compile_nested(field))
-    return tuple(checks)
+def _compile_checks(descriptor: Descriptor) -> _MessageChecks:
+    required = [(field, _compile_presence(field)) for field in descriptor.fields if rules_of(field).required]
+    given = {field.name: (field.json_name, _compile_field(field)) for field in descriptor.fields}
+    return _MessageChecks(tuple(required), {name: found for name, found in given.items() if found[1]})
 
 
-def _compile_field(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[Check]:
-    name, json_name = field.name, field.json_name
+def _compile_presence(field: FieldDescriptor) -> Callable[[Message], bool]:
+    name = field.name
+    if field.message_type is not None and not field.is_repeated:
+        return lambda message: message.HasField(name)
+    return lambda message: bool(getattr(message, name))
+
+
+def _compile_field(field: FieldDescriptor) -> tuple[Check, ...]:
+    rules = rules_of(field)
     checks: list[Check] = []
 
     def rule(breaks: Callable[[Any], bool], text: str) -> None:
-        def run(message: Message, path: str) -> None:
-            if breaks(getattr(message, name)):
-                raise InvalidRequest.of(path + json_name, text)
+        def run(value: Any, path: str) -> None:
+            if breaks(value):
+                raise InvalidRequest.of(path, text)
 
         checks.append(run)
 
-    if rules.required:
-        checks.append(_compile_required(field))
     if rules.uuid:
         rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
     if rules.words:
@@ -79,39 +103,40 @@ def _compile_field(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list
     if rules.items_max:
         rule(lambda value: len(value) > rules.items_max, f"must not have more than {rules.items_max} items")
     if rules.json:
-
-        def run_json(message: Message, path: str) -> None:
-            if text := getattr(message, name):
-                check_json(text, path + json_name)
-
-        checks.append(run_json)
-    return checks
+        checks.append(_check_json_field)
+    if (inner := _find_ours(field)) is not None and _has_rules(inner):
+        checks.append(_check_each if field.is_repeated else _check_one)
+    return tuple(checks)
 
 
-def _compile_required(field: FieldDescriptor) -> Check:
-    name, json_name = field.name, field.json_name
-    has_presence = field.message_type is not None and not field.is_repeated
-
-    def run(message: Message, path: str) -> None:
-        if not (message.HasField(name) if has_presence else getattr(message, name)):
-            raise InvalidRequest.of(path + json_name, "is required")
-
-    return run
+def _check_json_field(text: str, path: str) -> None:
+    if text:
+        check_json(text, path)
 
 
-def _compile_nested(field: FieldDescriptor) -> Check:
-    name, json_name, kind = field.name, field.json_name, field.message_type
+def _check_one(message: Message, path: str) -> None:
+    _check_message(message, f"{path}.")
 
-    def run_one(message: Message, path: str) -> None:
-        if message.HasField(name):
-            inner = getattr(message, name)
-            for check_inner in _compile_checks(kind):
-                check_inner(inner, f"{path}{json_name}.")
 
-    def run_each(message: Message, path: str) -> None:
-        if inner_checks := _compile_checks(kind):
-            for index, inner in enumerate(getattr(message, name)):
-                for check_inner in inner_checks:
-                    check_inner(inner, f"{path}{json_name}[{index}].")
+def _check_each(messages: Iterable[Message], path: str) -> None:
+    for index, message in enumerate(messages):
+        _check_message(message, f"{path}[{index}].")
 
-    return run_each if field.is_repeated else run_one
+
+@cache
+def _has_rules(descriptor: Descriptor) -> bool:
+    """Return whether a message of this type, or one in it, can break a rule."""
+    seen, unseen = {descriptor.full_name}, [descriptor]
+    for kind in unseen:  # grows meanwhile, as a type may hold itself
+        if any(rules_of(field).ListFields() for field in kind.fields):
+            return True
+        inner = [found for field in kind.fields if (found := _find_ours(field)) is not None]
+        unseen += [found for found in inner if found.full_name not in seen]
+        seen |= {found.full_name for found in inner}
+    return False
+
+
+def _find_ours(field: FieldDescriptor) -> Descriptor | None:
+    """Return the field's message type; None for one that is no message of our protos."""
+    kind, holder = field.message_type, field.containing_type
+    return kind if kind is not None and holder is not None and kind.file.package == holder.file.package else None

@@ -7,6 +7,7 @@ word) is cut in the middle.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from services.runtime.tokens.encodings import EncodingName, encoding
@@ -41,6 +42,8 @@ CUT = re.compile(rf".*[^\W_](?=[{_BEFORE}])", re.DOTALL)
 
 def count_text(text: str, name: EncodingName) -> int:
     """Return the tokens of `text`; a cut inside a long run may add or save one or two."""
+    if not text:
+        return 0
     bpe = encoding(name)
     if len(text) <= PIECE_CHARS_MAX:
         return len(bpe.encode_ordinary(text))
@@ -48,12 +51,17 @@ def count_text(text: str, name: EncodingName) -> int:
 
 
 def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
-    tokens = MESSAGE_TOKENS + count_text(message.role, name)
+    tokens = MESSAGE_TOKENS + _count_role(message.role, name)
     for part in message.content:
         tokens += count_text(part.text, name) if part.text else count_media(part)
     for call in message.tool_calls:
         tokens += count_text(call.name, name) + count_text(call.arguments, name) + count_text(call.id, name)
     return tokens + count_text(message.reasoning_content, name)
+
+
+@lru_cache(maxsize=32)  # there are five; what a request calls so has no bound
+def _count_role(role: str, name: EncodingName) -> int:
+    return count_text(role, name)
 
 
 def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.ToolSchema], name: EncodingName) -> int:

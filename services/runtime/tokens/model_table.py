@@ -73,6 +73,7 @@ _TABLE: dict[str, ModelFacts] = {
 }
 
 
+@lru_cache(maxsize=1024)  # names come from requests
 def known_facts(model: str) -> ModelFacts | None:
     """Return the facts of the longest name that `model`, without vendor/, begins with, if any."""
     name = model.rpartition("/")[2].lower()
@@ -80,7 +81,7 @@ def known_facts(model: str) -> ModelFacts | None:
     return _TABLE[max(fitting, key=len)] if fitting else None
 
 
-@lru_cache(maxsize=1024)  # names come from requests; the warning comes once for each that is remembered
+@lru_cache(maxsize=1024)  # the warning comes once for each name that is remembered
 def facts(model: str) -> ModelFacts:
     """Return the known facts; for an unknown model, warn and take the smallest window."""
     if (known := known_facts(model)) is not None:

@@ -250,7 +250,8 @@ class Commits:
             for line in item.lines
             if isinstance(line, Query) and (lease := self._leases.find_first(line.run_id))
         }
-        self._index.put_change(replace(make_change(item.chat, item.lines, mtime_ns), leases=begun))
+        change = make_change(item.chat, item.lines, mtime_ns)
+        self._index.put_change(replace(change, leases=begun) if begun else change)
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
 
     def _roll_back(self, item: _StagedChat, error: Exception) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -31,6 +32,9 @@ RESERVED_KEYS = frozenset({"default", "auto"})
 
 DEPTH_MAX = 5
 """Default depth of sub-agents and recursive plans."""
+
+DERIVED = ("limits", "_settings_by_stage")
+"""What a definition derives from its fields once, as a run asks for it some twenty times."""
 
 
 class Models(Part):
@@ -138,6 +142,13 @@ class Definition(Part):
         if section.empties_tools and stage.uses_tools and settings.policy == "REQUIRE":
             raise ValueError(f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE")
 
+    def __copy__(self) -> Self:
+        """Return a copy that derives anew what follows from its fields, as `model_copy` may give it others."""
+        copied = super().__copy__()
+        for name in DERIVED:
+            vars(copied).pop(name, None)
+        return copied
+
     def with_deep_think(self, deep_think: int) -> Definition:
         """Return the agent in the mode that a query's deepThink asks for: REACT for 0, else PLAN_EXECUTE.
 
@@ -183,8 +194,15 @@ class Definition(Part):
         return self.stage_settings(MODES[self.mode].working_stage.name)
 
     def stage_settings(self, stage: str) -> StageSettings:
-        section = self._find_section(stage)
-        assert section is not None, "checked when the file was read"
+        """Return the settings of a stage whose section the file has; that of each mode was checked."""
+        return self._settings_by_stage[stage]
+
+    @cached_property
+    def _settings_by_stage(self) -> dict[str, StageSettings]:
+        sections = ((stage, self._find_section(stage)) for stage in STAGES)
+        return {stage: self._make_settings(stage, section) for stage, section in sections if section is not None}
+
+    def _make_settings(self, stage: str, section: Section) -> StageSettings:
         policy = section.tool_policy or self.tool_policy
         # An empty toolConfig overrides nothing, an explicit null empties the list.
         has_own_tools = section.empties_tools or bool(section.tool_config and section.tool_config.model_fields_set)
@@ -213,7 +231,7 @@ class Definition(Part):
     def tools(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for settings in self.stages for name in settings.tools))
 
-    @property
+    @cached_property
     def limits(self) -> Budget:
         """The agent's budget, overridden field by field by its stages' sections, of which the later one wins."""
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}

@@ -103,7 +103,9 @@ class Spending:
             raise self.make_exceeded("maxModelCalls")
         if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
             raise self.make_exceeded("maxTokens")
-        reservation = replace(self._reserve_money(needs), model_calls=calls_more)
+        reservation = self._reserve_money(needs)
+        if calls_more:
+            reservation = replace(reservation, model_calls=calls_more)
         self._open[reservation] = None
         self.usage.model_calls += 1
         return reservation
