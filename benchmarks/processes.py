@@ -183,14 +183,16 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def services_of(up_pid: int) -> dict[str, int]:
-    """Process ids of the services that a `headrace up` has started, by name."""
+    """Process ids of the services that a `headrace up` has started, by name; of replicas with a number behind it."""
     children = Path(f"/proc/{up_pid}/task/{up_pid}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in children}
-    return {
-        command[command.index("-m") + 1].removeprefix("services."): pid
-        for pid, command in commands.items()
-        if "-m" in command
-    }
+    found: dict[str, int] = {}
+    for pid, command in commands.items():
+        if "-m" in command:
+            name = command[command.index("-m") + 1].removeprefix("services.")
+            others = sum(other.partition(" ")[0] == name for other in found)
+            found[f"{name} {others + 1}" if others else name] = pid
+    return found
 
 
 def _found(pattern: re.Pattern[str], line: str) -> str:

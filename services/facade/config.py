@@ -21,6 +21,10 @@ class Config:
     port: int = setting(8080, aliases=("SERVER_PORT",))
     """Port to listen on; 0: any free one, which the log says."""
 
+    socket: str = ""
+    """Path of a Unix socket to listen at, too, for those whom its folder lets in: a proxy on this machine; empty:
+    none."""
+
     orchestrator_address: str = "127.0.0.1:7001"
     """Address of the orchestrator: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
 

@@ -64,13 +64,14 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         await runner.setup()
         assert runner.server is not None, "it has been set up"
         try:
-            listener = await _listen(config, runner.server, strangers)
+            listeners = await _listen(config, runner.server, strangers)
             try:
-                address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
+                address = f"{config.host}:{listeners[0].sockets[0].getsockname()[1]}"
                 log.info("serving", addresses=[address], metrics=metrics_address)
                 yield address
             finally:
-                listener.close()  # not waited for: that would be for its connections too (Python 3.12)
+                for listener in listeners:
+                    listener.close()  # not waited for: that would be for its connections too (Python 3.12)
             runner.server.pre_shutdown()  # kept-alive connections get no further request
             await open_requests.wait_until_zero(process.drain_s)
         finally:
@@ -78,7 +79,8 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
-async def _listen(config: Config, server: web.Server, strangers: Strangers) -> asyncio.Server:
+async def _listen(config: Config, server: web.Server, strangers: Strangers) -> list[asyncio.Server]:
+    """Listen at the port, and behind it at the socket, if there is to be one."""
     loop = asyncio.get_running_loop()
     # Any: aiohttp's own types do not know that there may be no access log.
     settings: dict[str, Any] = {
@@ -90,10 +92,13 @@ async def _listen(config: Config, server: web.Server, strangers: Strangers) -> a
     def connection() -> Connection:
         return Connection(server, strangers, loop=loop, **settings)
 
-    listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
+    reuse_port = config.process.reuse_port or None  # False is refused where a system lacks it
+    listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port)
     if not listener.sockets:  # the loop takes a refused socket for an address family that the machine lacks
         raise OSError(f"no socket could be had for {config.host}:{config.port}")
-    return listener
+    if not config.socket:
+        return [listener]
+    return [listener, await loop.create_unix_server(connection, config.socket, backlog=BACKLOG)]
 
 
 def _build_application(

@@ -1,6 +1,7 @@
-"""`python -m services.suite`: memory, llm_gateway, orchestrator and facade, with the settings that each has by itself.
+"""`python -m services.suite [SERVICE …]`: memory, llm_gateway, orchestrator and facade, or those that are named.
 
-With HEADRACE_TRANSPORT=local they reach each other in memory, by the addresses that they listen on.
+Each has the settings that it has by itself. With HEADRACE_TRANSPORT=local they reach each other in memory, by the
+addresses that they listen on.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ if __name__ == "__main__":
 
     exit_at_signals()  # before the slow imports below
 
+import argparse
+
 from services.facade import __main__ as facade
 from services.llm_gateway import __main__ as llm_gateway
 from services.memory import __main__ as memory
 from services.orchestrator import __main__ as orchestrator
 from services.runtime.process.program import Service, run_services
 
-SERVICES = (
-    Service(memory.Config, "MEMORY", memory.main),
-    Service(llm_gateway.Config, "LLM_GATEWAY", llm_gateway.main),
-    Service(orchestrator.Config, "ORCHESTRATOR", orchestrator.main),
-    Service(facade.Config, "FACADE", facade.main),
-)
+SERVICES = {
+    "memory": Service(memory.Config, "MEMORY", memory.main),
+    "llm_gateway": Service(llm_gateway.Config, "LLM_GATEWAY", llm_gateway.main),
+    "orchestrator": Service(orchestrator.Config, "ORCHESTRATOR", orchestrator.main),
+    "facade": Service(facade.Config, "FACADE", facade.main),
+}
 """Each stands behind those that it calls; they stop in the reverse order."""
 
 if __name__ == "__main__":
-    run_services(SERVICES, "suite")
+    parser = argparse.ArgumentParser(prog="services.suite", description="Services in one process.")
+    parser.add_argument("services", nargs="*", default=[*SERVICES], choices=[*SERVICES, [*SERVICES]], metavar="SERVICE")
+    named = parser.parse_args().services
+    run_services([service for name, service in SERVICES.items() if name in named], "suite")

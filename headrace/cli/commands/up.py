@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import click
 
 from headrace.cli.facade.options import token_option
 from headrace.cli.supervisor.ports import reserve_port
+from headrace.cli.supervisor.replica_checks import check_replicas
 from headrace.cli.supervisor.suite_plan import SuitePlan
 from headrace.cli.supervisor.supervisor import Question, run_suite
 
@@ -20,6 +22,9 @@ SIMULATOR_PORT = 7005
 """The default of `headrace simulate`, too."""
 
 PORT = click.IntRange(0, 65535)
+
+REPLICAS_MAX = 64
+"""As many peers as an orchestrator knows."""
 
 
 @click.command()
@@ -62,6 +67,13 @@ PORT = click.IntRange(0, 65535)
     show_default=True,
     help="All services but tools in one process, which talk in memory; or a process for each, as in a cluster.",
 )
+@click.option(
+    "--replicas",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, REPLICAS_MAX),
+    help="Processes that share the work, one for each core to be used; with several, memory has one of its own.",
+)
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
 @click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
 @click.option("--agent", help="Whom to ask.")
@@ -75,6 +87,7 @@ def up(
     simulate: bool,
     simulate_port: int,
     is_one_process: bool,
+    replicas: int,
     verbose: bool,
     message: str | None,
     agent: str | None,
@@ -96,6 +109,8 @@ def up(
             memory_port=ports.enter_context(reserve_port("--memory-port", memory_port)),
             simulator_port=ports.enter_context(reserve_port("--simulate-port", simulate_port)) if simulate else None,
             is_one_process=is_one_process,
+            replicas=replicas,
         )
+        check_replicas(plan, os.environ)
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))

@@ -53,6 +53,7 @@ class ChildProcess:
         log_looks_s: float = LOG_LOOKS_S,
     ) -> None:
         self.name = spec.name
+        self.is_replica = spec.is_replica
         self.has_been_ready = False
         """Set by the owner; from then on every death leads to a restart."""
         self._spec = spec

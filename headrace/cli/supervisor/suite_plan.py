@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,20 @@ WIRED = ("_LISTEN", "_ADDRESS", "_ADVERTISE")
 
 REPLACEMENTS = {"HEADRACE_ORCHESTRATOR_LISTEN": "--grpc-port", "HEADRACE_MEMORY_LISTEN": "--memory-port"}
 
+JOINED = ("facade", "orchestrator", "llm_gateway", "memory")
+"""Services that may share a process; the commands of tools are apart."""
+
+REPLICATED = JOINED[:3]
+"""Services that each replica has; the chats belong to one process, and so do the workspaces."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    is_replica: bool = False
+    """Whether there are others of its kind, which stop together with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,65 +45,109 @@ class SuitePlan:
     """The simulated provider's port; None without one."""
     is_one_process: bool
     """Whether all services but tools, whose commands are apart, share a process."""
+    replicas: int = 1
+    """Processes that share the work; with more than one, memory has a process of its own."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
 
+    @property
+    def entrances(self) -> Mapping[str, int | Path]:
+        """The port or socket of each process that serves HTTP, by the process's name; "" where there is one."""
+        if self.replicas == 1:
+            return {"": self.http_port}
+        return {f"suite-{number}": self._make_http_socket(number) for number in self._numbers}
+
     def build_processes(self) -> list[ProcessSpec]:
         """Return the processes in the order to stop them in: callers first."""
-        sockets = {
-            name: f"unix:{self.run_dir}/{name}.sock" for name in ("orchestrator", "tools", "llm_gateway", "memory")
-        }
-        shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
-        # The services know each other by this token; all other callers of their ports are clients.
-        shared["HEADRACE_INTERNAL_TOKEN"] = os.environ.get("HEADRACE_INTERNAL_TOKEN") or secrets.token_urlsafe(32)
-        if self.simulator_port is not None:
-            shared["SIMULATOR_URL"] = f"http://127.0.0.1:{self.simulator_port}/v1"
-
-        def build_service(name: str, **settings: str) -> ProcessSpec:
-            own = {f"HEADRACE_{name.upper()}_{key}": value for key, value in settings.items()}
-            environment = select_environment(name, os.environ, self.config_dir) | shared | own
-            return ProcessSpec(name, (sys.executable, "-m", f"services.{name}"), environment)
-
-        processes = [
-            build_service(
-                "facade",
-                PORT=str(self.http_port),
-                ORCHESTRATOR_ADDRESS=sockets["orchestrator"],
-                MEMORY_ADDRESS=sockets["memory"],
-                TOOLS_ADDRESS=sockets["tools"],
-            ),
-            build_service(
-                "orchestrator",
-                LISTEN=f"{sockets['orchestrator']},127.0.0.1:{self.grpc_port}",
-                # Sockets and ports change from start to start; the one orchestrator of this suite does not.
-                ADVERTISE="orchestrator",
-                LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
-                MEMORY_ADDRESS=sockets["memory"],
-                TOOLS_ADDRESS=sockets["tools"],
-            ),
-            build_service(
-                "tools",
-                LISTEN=sockets["tools"],
-                LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
-                **self._build_web_settings(),
-            ),
-            build_service("llm_gateway", LISTEN=sockets["llm_gateway"]),
-            build_service(
-                "memory",
-                LISTEN=f"{sockets['memory']},127.0.0.1:{self.memory_port}",
-                LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
-            ),
-        ]
-        if self.is_one_process:
-            processes = [_join_processes(processes), *(process for process in processes if process.name == "tools")]
+        shared = self._build_shared_settings()
+        gateways = ",".join(self._make_address("llm_gateway", number) for number in self._numbers)
+        replicas = [self._build_replica(number, shared) for number in self._numbers]
+        tools = self._build_service(
+            "tools",
+            shared,
+            LISTEN=self._make_address("tools"),
+            LLM_GATEWAY_ADDRESS=gateways,
+            **self._build_web_settings(),
+        )
+        memory = self._build_service(
+            "memory",
+            shared,
+            LISTEN=f"{self._make_address('memory')},127.0.0.1:{self.memory_port}",
+            LLM_GATEWAY_ADDRESS=gateways,
+        )
+        if self.replicas > 1:
+            suites = zip(self._numbers, replicas, strict=True)
+            processes = [*(_join_replica(services, number) for number, services in suites), tools, memory]
+        elif self.is_one_process:
+            processes = [_join_services("suite", [*replicas[0], memory]), tools]
+        else:
+            facade, orchestrator, gateway = replicas[0]
+            processes = [facade, orchestrator, tools, gateway, memory]
         if self.simulator_port is not None:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))
             processes.append(
                 ProcessSpec("simulator", command, select_environment("simulator", os.environ, self.config_dir))
             )
         return processes
+
+    def _build_replica(self, number: int, shared: Mapping[str, str]) -> list[ProcessSpec]:
+        """Return what each replica has, in the order of REPLICATED."""
+        orchestrator, gateway = (self._make_address(name, number) for name in ("orchestrator", "llm_gateway"))
+        peers = {"MEMORY_ADDRESS": self._make_address("memory"), "TOOLS_ADDRESS": self._make_address("tools")}
+        facade_settings: dict[str, str] = {}
+        # Sockets and ports change from start to start; the one orchestrator of this suite does not.
+        advertise = "orchestrator"
+        gateway_settings: dict[str, str] = {}
+        if self.replicas > 1:
+            facade_settings["SOCKET"] = str(self._make_http_socket(number))
+            advertise = orchestrator
+            elsewhere = int(os.environ.get("HEADRACE_LLM_GATEWAY_REPLICAS", "1"))
+            gateway_settings["REPLICAS"] = str(elsewhere * self.replicas)
+        return [
+            self._build_service(
+                "facade",
+                shared,
+                PORT=str(self.http_port),
+                ORCHESTRATOR_ADDRESS=orchestrator,
+                **peers,
+                **facade_settings,
+            ),
+            self._build_service(
+                "orchestrator",
+                shared,
+                LISTEN=f"{orchestrator},127.0.0.1:{self.grpc_port}",
+                ADVERTISE=advertise,
+                LLM_GATEWAY_ADDRESS=gateway,
+                **peers,
+            ),
+            self._build_service("llm_gateway", shared, LISTEN=gateway, **gateway_settings),
+        ]
+
+    def _build_service(self, name: str, shared: Mapping[str, str], **settings: str) -> ProcessSpec:
+        own = {f"HEADRACE_{name.upper()}_{key}": value for key, value in settings.items()}
+        environment = {**select_environment(name, os.environ, self.config_dir), **shared, **own}
+        return ProcessSpec(name, (sys.executable, "-m", f"services.{name}"), environment)
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return range(1, self.replicas + 1)
+
+    def _make_address(self, service: str, number: int = 1) -> str:
+        name = f"{service}-{number}" if self.replicas > 1 and service in REPLICATED else service
+        return f"unix:{self.run_dir}/{name}.sock"
+
+    def _make_http_socket(self, number: int) -> Path:
+        return self.run_dir / f"facade-{number}.sock"
+
+    def _build_shared_settings(self) -> dict[str, str]:
+        shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
+        # The services know each other by this token; all other callers of their ports are clients.
+        shared["HEADRACE_INTERNAL_TOKEN"] = os.environ.get("HEADRACE_INTERNAL_TOKEN") or secrets.token_urlsafe(32)
+        if self.simulator_port is not None:
+            shared["SIMULATOR_URL"] = f"http://127.0.0.1:{self.simulator_port}/v1"
+        return shared
 
     def _build_web_settings(self) -> dict[str, str]:
         """Make the simulator the web, unless a search endpoint is configured."""
@@ -106,22 +158,41 @@ class SuitePlan:
         return {"SEARCH_URL": f"http://{host}/search", "FETCH_ALLOW": ",".join(allowed)}
 
 
-def _join_processes(processes: Iterable[ProcessSpec]) -> ProcessSpec:
-    """Return one process for all services but tools."""
+def _join_services(name: str, services: Iterable[ProcessSpec]) -> ProcessSpec:
+    """Return one process for the services, which are all that may share one."""
     environment: dict[str, str] = {"HEADRACE_TRANSPORT": "local"}
-    for process in processes:
-        if process.name != "tools":
-            environment |= process.environment
-    return ProcessSpec("suite", (sys.executable, "-m", "services.suite"), environment)
+    for service in services:
+        environment |= service.environment
+    return ProcessSpec(name, (sys.executable, "-m", "services.suite"), environment)
+
+
+def _join_replica(services: Iterable[ProcessSpec], number: int) -> ProcessSpec:
+    joined = _join_services(f"suite-{number}", services)
+    metrics = {
+        name: place_metrics(address, number)
+        for name, address in joined.environment.items()
+        if name.endswith("_METRICS_LISTEN")
+    }
+    environment = {**joined.environment, **metrics, "HEADRACE_REUSE_PORT": "true"}
+    return ProcessSpec(joined.name, (*joined.command, *REPLICATED), environment, is_replica=True)
+
+
+def place_metrics(address: str, number: int) -> str:
+    """Return where replica `number` serves its metrics: the first one at `address`, each other at the port behind."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + number - 1}" if port.isdecimal() and int(port) else address
 
 
 def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[str, str]) -> list[str]:
     """Return a warning for each setting in `env` that the suite replaces by its own."""
     given = {name: env[name] for name in sorted(env) if name.startswith("HEADRACE_") and name.endswith(WIRED)}
-    effective = {name: value for process in processes for name, value in process.environment.items()}
+    effective: dict[str, set[str]] = {}
+    for process in processes:
+        for name in given.keys() & process.environment.keys():
+            effective.setdefault(name, set()).add(process.environment[name])
     return [
         f"warning: {name} is not used here, where the services find each other by sockets of their own: "
         + (f"use {REPLACEMENTS[name]}" if name in REPLACEMENTS else "start the services one by one to use it")
         for name, value in given.items()
-        if effective.get(name, value) != value
+        if value not in effective.get(name, {value})
     ]

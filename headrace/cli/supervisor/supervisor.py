@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED
 from headrace.cli.supervisor.child_process import ChildProcess
@@ -61,11 +62,16 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
                         code = await _serve(plan, question, stopped)
                         reporting.cancel()
                 finally:
-                    for child in children:
-                        await child.stop()
+                    await _stop_in_order(children)
     except ExceptionGroup as group_error:
         raise group_error.exceptions[0] from group_error
     return code
+
+
+async def _stop_in_order(children: list[ChildProcess]) -> None:
+    """Stop one process after another, but replicas together: one that goes on would be handed the others' runs."""
+    for _, some in groupby(children, key=lambda child: "" if child.is_replica else child.name):
+        await asyncio.gather(*(child.stop() for child in some))
 
 
 async def _wait_until_ready(
@@ -77,8 +83,8 @@ async def _wait_until_ready(
     readiness: dict[str, bool] = {}
     ready_count, cpu_s = 0, [0.0] * len(children)
     while not stopped.is_set():
-        readiness = await fetch_readiness(plan.http_port) or readiness
-        if readiness and all(readiness.values()):
+        readiness = await fetch_readiness(plan.entrances)
+        if all(readiness.values()):
             for child in children:
                 child.has_been_ready = True
             return True
@@ -91,7 +97,7 @@ async def _wait_until_ready(
             deadline = loop.time() + START_TIMEOUT_S
             ready_count, cpu_s = max(ready_count, sum(readiness.values())), used_s
         if loop.time() > deadline:
-            missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
+            missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready)
             raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
         await asyncio.sleep(POLL_S)
     return False

@@ -41,6 +41,7 @@ SHARED = frozenset(
         "TLS_KEY",
         "TLS_CA",
         "CONNECTION_AGE_S",
+        "REUSE_PORT",
         "TOKEN",
     )
 )
@@ -89,6 +90,10 @@ class ProcessSettings:
 
     auth: AuthSettings = AuthSettings()
     """Who is let in; see the settings of credentials."""
+
+    reuse_port: bool = field(default=False, metadata={"name": "HEADRACE_REUSE_PORT"})
+    """Whether other processes of this user may listen at the same ports: the kernel spreads connections over them.
+    `headrace up --replicas` sets it for its replicas."""
 
     metrics_listen: str = ""
     """host:port at which GET /metrics answers Prometheus, in plain text; empty: not served."""

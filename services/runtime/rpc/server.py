@@ -108,8 +108,10 @@ def _make_server(
             connection_age_s=age_s,
             knows_callers=True,
             network=NETWORK.get() if chosen == "local" else None,
+            reuse_port=settings.reuse_port,
         )
-    return grpc.aio.server(interceptors=interceptors, options=_make_options(message_bytes_max, age_s))
+    options = _make_options(message_bytes_max, age_s, reuse_port=settings.reuse_port)
+    return grpc.aio.server(interceptors=interceptors, options=options)
 
 
 async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
@@ -121,7 +123,7 @@ async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], 
     add_reflection(server, [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name])
 
 
-def _make_options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
+def _make_options(message_bytes_max: int, connection_age_s: float, *, reuse_port: bool) -> list[tuple[str, int]]:
     return [
         *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
@@ -129,8 +131,8 @@ def _make_options(message_bytes_max: int, connection_age_s: float) -> list[tuple
         # A table lets a hundred bytes name headers of 16 KiB; without a limit, calls take memory as fast as they come.
         ("grpc.http2.hpack_table_size.decoder", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
-        # Two servers on one port would share its calls silently.
-        ("grpc.so_reuseport", 0),
+        # Two servers on one port share its calls silently, which nobody shall who was not told to.
+        ("grpc.so_reuseport", int(reuse_port)),
         # A thinking model is silent for minutes: pings meanwhile must not end in too_many_pings.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),

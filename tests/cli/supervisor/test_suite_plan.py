@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.supervisor.suite_plan import ProcessSpec, SuitePlan, describe_overruled_settings
 
 
-def plan(tmp_path: Path, *, is_one_process: bool) -> SuitePlan:
+def plan(tmp_path: Path, *, is_one_process: bool, replicas: int = 1) -> SuitePlan:
     return SuitePlan(
         config_dir=tmp_path,
         data_dir=tmp_path,
@@ -19,6 +19,7 @@ def plan(tmp_path: Path, *, is_one_process: bool) -> SuitePlan:
         memory_port=3,
         simulator_port=None,
         is_one_process=is_one_process,
+        replicas=replicas,
     )
 
 
@@ -58,3 +59,36 @@ def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(
 def test_a_setting_that_reaches_its_service_is_not_named() -> None:
     env = {"HEADRACE_TOOLS_METRICS_LISTEN": "127.0.0.1:9", "HEADRACE_TOOLS_LISTEN": "127.0.0.1:8", "LISTEN": "x"}
     assert describe_overruled_settings([ProcessSpec("tools", (), env)], env) == []
+
+
+def test_replicas_share_ports_and_peers_and_have_an_address_and_metrics_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_ORCHESTRATOR_METRICS_LISTEN", "127.0.0.1:9464")
+    monkeypatch.setenv("HEADRACE_LLM_GATEWAY_REPLICAS", "3")
+    planned = plan(tmp_path, is_one_process=True, replicas=2)
+    *suites, tools, memory = planned.build_processes()
+    first, second = (suite.environment for suite in suites)
+    assert [suite.command[-4:] for suite in suites] == [("services.suite", "facade", "orchestrator", "llm_gateway")] * 2
+    differing = {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)}
+    assert differing == {
+        "HEADRACE_FACADE_SOCKET",
+        "HEADRACE_FACADE_ORCHESTRATOR_ADDRESS",
+        "HEADRACE_ORCHESTRATOR_LISTEN",
+        "HEADRACE_ORCHESTRATOR_ADVERTISE",
+        "HEADRACE_ORCHESTRATOR_LLM_GATEWAY_ADDRESS",
+        "HEADRACE_ORCHESTRATOR_METRICS_LISTEN",
+        "HEADRACE_LLM_GATEWAY_LISTEN",
+    }
+    for number, environment in enumerate((first, second)):
+        assert environment["HEADRACE_REUSE_PORT"] == "true"
+        assert environment["HEADRACE_ORCHESTRATOR_METRICS_LISTEN"] == f"127.0.0.1:{9464 + number}"
+        assert environment["HEADRACE_LLM_GATEWAY_REPLICAS"] == "6"
+        assert environment["HEADRACE_ORCHESTRATOR_LISTEN"].startswith(environment["HEADRACE_ORCHESTRATOR_ADVERTISE"])
+    assert [*map(str, planned.entrances.values())] == [env["HEADRACE_FACADE_SOCKET"] for env in (first, second)]
+    gateways = ",".join(env["HEADRACE_LLM_GATEWAY_LISTEN"] for env in (first, second))
+    for process in (tools, memory):
+        assert process.environment[f"HEADRACE_{process.name.upper()}_LLM_GATEWAY_ADDRESS"] == gateways
+        assert "HEADRACE_REUSE_PORT" not in process.environment
+    given = {"HEADRACE_ORCHESTRATOR_METRICS_LISTEN": "127.0.0.1:9464"}
+    assert describe_overruled_settings(planned.build_processes(), given) == []

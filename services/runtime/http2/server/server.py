@@ -38,12 +38,15 @@ class Server(grpc.aio.Server):
         limits: Limits = DEFAULTS,
         knows_callers: bool = False,
         network: LocalNetwork | None = None,
+        reuse_port: bool = False,
     ) -> None:
         """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made. With `network`
-        it also listens there, on the same addresses, but for those with TLS."""
+        it also listens there, on the same addresses, but for those with TLS. `reuse_port` lets other processes listen
+        at its ports, too."""
         self._methods = Methods(interceptors)
         self._state = ServerState(message_bytes_max, connection_age_s, limits, knows_callers=knows_callers)
         self._network = network
+        self._reuse_port = reuse_port
         self._local_addresses: list[str] = []
         self._local = LocalServerState(self._methods.start_call, message_bytes_max, limits, self._state.calls, {})
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
@@ -71,7 +74,7 @@ class Server(grpc.aio.Server):
                 raise OSError(f"{address} is for servers inside one process alone")
             self._local_addresses.append(address)
             return 1
-        sockets, port = bind_address(address)
+        sockets, port = bind_address(address, reuse_port=self._reuse_port)
         if self._network is not None and context is None:
             self._local_addresses.append(describe_address(target.path or (target.host, port)))
         self._listening += [(item, restrict_to_http2(context) if context is not None else None) for item in sockets]

@@ -8,8 +8,11 @@ import stat
 from contextlib import suppress
 
 
-def bind_address(address: str) -> tuple[list[socket.socket], int]:
-    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError."""
+def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket.socket], int]:
+    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError.
+
+    With `reuse_port` other processes of this user may listen there, too; the kernel spreads connections over them.
+    """
     if address.startswith("unix:"):
         return [_bind_path(address.removeprefix("unix:"))], 1
     host, _, port_text = address.rpartition(":")
@@ -22,6 +25,7 @@ def bind_address(address: str) -> tuple[list[socket.socket], int]:
             item = socket.socket(family, kind, protocol)
             sockets.append(item)
             item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
             if family == socket.AF_INET6:
                 item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
             item.bind((name[0], port, *name[2:]))

@@ -1,0 +1,87 @@
+"""What replicas of `headrace up` add on one machine: `python -m benchmarks.replicated`
+
+One process and N replicas (`--replicas`) in turn, with short runs over SSE, as many at once as fill them. Each process
+with an entrance is kept to a core of its own, the first to the first; memory, tools, provider and reader run where
+there is room. Where that is on the same cores, runs per second are fewer than on a machine that has more: what each process
+spends on a run then tells when it is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from benchmarks.entrances.loads import get_run_cpu_ms
+from benchmarks.entrances.measuring import DELTAS, Load, Measuring
+from benchmarks.entrances.reader import Seen
+from benchmarks.entrances.ways import PROVIDER, SHORT, Way, make_query
+from benchmarks.memory.tables import table
+from benchmarks.processes import started, starting_suite
+
+console = Console(width=120)
+
+
+async def measure_form(base_url: str, form: str, given: argparse.Namespace) -> Seen:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        async with starting_suite(Path(folder), base_url, [SHORT], form=form, environment={}) as running:
+            cores = sorted(os.sched_getaffinity(0))
+            suites = [pid for name, pid in running.pids.items() if name.startswith("suite")]
+            for number, pid in enumerate(suites):
+                _keep_to_core(pid, cores[number % len(cores)])
+            way = Way(name=form, url=f"{running.http}/api/query", pids=running.pids, make_body=make_query)
+            measuring = Measuring(base_url, given.window_s, 1, lambda text: console.print(text, highlight=False))
+            seen = await measuring.measure(Load(SHORT, given.at_once, 0.1), way)
+            assert seen is not None, "the reader has said why"
+            return seen
+
+
+def _keep_to_core(pid: int, core: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
+async def main(given: argparse.Namespace) -> None:
+    forms = ("--one-process", f"--replicas={given.replicas}")
+    seen: dict[str, list[Seen]] = defaultdict(list)
+    async with started("-m", PROVIDER) as (_, line):
+        for _ in range(given.rounds):
+            for form in forms:
+                seen[form].append(await measure_form(line.strip(), form, given))
+    title = f"headrace up on {os.cpu_count()} cores: {given.at_once} short runs at once, {given.rounds} rounds"
+    found = table(title, "form", "runs/s", "first delta ms p50", "CPU ms/run", "of it memory", "full at runs/s")
+    for form in forms:
+        found.add_row(
+            form, *(f"{statistics.median(values):.1f}" for values in zip(*map(_count, seen[form]), strict=True))
+        )
+    console.print(found)
+
+
+def _count(seen: Seen) -> tuple[float, ...]:
+    load = Load(SHORT, 1, 0.0)
+    runs = seen.deltas / DELTAS[SHORT]
+    spent_ms = {name: spent_us / 1000 / runs for name, spent_us in seen.cpu_us.items()}
+    # Each replica has its part of the runs, so that its time for one of all is smaller.
+    full_runs_per_s = 1000 / max(spent_ms.values())
+    return (
+        runs / seen.elapsed_s,
+        seen.first_ms_p50,
+        get_run_cpu_ms(load, seen),
+        spent_ms.get("memory", 0.0),
+        full_runs_per_s,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="benchmarks.replicated", description=__doc__)
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--at-once", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--window-s", type=float, default=7.0)
+    uvloop.run(main(parser.parse_args()))
