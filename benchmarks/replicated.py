@@ -2,8 +2,8 @@
 
 One process and N replicas (`--replicas`) in turn, with short runs over SSE, as many at once as fill them. Each process
 with an entrance is kept to a core of its own, the first to the first; memory, tools, provider and reader run where
-there is room. Where that is on the same cores, runs per second are fewer than on a machine that has more: what each process
-spends on a run then tells when it is full.
+there is room. Where that is on the same cores, runs per second are fewer than on a machine that has more: what each
+process spends on a run then tells when it is full.
 """
 
 from __future__ import annotations

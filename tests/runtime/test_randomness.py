@@ -11,7 +11,7 @@ from services.runtime.randomness import RANDOM, new_uuid
 
 def test_an_id_is_a_uuid_of_version_4_with_each_seed() -> None:
     def make_ids(seed: int) -> list[str]:
-        RANDOM.set(Random(seed))  # noqa: S311 - the same each time
+        RANDOM.set(Random(seed))
         return [new_uuid() for _ in range(100)]
 
     ids = [text for seed in range(10) for text in copy_context().run(make_ids, seed)]
