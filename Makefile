@@ -145,6 +145,7 @@ bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure all ent
 	$(BIN)/python -m benchmarks.runs
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.forms
+	$(BIN)/python -m benchmarks.replicated
 
 performance: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure all entrances beside their peers on this machine, and write docs/performance.md (20 minutes, the machine idle)
 	$(BIN)/python -m benchmarks.entrances --write docs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from services.runtime.process.early_stop import exit_at_signals
+    from services.runtime.process.early_stop import prepare_process
 
-    exit_at_signals()  # before the slow imports below
+    prepare_process()  # before the slow imports below
 
 import argparse
 import asyncio

@@ -1,4 +1,6 @@
-"""Signals before anything could drain. Imports nothing slow: a service takes a second to import the rest.
+"""A process before its imports: signals that come before anything could drain, and what is not to be imported.
+
+Imports nothing slow itself: a service takes a second to import the rest.
 
 The first process of a container ignores what it does not handle, and is killed when its grace period is over.
 """
@@ -7,11 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
-def exit_at_signals() -> None:
-    """End the process at once when it is told to stop, until others handle it."""
+def prepare_process() -> None:
+    """End the process at once when it is told to stop, until others handle it, and load no console."""
+    # structlog imports rich, which is there for the command line, for a console that no service has: 4 MB.
+    sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python says that a module is not to be had
     for number in list_stops():
         signal.signal(number, _exit)
 
