@@ -79,6 +79,10 @@ class TextFrame:
         self._payload = agent_pb2.ContentDelta(content_id=block_id).SerializeToString()
 
     def around(self, text: bytes, seq: int, timestamp: int) -> bytes:
-        payload = b"".join((self._payload, _DELTA, varint(len(text)), text)) if text else self._payload
-        head = (_SEQ, varint(seq), _TIMESTAMP, _recent(timestamp), self._ids, self._key, varint(len(payload)))
-        return b"".join((*head, payload))
+        head = (_SEQ, varint(seq), _TIMESTAMP, _recent(timestamp), self._ids, self._key)
+        block, size = self._payload, len(text)
+        whole_size = len(block) + 2 + size  # with the text's key and a size of one byte
+        if whole_size < 128 and size:  # nearly all: one piece of a word or two
+            return b"".join((*head, _BYTES[whole_size], block, _DELTA, _BYTES[size], text))
+        payload = b"".join((block, _DELTA, varint(size), text)) if text else block
+        return b"".join((*head, varint(len(payload)), payload))
