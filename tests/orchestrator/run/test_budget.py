@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,8 +43,8 @@ def works(draw: st.DrawFn) -> Work:
     return Work(needs, draw(st.floats(0, 1)), draw(st.integers(0, 5)), draw(st.booleans()))
 
 
-def make_spending(max_cost_usd: float) -> Spending:
-    limits = {"maxCostUsd": max_cost_usd, "maxModelCalls": 10_000}
+def make_spending(max_cost_usd: float, **budget: Any) -> Spending:
+    limits = {"maxCostUsd": max_cost_usd, "maxModelCalls": 10_000} | budget
     agent = {"mode": "ONESHOT", "modelConfig": {"providerKey": "p", "model": "m"}, "plain": {}, "budget": limits}
     return Spending(parse_agent(json.dumps(agent).encode(), "a"))
 
@@ -110,6 +111,47 @@ def test_calls_dearer_than_foreseen_pass_the_limit_by_what_one_of_them_was_deare
     with contextlib.suppress(BudgetExceeded):
         asyncio.run(run_calls())
     assert spending.usage.cost_usd <= max_cost_usd * (1 + 1e-9) + max(excess_usd)
+
+
+@pytest.mark.parametrize("rates", [None, Rates(1.0, 1.0)], ids=["without a price", "dearer than its price"])
+@pytest.mark.parametrize("cost_usd", [0.05, 0.02])
+def test_calls_at_the_same_time_pass_the_limit_by_one_of_them(rates: Rates | None, cost_usd: float) -> None:
+    spending = make_spending(0.05, maxTokens=1_000_000, unknownPrice="MAX_TOKENS")
+    needs = CallNeeds("p/m", 1000, 1000, 4000, rates)
+
+    async def ask_once() -> None:
+        with contextlib.suppress(BudgetExceeded):
+            async with spending.model_call(needs) as reservation:
+                await asyncio.sleep(0)
+                spending.settle(common_pb2.Usage(output_tokens=9, cost_usd=cost_usd), ORIGIN, reservation)
+
+    async def ask_eight() -> None:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(ask_once())
+
+    asyncio.run(ask_eight())
+    assert 0.04 <= spending.usage.cost_usd < 0.05 + cost_usd
+
+
+def test_models_that_say_nothing_of_cost_are_asked_at_the_same_time() -> None:
+    spending = make_spending(0.05, maxTokens=1_000_000, unknownPrice="MAX_TOKENS")
+    needs, together = CallNeeds("p/m", 1000, 1000, 4000, None), asyncio.Barrier(4)
+
+    async def ask_once(barrier: asyncio.Barrier | None) -> None:
+        async with spending.model_call(needs) as reservation:
+            if barrier is not None:
+                await barrier.wait()
+            spending.settle(common_pb2.Usage(output_tokens=9), ORIGIN, reservation)
+
+    async def ask_all() -> None:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            await ask_once(None)
+            for _ in range(4):
+                group.create_task(ask_once(together))
+
+    asyncio.run(ask_all())
+    assert spending.usage.model_calls == 5
 
 
 def test_a_free_model_is_asked_when_all_money_is_spent() -> None:

@@ -48,7 +48,8 @@ class Budget(Part):
 
     unknown_price: Literal["REFUSE", "MAX_TOKENS"] = "REFUSE"
     """With maxCostUsd, for a call whose price is not known because the model or one of its fallbacks has none in
-    providers.json: REFUSE fails with PRICE_UNKNOWN, MAX_TOKENS makes it within maxTokens alone, which must be set."""
+    providers.json: REFUSE fails with PRICE_UNKNOWN, MAX_TOKENS makes it within maxTokens, which must be set,
+    while maxCostUsd is not spent, and one at a time if the model's calls turn out to cost something."""
 
     model_timeout_ms: Positive = 60_000
     """Time in milliseconds that a model may be silent: before its first delta, and between two. Over it the run fails

@@ -1,6 +1,7 @@
 """Reserves the budget before each call and settles it afterwards.
 
-A call waits when only others' reservations stand in its way, because most of that is given back.
+A call waits when only others' reservations stand in its way, because most of that is given back. It also waits for
+another call of the same model where nobody can say yet what one costs: all that are under way might pass the limit.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Spending:
         self._open: dict[Reservation, None] = {}
         self._cost_ratio = 1.0
         """The greatest cost of a call, by what was reserved for it; 1 unless some were dearer than foreseen."""
+        self._priced: set[str] = set()
+        """Models of which a call has said what it has cost."""
+        self._costless: set[str] = set()
+        """Models of which a call has said nothing of cost."""
         self._given_back: asyncio.Event | None = None
 
     @property
@@ -119,12 +124,13 @@ class Spending:
                 raise _make_price_unknown(needs.model)
             if spent_usd >= limits.max_cost_usd:
                 raise self.make_exceeded("maxCostUsd")
-            return Reservation(needs.tokens)
+            return Reservation(needs.tokens, model=needs.model)
         output_tokens = self._grant_output(needs)
         if not output_tokens:
             raise self._make_too_dear(needs)
         cost_usd = self._cost_ratio * needs.rates.count_cost(needs.input_tokens, output_tokens)
-        return Reservation(needs.tokens, cost_usd, 0, output_tokens, output_tokens < needs.output_tokens_max)
+        is_lowered = output_tokens < needs.output_tokens_max
+        return Reservation(needs.tokens, cost_usd, 0, output_tokens, needs.model, is_lowered)
 
     def give_back(self, reservation: Reservation) -> None:
         self._open.pop(reservation, None)
@@ -199,7 +205,11 @@ class Spending:
         if (charge := make_charge(usage, origin)) is not None:
             self.unlogged.append(charge)
             self._charged.append(charge)
-        if reservation is not None and 0 < reservation.cost_usd < usage.cost_usd:
+        if reservation is None:
+            return
+        if not usage.estimated:
+            (self._priced if usage.cost_usd else self._costless).add(reservation.model)
+        if 0 < reservation.cost_usd < usage.cost_usd:
             self._cost_ratio *= usage.cost_usd / reservation.cost_usd
 
     def make_exceeded(self, limit: str) -> BudgetExceeded:
@@ -248,7 +258,15 @@ class Spending:
         reserved_tokens = sum(reservation.tokens for reservation in self._open)
         if limits.max_tokens is not None and self.tokens < limits.max_tokens <= self.tokens + reserved_tokens:
             return True
+        if self._is_cost_uncertain(needs) and any(reservation.model == needs.model for reservation in self._open):
+            return True
         return any(reservation.cost_usd for reservation in self._open) and self._is_short_of_money(needs)
+
+    def _is_cost_uncertain(self, needs: CallNeeds) -> bool:
+        """Whether calls of the model may cost what nobody foresees: it has no price, or none that a call has proven."""
+        if not self.limits_money or needs.model in self._costless:
+            return False
+        return needs.rates is None or (needs.cost_usd_max > 0 and needs.model not in self._priced)
 
     def _is_short_of_money(self, needs: CallNeeds) -> bool:
         return self.limits_money and self._grant_output(needs) < needs.output_tokens

@@ -23,6 +23,9 @@ class Reservation:
     output_tokens_max: int | None = None
     """Greatest answer that is paid for; None where money sets no limit."""
 
+    model: str = ""
+    """The model that is asked, as provider/model; empty for a tool's."""
+
     is_lowered: bool = False
     """Whether the answer may be shorter than the agent or the model would have it."""
 
