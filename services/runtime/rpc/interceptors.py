@@ -199,10 +199,8 @@ async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[st
     peer = context.peer()  # empty once the client has gone
     metadata = context.invocation_metadata() or ()
     call_ids.adopt_metadata(metadata)
-    with (
-        structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
-        spans.start_rpc_span(method, metadata) as span,
-    ):
+    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, as long as that lives
+    with spans.start_rpc_span(method, metadata) as span:
         try:
             yield done
         except HeadraceError as error:
