@@ -69,6 +69,9 @@ async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -
             assert history | fold(before)["blocks"] == history
             _, run = await suite.get("/api/run", runId=run_id)
             assert run["data"]["state"] == "completed"
+            _, spent = await suite.get("/api/usage")
+            ends = [next(event for event in seen if event["type"] == "run.complete") for seen in (before, rest, again)]
+            assert_spent(spent["data"]["total"], [end["usage"] for end in ends])
         assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
 
 
@@ -100,6 +103,13 @@ async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path
         assert again[-1]["type"] == "run.complete"
         assert_paired(suite.requests()[-1]["messages"])
     assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
+
+
+def assert_spent(total: dict[str, Any], usages: list[dict[str, Any]]) -> None:
+    """The day's sum is that of the runs, to the billionth of a dollar."""
+    assert total["inputTokens"] == sum(usage["inputTokens"] for usage in usages) > 0
+    assert total["outputTokens"] == sum(usage["outputTokens"] for usage in usages)
+    assert total.get("costNanoUsd", 0) == sum(round(usage.get("costUsd", 0) * 1e9) for usage in usages)
 
 
 async def rejecting(suite: Suite, run_id: str, last_seq: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from headrace.v1 import common_pb2, memory_pb2, spend_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_utc
 from tests.memory.conftest import Serve
+from tests.memory.storage.test_gates import opening, submitted
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -176,3 +177,11 @@ async def test_a_charge_of_the_query_itself_counts(memory: Memory) -> None:
     await memory.append(chat_id, run_id, charged(query_line(), charge()))
     await memory.append(chat_id, run_id, run_line(usage=NOTHING))
     assert await total(memory) == 1_500
+
+
+async def test_charges_and_gates_of_one_append_are_stored_together(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, charged(opening("t_1"), charge()), charged(opening("t_2"), charge(nano_usd=1)))
+    await memory.append(chat_id, run_id, charged(submitted("t_1"), charge(nano_usd=2)))
+    assert [gate.gate_id for gate in (await memory.gates()).gates] == ["t_2"]
+    assert await total(memory) == 1_503
