@@ -73,11 +73,20 @@ async def go_on(it: House, crashes: Crashes, seen: list[Event]) -> Event:
     return [*seen, *rest][-1]
 
 
+INSIGHTS = {"recap": {"enabled": True, "insightsWindowSize": 2, "insights": "llm"}}
+"""Questions beside the turns, which a replay does not ask again."""
+
+
+@pytest.mark.parametrize("memory", [{}, INSIGHTS], ids=["turns", "insights too"])
 @pytest.mark.parametrize("case", ["three steps", "sub-agents", "a checked answer, its thoughts summed up", "a plan"])
-async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(house: Open, case: str) -> None:
+async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
+    house: Open, case: str, memory: dict[str, Any]
+) -> None:
     agent, play, changes = RUNS[case]
-    async with house(**({"toolConfig": {"backends": ["look", "act", "fails"]}} | changes)) as it:
+    tools = {"backends": ["look", "act", "fails"]}
+    async with house(**({"toolConfig": tools, "memory": memory} | changes)) as it:
         World(it, play)
+        it.llm.aside["insight"] = [*content("1. It is 330 m high.\n"), *finish()]
         price(it)
         crashes, ends = Crashes(it), list[Event]()
         alone = await killed(it, crashes, agent, None)
@@ -87,6 +96,7 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(house: Open, 
             seen = await killed(it, crashes, agent, None)
             crashes.kill_at(-1)
             ends.append(await go_on(it, crashes, seen))
+        assert bool(it.llm.aside_requests) == bool(memory)
         usage = await it.client.usage(group_by=["model", "agent"])
         # Runs that have lost too many owners are ended as interrupted.
         assert {end["type"] for end in ends} <= {"run.complete", "run.error"}
