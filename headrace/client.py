@@ -38,7 +38,9 @@ from headrace.v1 import (
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
+    webhook_pb2_grpc,
 )
+from headrace.webhook_calls import WebhookCalls
 
 UPLOAD_TIMEOUT_S = 600.0
 """As long as the server takes an upload."""
@@ -54,11 +56,11 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls):
+class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls, WebhookCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
-    Only calls about whole chats, facts, schedules and what is spent need `memory_address`, only `upload` needs
-    `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
+    Only calls about whole chats, facts, schedules, webhooks and what is spent need `memory_address`, only `upload`
+    needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls):
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         self._spend: Any = spend_pb2_grpc.SpendServiceStub(self._channels[1])
+        self._webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(self._channels[1])
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(self._channels[2])
         return self
 

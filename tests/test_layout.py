@@ -63,7 +63,7 @@ ROOMS = {
     ),
     "services/tools": (
         *(".", "execution", "catalogue", "builtin", "mcp_client", "research", "documents", "skills", "transfer"),
-        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement", "net"),
+        *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement"),
         *("metrics.py", "errors.py"),
     ),
     "services/facade": (
@@ -77,7 +77,18 @@ ROOMS = {
     ),
     "services/runtime": (
         *("rpc", "process", "telemetry", "auth"),
-        *("http2/client", "http2/server", "http2", "http2/codec", "local", "calls", "http2/limits.py", "tokens", "."),
+        *(
+            "http2/client",
+            "http2/server",
+            "http2",
+            "http2/codec",
+            "local",
+            "calls",
+            "http2/limits.py",
+            "tokens",
+            "net",
+            ".",
+        ),
     ),
 }
 """The folders and files of a part from the top to the bottom: each may import what stands below it, nothing above. The

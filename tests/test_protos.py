@@ -12,12 +12,32 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2
+from headrace.v1 import (
+    agent_pb2,
+    common_pb2,
+    gates_pb2,
+    llm_pb2,
+    memory_pb2,
+    schedule_pb2,
+    spend_pb2,
+    tools_pb2,
+    webhook_pb2,
+)
 from services.runtime.json_form import rules_of
 
 FILES = [
     module.DESCRIPTOR
-    for module in (common_pb2, agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2)
+    for module in (
+        common_pb2,
+        agent_pb2,
+        gates_pb2,
+        llm_pb2,
+        memory_pb2,
+        schedule_pb2,
+        spend_pb2,
+        tools_pb2,
+        webhook_pb2,
+    )
 ]
 
 RPCS = {
@@ -33,6 +53,8 @@ RPCS = {
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles",
+    "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
+    " ListDeliveries ReplayDeliveries",
 }
 """All RPCs; > marks a stream of replies, < a stream of requests."""
 
@@ -70,6 +92,15 @@ ROUTES = {
     "DELETE /api/schedule": "ScheduleService.DeleteSchedule",
     "POST /api/schedule/trigger": "ScheduleService.TriggerSchedule",
     "GET /api/usage": "SpendService.GetUsage",
+    "POST /api/webhooks": "WebhookService.CreateWebhook",
+    "GET /api/webhooks": "WebhookService.ListWebhooks",
+    "GET /api/webhook": "WebhookService.GetWebhook",
+    "POST /api/webhook": "WebhookService.UpdateWebhook",
+    "POST /api/webhook/secret": "WebhookService.RotateSecret",
+    "DELETE /api/webhook": "WebhookService.DeleteWebhook",
+    "POST /api/webhook/ping": "WebhookService.PingWebhook",
+    "GET /api/webhook/deliveries": "WebhookService.ListDeliveries",
+    "POST /api/webhook/replay": "WebhookService.ReplayDeliveries",
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",

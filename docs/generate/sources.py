@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
 from headrace.errors import BY_REASON
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
 from services.facade.config import Config as FacadeConfig
 from services.facade.openapi.comments import find_comment
 from services.facade.proto_routes import Route, load_routes
@@ -111,6 +111,7 @@ CONFIGS: dict[str, type[Any]] = {
 """The settings of each service."""
 
 CONTRACT = tuple(
-    file.DESCRIPTOR for file in (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2)
+    file.DESCRIPTOR
+    for file in (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
 )
 """The files of the contract that have services."""

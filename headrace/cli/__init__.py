@@ -15,6 +15,7 @@ NAMES = (
     "context",
     "facts",
     "schedules",
+    "webhooks",
     "agents",
     "simulate",
     "health",

@@ -11,11 +11,12 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2, schedule_pb2, spend_pb2
+from headrace.v1 import memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
 from headrace.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
 from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
+from headrace.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
 from services.memory.compaction.compactor import Compactor
@@ -32,9 +33,13 @@ from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.service import MemoryService
 from services.memory.spend.rpcs import SpendService
+from services.memory.webhooks.deliverer import delivering
+from services.memory.webhooks.rpcs import WebhookService
+from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
 from services.runtime.clock import now_ms
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
 
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.storage.engine import Engine
+    from services.memory.webhooks.deliverer import Send
+    from services.memory.webhooks.sender import Answer
 
 
 async def main(config: Config) -> None:
@@ -53,12 +60,14 @@ async def main(config: Config) -> None:
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
         run_daily_cleanup(engine, config.chat_retention_days),
+        delivering(engine.webhooks, make_send(config)),
         serving_grpc(
             config.server,
             [
                 build_service(engine, config, LlmServiceStub(channel)),
                 build_schedule_service(engine),
                 build_spend_service(engine),
+                build_webhook_service(engine, config),
             ],
             is_usable=engine.is_up,
         ),
@@ -100,6 +109,26 @@ def build_spend_service(engine: Engine, clock: Callable[[], int] = now_ms) -> Gr
     """Build the service of what was spent; `clock` tells Unix milliseconds."""
     name = spend_pb2.DESCRIPTOR.services_by_name["SpendService"].full_name
     return GrpcService(name, SpendService(engine, clock), add_SpendServiceServicer_to_server)
+
+
+def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
+    """Build the service of the webhooks in `engine`."""
+    servicer = WebhookService(WebhookStore(engine.webhooks, parse_allow_list(config.webhook_allow)))
+    name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
+    return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
+
+
+def make_send(config: Config) -> Send:
+    """Make what posts events to the hosts that `config` allows."""
+    allow = parse_allow_list(config.webhook_allow)
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
+        # Imported at the first delivery: it brings an HTTP client, which most services never need.
+        from services.memory.webhooks.sender import Sender
+
+        return await Sender(allow).send(url, headers, body)
+
+    return send
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.memory.context.window.context_view import MESSAGES_MIN
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 
 
@@ -62,7 +63,15 @@ class Config:
     chat_retention_days: int | None = None
     """Days after its last line that a chat is deleted; empty: never."""
 
+    webhook_allow: str = ""
+    """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
+    `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
+
     def __post_init__(self) -> None:
+        try:
+            parse_allow_list(self.webhook_allow)
+        except ValueError as error:
+            raise ValueError(f"HEADRACE_MEMORY_WEBHOOK_ALLOW: {error}") from error
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
         if self.fact_embeddings and not all(self.fact_embeddings.partition("/")):

@@ -12,10 +12,10 @@ import os
 
 import structlog
 
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.net.allow_list import parse_allow_list
 from services.tools.sandbox.leftovers import make_mark
 from services.tools.sandbox.selftest import find_sandbox
 from services.tools.sandbox.tier import Sandbox

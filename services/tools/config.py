@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
-from services.tools.net.allow_list import parse_allow_list
 from services.tools.workspace.quota import RESERVE_BYTES
 
 SANDBOXES = ("auto", "process", "bubblewrap", "external", "none")

@@ -14,6 +14,7 @@ from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import TOOLS
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
@@ -22,7 +23,6 @@ from services.tools.execution.effect_records import EffectRecords, Sync
 from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import run_pool
 from services.tools.mcp_client.servers import run_mcp_servers
-from services.tools.net.allow_list import parse_allow_list
 from services.tools.sandbox.leftovers import make_mark, sweep_leftovers
 from services.tools.sandbox.tier import Sandbox
 from services.tools.service import ToolService

@@ -27,10 +27,12 @@ from headrace.v1 import (
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
+    webhook_pb2_grpc,
 )
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
 from services.memory.schedules.rpcs import ScheduleService
+from services.memory.webhooks.rpcs import WebhookService
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
@@ -38,6 +40,7 @@ from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_schedules import make_schedule_store
+from tests.facade.scripted_webhooks import make_webhook_store
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -474,6 +477,11 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
             "headrace.v1.ToolService",
             tools or ScriptedTools(),
             tools_pb2_grpc.add_ToolServiceServicer_to_server,
+        ),
+        GrpcService(
+            "headrace.v1.WebhookService",
+            WebhookService(make_webhook_store()),
+            webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
         ),
     ]
 

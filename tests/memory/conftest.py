@@ -20,10 +20,12 @@ import asyncpg
 import pytest
 
 from benchmarks.postgresql import FAST, Server, programs, running
-from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
-from headrace.v1.spend_pb2_grpc import SpendServiceStub
-from services.memory.__main__ import build_schedule_service, build_service, build_spend_service
+from services.memory.__main__ import (
+    build_schedule_service,
+    build_service,
+    build_spend_service,
+    build_webhook_service,
+)
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
@@ -132,16 +134,18 @@ async def _serving(
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
+    memory_config = Config(**config)
     served = (
-        build_service(engine, Config(**config), llm, summary_timeout_s),
+        build_service(engine, memory_config, llm, summary_timeout_s),
         build_schedule_service(engine, clock),
         build_spend_service(engine, clock),
+        build_webhook_service(engine, memory_config),
     )
     async with (
         serving_grpc(settings, served) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
-        yield Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel), SpendServiceStub(channel))
+        yield Memory.reach(channel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,7 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            tables = "chats", "texts", "facts", "blobs", "schedules", "spend"
+            tables = "chats", "texts", "facts", "blobs", "schedules", "spend", "webhooks"
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
         await connection.close()

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, spend_pb2
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
+from headrace.v1.spend_pb2_grpc import SpendServiceStub
+from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
 from services.memory.facts.changes import add_fact
 from services.memory.storage.user_facts import make_fact
 
 if TYPE_CHECKING:
+    import grpc
+
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.spend_pb2_grpc import SpendServiceAsyncStub
+    from headrace.v1.webhook_pb2_grpc import WebhookServiceAsyncStub
     from services.memory.storage.engine import Engine
     from services.runtime.auth.identity import Identity
 
@@ -33,6 +40,16 @@ class Memory:
     stub: MemoryServiceAsyncStub
     schedules: ScheduleServiceAsyncStub
     spend: SpendServiceAsyncStub
+    webhooks: WebhookServiceAsyncStub
+
+    @classmethod
+    def reach(cls, channel: grpc.aio.Channel) -> Memory:
+        return cls(
+            MemoryServiceStub(channel),
+            ScheduleServiceStub(channel),
+            SpendServiceStub(channel),
+            WebhookServiceStub(channel),
+        )
 
     async def append(
         self,

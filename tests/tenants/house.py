@@ -23,7 +23,7 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
-from services.memory.__main__ import build_schedule_service, build_spend_service
+from services.memory.__main__ import build_schedule_service, build_spend_service, build_webhook_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -32,7 +32,7 @@ from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
-from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
@@ -46,6 +46,8 @@ from tests.runtime.auth.issuing import key_settings
 
 ADA, BOB = Identity("acme", "ada"), Identity("globex", "bob")
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}
+SCOPES = ",".join(sorted(ALL_SCOPES))
+"""Each is good for everything, in its own tenant."""
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 AGENTS: dict[str, dict[str, Any]] = {
@@ -162,7 +164,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
     (folder / "skills" / "letter" / "SKILL.md").write_text(
         "---\nname: Letters\ndescription: Writes them.\n---\nWrite.\n"
     )
-    auth = key_settings(folder, **{key: f"{who.tenant}/{who.user}" for who, key in KEYS.items()})
+    auth = key_settings(folder, **{key: f"{who.tenant}/{who.user} staff {SCOPES}" for who, key in KEYS.items()})
     # peers would do for those that only services call; here clients find out that they may not.
     server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=auth)
     llm = ScriptedLlm()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
@@ -172,13 +174,19 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         gateway = (await stack.enter_async_context(serving_grpc(server, [served]))).addresses[0]
         memory_config = MemoryConfig(server=server, data_dir=folder / "data")
         store = await stack.enter_async_context(open_files(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
-        stores = memory_served(store, memory_config), build_schedule_service(store), build_spend_service(store)
+        stores = (
+            memory_served(store, memory_config),
+            build_schedule_service(store),
+            build_spend_service(store),
+            build_webhook_service(store, memory_config),
+        )
         memory = (await stack.enter_async_context(serving_grpc(server, stores))).addresses[0]
         tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data")
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        addresses = {"LlmService": gateway, "MemoryService": memory, "ScheduleService": memory, "SpendService": memory}
+        services_of_memory = "MemoryService", "ScheduleService", "SpendService", "WebhookService"
+        addresses = {"LlmService": gateway} | dict.fromkeys(services_of_memory, memory)
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(
             server=server,

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2
+from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2)
+FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES
@@ -31,6 +31,7 @@ class Ids:
     blob: str = "0" * 64
     fact: str = ""
     schedule: str = ""
+    webhook: str = ""
 
 
 Make: TypeAlias = Callable[[Ids], list[Message]]
@@ -38,6 +39,10 @@ Make: TypeAlias = Callable[[Ids], list[Message]]
 
 def _schedule_of(ids: Ids) -> str:
     return ids.schedule or ids.run
+
+
+def _webhook_of(ids: Ids) -> str:
+    return ids.webhook or ids.run
 
 
 def _one(make: Callable[[Ids], Message]) -> Make:
@@ -157,6 +162,20 @@ REQUESTS: dict[str, Make] = {
     "ScheduleService.DeleteSchedule": _one(
         lambda ids: schedule_pb2.DeleteScheduleRequest(schedule_id=_schedule_of(ids))
     ),
+    "WebhookService.CreateWebhook": _one(
+        lambda ids: webhook_pb2.CreateWebhookRequest(webhook_id=ids.webhook or ids.run, url="https://hooks.example/")
+    ),
+    "WebhookService.GetWebhook": _one(lambda ids: webhook_pb2.GetWebhookRequest(webhook_id=_webhook_of(ids))),
+    "WebhookService.UpdateWebhook": _one(
+        lambda ids: webhook_pb2.UpdateWebhookRequest(webhook_id=_webhook_of(ids), name="n")
+    ),
+    "WebhookService.RotateSecret": _one(lambda ids: webhook_pb2.RotateSecretRequest(webhook_id=_webhook_of(ids))),
+    "WebhookService.PingWebhook": _one(lambda ids: webhook_pb2.PingWebhookRequest(webhook_id=_webhook_of(ids))),
+    "WebhookService.ListDeliveries": _one(lambda ids: webhook_pb2.ListDeliveriesRequest(webhook_id=_webhook_of(ids))),
+    "WebhookService.ReplayDeliveries": _one(
+        lambda ids: webhook_pb2.ReplayDeliveriesRequest(webhook_id=_webhook_of(ids))
+    ),
+    "WebhookService.DeleteWebhook": _one(lambda ids: webhook_pb2.DeleteWebhookRequest(webhook_id=_webhook_of(ids))),
     "MemoryService.DeleteChat": _one(lambda ids: memory_pb2.DeleteChatRequest(chat_id=ids.chat)),
 }
 """In the order in which an owner may do all of it."""

@@ -33,6 +33,7 @@ LIVE = [
 MADE = {
     "AgentService.Query",
     "ScheduleService.CreateSchedule",
+    "WebhookService.CreateWebhook",
     "MemoryService.PutBlob",
     "ToolService.UploadFile",
     "ToolService.Execute",
@@ -87,7 +88,10 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
         fact = await it.call(RPCS["MemoryService.Remember"], ADA, request_of("MemoryService.Remember", ids[0]))
         create = "ScheduleService.CreateSchedule"
         schedule_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
-        yield Stage(it, Ids(ids[0].chat, ids[0].run, blob.reply.blob_id, fact.reply.fact_id, schedule_id), ids[1])
+        create = "WebhookService.CreateWebhook"
+        webhook_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.webhook.webhook_id
+        made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id)
+        yield Stage(it, Ids(ids[0].chat, ids[0].run, *made), ids[1])
 
 
 def request_of(name: str, ids: Ids) -> Sequence[Message]:
@@ -153,7 +157,8 @@ async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) 
     outcome = await stage.call(name, ADA, Ids(BAD, BAD))
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
     assert re.match(
-        r"(start\.|source\.|leases\[0\]\.|append\.)?(chatId|runId|factId|scheduleId): must be a UUID", outcome.message
+        r"(start\.|source\.|leases\[0\]\.|append\.)?(chatId|runId|factId|scheduleId|webhookId): must be a UUID",
+        outcome.message,
     )
 
 
@@ -219,6 +224,8 @@ async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None
             given["params"]["factId"] = message.fact_id
         if isinstance(message, schedule_pb2.GetScheduleRequest | schedule_pb2.DeleteScheduleRequest):
             given["params"]["scheduleId"] = message.schedule_id
+        if "webhook_id" in message.DESCRIPTOR.fields_by_name:
+            given["params"]["webhookId"] = getattr(message, "webhook_id")  # noqa: B009 - of several types
         if isinstance(message, tools_pb2.ReadFileRequest):
             given["params"]["path"] = message.path
     async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
+    from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.gate_query import GateQuery
     from services.memory.storage.gate_rows import GateEntry
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.spend_query import SpendAnswer, SpendQuery
     from services.memory.storage.user_facts import Fact, MakeChange
+    from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
 
 WAITING_BYTES_MAX = 128 * 1024 * 1024
@@ -204,6 +206,67 @@ class Schedules(Protocol):
     async def delete(self, schedule_id: str) -> None: ...
 
 
+class Webhooks(Protocol):
+    """Webhooks, and the deliveries that appends have made for them."""
+
+    async def list_own(self, tenant: str) -> list[Webhook]:
+        """List the tenant's webhooks, the oldest first."""
+        ...
+
+    async def list_all(self) -> list[Webhook]: ...
+
+    async def find(self, webhook_id: str) -> Webhook | None: ...
+
+    async def put(self, webhook: Webhook) -> bool:
+        """Store the webhook, or return False if what is stored is not of the version before; 1 is the first one."""
+        ...
+
+    async def delete(self, webhook_id: str) -> None:
+        """Delete the webhook with its deliveries."""
+        ...
+
+    async def add_event(self, event: OutsideEvent) -> None:
+        """Deliver an event that no line causes to all webhooks that are told of it."""
+        ...
+
+    async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
+        """Deliver an event to one webhook, whatever it is told of; None if it was given it before."""
+        ...
+
+    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        """List deliveries, the newest first, and one more than the page has."""
+        ...
+
+    async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        """Deliver again what has ended, behind everything that waits; without ids all dead letters. Return how many."""
+        ...
+
+    async def claim(self, now: int, until: int, each: int, count: int, busy: Collection[str]) -> list[Claim]:
+        """Return what is to be tried now, and give it to nobody else before `until`: at most `count`, of these `each`
+        for a webhook and one for a subject. The webhooks of `busy` are left out."""
+        ...
+
+    async def find_next(self, now: int) -> int:
+        """Return when the first delivery is to be tried after `now`; 0: none."""
+        ...
+
+    async def record(self, delivery: Delivery, result: TryResult) -> bool:
+        """Store what became of a try; False if the delivery is not the caller's any more."""
+        ...
+
+    async def count_backlog(self) -> Backlog:
+        """Count all webhooks' deliveries, and note which webhooks have too many."""
+        ...
+
+    async def forget(self, before: int) -> None:
+        """Delete deliveries that have ended before, and dead letters above their limit."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when this process has stored deliveries."""
+        ...
+
+
 class PeerNews(Protocol):
     """Messages between the services that share a store, any of which may be lost."""
 
@@ -222,6 +285,7 @@ class Engine:
     blobs: Blobs
     facts: UserFacts
     schedules: Schedules
+    webhooks: Webhooks
     peers: PeerNews
     is_up: Callable[[], bool]
     """Whether the last call reached the store."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
 
 
-class _GateEvent(msgspec.Struct, rename="camel", gc=False):
+class GateEvent(msgspec.Struct, rename="camel", gc=False):
     """Fields of gate.open, gate.close and request.submit."""
 
     type: str
@@ -39,7 +39,7 @@ class _GateEvent(msgspec.Struct, rename="camel", gc=False):
     credential: str = ""
 
 
-_EVENT = msgspec.json.Decoder(_GateEvent)
+_EVENT = msgspec.json.Decoder(GateEvent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +101,21 @@ def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
         if run is None or not run.has_gates:
             continue
         if isinstance(line, Event):
-            event = _EVENT.decode(line.event)
+            event = decode_gate_event(line.event)
             if event.type == "gate.open":
                 opened[line.run_id, event.gate_id] = _make_entry(info, line.run_id, event)
-            elif (closing := _make_closing(line.run_id, event)) is not None:
+            elif (closing := make_closing(line.run_id, event)) is not None:
                 closings += _close(opened, closing)
         elif isinstance(line, Run):
             closings += _close(opened, GateClosing(line.run_id, None, CANCELLED, line.updated_at))
     return GateChange([*opened.values()], closings)
 
 
-def _make_entry(info: ChatInfo, run_id: str, event: _GateEvent) -> GateEntry:
+def decode_gate_event(event: msgspec.Raw) -> GateEvent:
+    return _EVENT.decode(event)
+
+
+def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
     return GateEntry(
         run_id=run_id,
         gate_id=event.gate_id,
@@ -130,7 +134,7 @@ def _make_entry(info: ChatInfo, run_id: str, event: _GateEvent) -> GateEntry:
     )
 
 
-def _make_closing(run_id: str, event: _GateEvent) -> GateClosing | None:
+def make_closing(run_id: str, event: GateEvent) -> GateClosing | None:
     if event.type == "gate.close":
         return GateClosing(run_id, event.gate_id, event.state, event.timestamp, event.answered_by, event.credential)
     if event.type == "request.submit":  # decides, whatever becomes of the process that was to say so

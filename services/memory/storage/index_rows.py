@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from services.memory.log.chat_info import QUERY_FIELDS, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
 from services.memory.log.messages import join_text
+from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
 from services.memory.storage.gate_rows import GateChange, fold_gates
 from services.memory.storage.spend_rows import SpendRow, fold_spend
 from services.runtime.auth.identity import Identity
@@ -62,6 +63,7 @@ class IndexChange:
     gates: GateChange = GateChange()
     spend: Sequence[SpendRow] = ()
     """To be added to what the chat has cost; of a whole change, all of it."""
+    events: EventChange = NO_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,15 @@ class UnfinishedEntry:
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
     """Make the change of `lines`, committed now; of the whole chat after a revert."""
-    if chat.is_reverted:
-        return make_full_change(chat, mtime_ns)
     facts = chat.info
+    events = fold_events(facts, lines)
+    if chat.is_reverted:
+        return replace(make_full_change(chat, mtime_ns), events=events)
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
     gates = fold_gates(facts, lines)
-    spend = fold_spend(facts, lines)
+    spend, texts = fold_spend(facts, lines), extract_texts(lines)
     return IndexChange(
-        _make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines), gates=gates, spend=spend
+        _make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, gates=gates, spend=spend, events=events
     )
 
 
@@ -96,9 +99,13 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
     gates = GateChange(fold_gates(chat.info, chat.log).opened)
     texts = extract_texts(shown)
-    spend = fold_spend(chat.info, chat.log)
+    spend, events = fold_spend(chat.info, chat.log), fold_events(chat.info, chat.log, is_recovered=True)
     return IndexChange(
-        _make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, is_whole=True, gates=gates, spend=spend
+        *(_make_entry(chat), chat.size_bytes, mtime_ns, runs, texts),
+        is_whole=True,
+        gates=gates,
+        spend=spend,
+        events=events,
     )
 
 

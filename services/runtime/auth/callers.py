@@ -21,8 +21,9 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _SPEND, _TOOLS = (
-    f"/headrace.v1.{name}Service/" for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Spend", "Tool")
+_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
+    f"/headrace.v1.{name}Service/"
+    for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Spend", "Tool", "Webhook")
 )
 
 
@@ -52,6 +53,8 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_MEMORY, "ListGates GetGate", _RUNS),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),
+    **_allow(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", _PUBLIC),
+    **_allow(_WEBHOOKS, "PingWebhook ListDeliveries ReplayDeliveries", _PUBLIC),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }

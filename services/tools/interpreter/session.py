@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from services.runtime.net.allow_list import AllowList
 from services.tools.interpreter.output_marks import MarkedOutput
-from services.tools.net.allow_list import AllowList
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput, read_exit
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from services.tools.sandbox.link import wait_readable

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from services.tools.net.allow_list import AllowList
+from services.runtime.net.allow_list import AllowList
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.supervised_command import STREAMS, AllowBegin, Stream, begin_at_once, start_command
 from services.tools.sandbox.supervisor.launch import INTERRUPTED

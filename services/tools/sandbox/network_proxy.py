@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from services.tools.net.addresses import parse_address
-from services.tools.net.allow_list import AllowList
+from services.runtime.net.addresses import parse_address
+from services.runtime.net.allow_list import AllowList
 from services.tools.sandbox.link import wait_readable
 
 log = structlog.get_logger()

@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 import structlog
 
-from services.tools.net.allow_list import AllowList
+from services.runtime.net.allow_list import AllowList
 from services.tools.sandbox import bubblewrap
 from services.tools.sandbox.confinement.policy import GO, READY, Policy
 from services.tools.sandbox.link import wait_readable

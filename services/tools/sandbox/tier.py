@@ -5,7 +5,7 @@ from typing import Literal
 
 from prometheus_client import Gauge
 
-from services.tools.net.allow_list import AllowList
+from services.runtime.net.allow_list import AllowList
 
 Tier = Literal["bubblewrap", "process", "external", "none"]
 

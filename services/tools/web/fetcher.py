@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
+from services.runtime.net.allow_list import AllowList
+from services.runtime.net.pinned_connection import Resolve, checked_addresses, pinned_session, resolve_name
+from services.runtime.net.targets import PORTS, Target, TargetRefused, parse_target
 from services.tools.errors import ToolFailed
-from services.tools.net.allow_list import AllowList
 from services.tools.web.body import ACCEPT_ENCODING, read_body
-from services.tools.web.pinned_connection import Resolve, checked_addresses, pinned_session, resolve_name
-from services.tools.web.targets import PORTS, Target, parse_target
 
 FETCH_S = 20.0
 """Time of a fetch, redirects included."""
@@ -87,6 +87,8 @@ def fetch_errors(fetch_s: float) -> Generator[None]:
     """Turns everything that a fetch can raise into ToolFailed."""
     try:
         yield
+    except TargetRefused as error:
+        raise ToolFailed(str(error)) from error
     except TimeoutError as error:
         raise ToolFailed(f"no answer within {fetch_s:g} s") from error
     except (aiohttp.ClientSSLError, ssl.SSLError) as error:

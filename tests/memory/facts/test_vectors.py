@@ -15,9 +15,6 @@ from structlog.testing import capture_logs
 
 from headrace.errors import ContextLengthExceeded, DiskFull, InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
-from headrace.v1.spend_pb2_grpc import SpendServiceStub
 from services.memory.config import Config
 from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
 from services.memory.storage.user_facts import Fact, decode_facts
@@ -125,7 +122,7 @@ async def test_on_a_full_disk_facts_are_found_and_no_vectors_stored(tmp_path: Pa
             "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": running.addresses[0],
         }
         async with serving_on_small_disk("memory", folder, env) as (disk, channel):
-            memory = Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel), SpendServiceStub(channel))
+            memory = Memory.reach(channel)
             await memory.remember("My boat is Ada.")
             disk.fill("bytes")
             with pytest.raises(DiskFull):

@@ -21,6 +21,8 @@ from headrace.v1 import (
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
+    webhook_pb2,
+    webhook_pb2_grpc,
 )
 from tests.conformance.messages import fill_message
 from tests.runtime.http2.ends import Stack, between, connecting
@@ -31,6 +33,7 @@ STUBS = {
     memory_pb2.DESCRIPTOR: memory_pb2_grpc,
     schedule_pb2.DESCRIPTOR: schedule_pb2_grpc,
     spend_pb2.DESCRIPTOR: spend_pb2_grpc,
+    webhook_pb2.DESCRIPTOR: webhook_pb2_grpc,
     tools_pb2.DESCRIPTOR: tools_pb2_grpc,
 }
 RPCS = [rpc for file in STUBS for service in file.services_by_name.values() for rpc in service.methods]

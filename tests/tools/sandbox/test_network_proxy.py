@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from services.tools.net.allow_list import parse_allow_list
+from services.runtime.net.allow_list import parse_allow_list
 from services.tools.sandbox.command_run import CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.network_proxy import parse_request

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from services.runtime.net.allow_list import parse_allow_list
+from services.runtime.net.pinned_connection import pinned_session
 from services.tools.errors import ToolFailed
-from services.tools.net.allow_list import parse_allow_list
 from services.tools.web.body import SIZE_BYTES_MAX
 from services.tools.web.fetcher import Fetcher, fetch_errors
-from services.tools.web.pinned_connection import pinned_session
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from services.runtime.net.allow_list import AllowList, parse_allow_list
+from services.runtime.net.targets import PORTS
 from services.tools.errors import ToolFailed
-from services.tools.net.allow_list import AllowList, parse_allow_list
 from services.tools.web.fetcher import Fetcher
-from services.tools.web.targets import PORTS
 from tests.tools.web.forbidden import RESOLVED, urls
 
 URLS = [*dict.fromkeys(urls())]

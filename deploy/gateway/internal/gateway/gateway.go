@@ -89,6 +89,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterScheduleServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterWebhookServiceHandler(ctx, mux, peers.Memory); err != nil {
+		return err
+	}
 	return headracev1.RegisterToolServiceHandler(ctx, mux, peers.Tools)
 }
 
@@ -143,7 +146,7 @@ func (g *gateway) connFor(r route) *grpc.ClientConn {
 	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto:
 		return g.peers.Orchestrator
 	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto,
-		headracev1.File_headrace_v1_spend_proto:
+		headracev1.File_headrace_v1_spend_proto, headracev1.File_headrace_v1_webhook_proto:
 		return g.peers.Memory
 	default:
 		return g.peers.Tools

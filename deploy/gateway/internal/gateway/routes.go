@@ -68,6 +68,7 @@ func listRoutes() []route {
 		headracev1.File_headrace_v1_schedule_proto,
 		headracev1.File_headrace_v1_spend_proto,
 		headracev1.File_headrace_v1_tools_proto,
+		headracev1.File_headrace_v1_webhook_proto,
 	} {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()

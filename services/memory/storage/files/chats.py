@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -8,6 +9,7 @@ from headrace.errors import InvalidRequest
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
+from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
@@ -118,7 +120,8 @@ class FileChats:
                 mtime_ns = self._disk.create_log(chat_id, log)
             except FileExistsError as error:
                 raise InvalidRequest.of("chatId", f"chat {chat_id} exists already") from error
-        return make_full_change(read_chat(chat_id, log), mtime_ns)
+        # What a copy says has happened elsewhere: nobody is told of it again.
+        return replace(make_full_change(read_chat(chat_id, log), mtime_ns), events=NO_EVENTS)
 
     def _cache_chat(self, chat: Chat) -> None:
         if not chat.is_deleted:

@@ -15,6 +15,7 @@ from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
+from services.memory.storage.files.outbox import FileWebhooks, Outbox
 from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
 from services.memory.storage.files.spend.ledger import SpendLedger
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
@@ -46,8 +47,9 @@ async def open_files(
 
     Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`.
     """
-    opened, room = await _open_index(disk), DiskRoom(disk.folder, probe_s)
-    index = Index(opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock)
+    outbox = await asyncio.to_thread(Outbox, disk.folder)
+    opened, room = await _open_index(disk, outbox), DiskRoom(disk.folder, probe_s)
+    index = Index(opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock, outbox)
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     ledger = SpendLedger(disk.folder / SPEND)
     commits = Commits(disk, room, index, table, ledger)
@@ -70,6 +72,7 @@ async def open_files(
             FileBlobs(blobs, index, room),
             facts,
             schedules,
+            FileWebhooks(outbox, index, room),
             NoPeers(),
             lambda: not room.is_full,
         )
@@ -82,14 +85,16 @@ async def open_files(
         fact_log.close()
         ledger.close()
         schedule_folder.close()
+        outbox.close()
 
 
-async def _open_index(disk: Disk) -> OpenIndex:
+async def _open_index(disk: Disk, outbox: Outbox) -> OpenIndex:
     stopped = threading.Event()
-    indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped))
+    indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped, outbox))
     try:
         return await asyncio.shield(indexing)
     except asyncio.CancelledError:
         stopped.set()
         (await indexing).close()
+        outbox.close()
         raise

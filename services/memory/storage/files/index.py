@@ -7,9 +7,10 @@ Changes that the file refuses are read again from the logs later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from headrace.errors import Overloaded
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.files.database import IndexDatabase, database_errors
 from services.memory.storage.files.disk_room import DiskRoom
+from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.search import search_texts
 from services.memory.storage.gate_query import GateQuery
 from services.memory.storage.gate_rows import GateEntry
@@ -54,12 +56,15 @@ class Index:
         read: Callable[[str], IndexChange | str],
         room: DiskRoom,
         clock: Callable[[], int] = now_ms,
+        outbox: Outbox | None = None,
     ) -> None:
-        """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread."""
+        """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread. `outbox` has the
+        events of changes before the index has these."""
         self._database = database
         self._disk_room = room
         self._read = read
         self._clock = clock
+        self._outbox = outbox
         self._thread = ThreadPoolExecutor(1, "index")
         self._reader = reader
         self._waiting: list[IndexChange | str] = []
@@ -205,12 +210,19 @@ class Index:
             return
         try:
             with self._disk_room.noting(), database_errors():
-                self._database.apply_changes([*changes, *map(self._read, sorted(self._behind))])
+                self._store_changes(itertools.chain(changes, map(self._read, sorted(self._behind))))
             self._behind.clear()
         except Exception:
             # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
+
+    def _store_changes(self, changes: Iterable[IndexChange | str]) -> None:
+        if self._outbox is None:
+            self._database.apply_changes(changes)
+            return
+        with closing(self._outbox.record(changes)) as recorded:
+            self._database.apply_changes(recorded)
 
 
 def _make_behind_error() -> Overloaded:

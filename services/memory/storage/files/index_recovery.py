@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -22,8 +23,10 @@ from services.runtime.clock import monotonic_s, now_ms
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
+
+    from services.memory.storage.files.outbox import Outbox
 
 INDEX_NAME = "index.sqlite"
 
@@ -57,8 +60,8 @@ class OpenIndex(NamedTuple):
         self.database.close()
 
 
-def open_index(disk: Disk, stopped: threading.Event) -> OpenIndex:
-    """Bring the index of `disk` up to date, and mend logs that a crash has cut.
+def open_index(disk: Disk, stopped: threading.Event, outbox: Outbox | None = None) -> OpenIndex:
+    """Bring the index of `disk` up to date, and `outbox` with it, and mend logs that a crash has cut.
 
     Once `stopped` is set it returns soon, with an index that the next start goes on with.
 
@@ -68,21 +71,25 @@ def open_index(disk: Disk, stopped: threading.Event) -> OpenIndex:
     path, logs = disk.folder / INDEX_NAME, disk.list_logs()
     try:
         try:
-            return _read_index(open_database(path, is_first=not logs), disk, logs, stopped)
+            return _read_index(open_database(path, is_first=not logs), disk, logs, stopped, outbox)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
             log.warning("index damaged", error=str(error))
-            return _read_index(create_database(path, is_first=not logs), disk, logs, stopped)
+            return _read_index(create_database(path, is_first=not logs), disk, logs, stopped, outbox)
     except sqlite3.DatabaseError as error:
         raise OSError(f"{path}: {error}") from error
 
 
 def _read_index(
-    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
+    database: IndexDatabase,
+    disk: Disk,
+    logs: Mapping[str, tuple[int, int]],
+    stopped: threading.Event,
+    outbox: Outbox | None,
 ) -> OpenIndex:
     try:
-        catch_up(database, disk, logs, stopped)
+        catch_up(database, disk, logs, stopped, outbox)
         leases = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
         return OpenIndex(database, database.open_reader(), leases, database.get_generation_floor())
     except BaseException:
@@ -119,7 +126,11 @@ def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
 
 
 def catch_up(
-    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
+    database: IndexDatabase,
+    disk: Disk,
+    logs: Mapping[str, tuple[int, int]],
+    stopped: threading.Event,
+    outbox: Outbox | None = None,
 ) -> None:
     """Apply every log of `logs` (length and time, by chat) that has changed since `database` saw it."""
     seen = database.list_logs()
@@ -131,7 +142,9 @@ def catch_up(
     for some in _batch_chats(changed):
         if stopped.is_set():
             return
-        database.apply_changes(_read_changes(disk, some))
+        changes = _read_changes(disk, some)
+        with closing(changes if outbox is None else outbox.record(changes)) as recorded:
+            database.apply_changes(recorded)
         done += len(some)
         if (now_s := monotonic_s()) - told_s > REPORT_EVERY_S:
             # No INFO: who starts the service has to know that it gets on.
@@ -152,7 +165,7 @@ def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield some
 
 
-def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
+def _read_changes(disk: Disk, chat_ids: list[str]) -> Generator[IndexChange]:
     for chat_id in chat_ids:
         try:
             chat = load_chat(disk, chat_id)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.notifications import Notifications
+    from services.memory.storage.postgres.outbox import PostgresWebhooks
     from services.memory.storage.postgres.staging import Answers
 
 log = structlog.get_logger()
@@ -33,7 +34,8 @@ log = structlog.get_logger()
 class AppendQueue:
     """All appends of this process; `run_commits` owns the tasks that write."""
 
-    def __init__(self, database: Database, cache: ChatCache, peers: Notifications) -> None:
+    def __init__(self, database: Database, cache: ChatCache, peers: Notifications, webhooks: PostgresWebhooks) -> None:
+        self._webhooks = webhooks
         self._database = database
         self._cache = cache
         self._peers = peers
@@ -82,7 +84,7 @@ class AppendQueue:
 
     async def _commit_appends(self, cached: CachedChat, appends: list[Append]) -> Answers:
         try:
-            answers = await self._database.run(partial(commit_appends, cached, appends))
+            answers, has_deliveries = await self._database.run(partial(commit_appends, cached, appends))
         except HeadraceError as error:
             return [(append, error) for append in appends]
         except Exception as error:
@@ -90,4 +92,6 @@ class AppendQueue:
             return [(append, error) for append in appends]
         self._cache.keep_chat(cached)
         self._peers.notify_change(cached.chat.chat_id)
+        if has_deliveries:
+            self._webhooks.wake()
         return answers

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
+from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
@@ -129,6 +131,7 @@ async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
     numbered = list(enumerate(log.split(b"\n")[:-1], 1))
     # Higher than any generation that was given where the chat comes from.
     leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.info.list_unfinished()}
-    return await store_lines(
-        connection, (cached.row, cached.version), numbered, make_full_change(chat, 0), leases=leases
-    )
+    # What a copy says has happened elsewhere: nobody is told of it again.
+    change = replace(make_full_change(chat, 0), events=NO_EVENTS)
+    stored = await store_lines(connection, (cached.row, cached.version), numbered, change, leases=leases)
+    return stored is not None

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND run_id = ANY($2)"
 
 
-async def commit_appends(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
-    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`.
+async def commit_appends(cached: CachedChat, appends: list[Append], connection: Connection) -> tuple[Answers, bool]:
+    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`. Return also
+    whether webhooks have something to be told.
 
     It is safe to repeat: lines with a known uuid are not stored again.
     """
@@ -29,12 +30,12 @@ async def commit_appends(cached: CachedChat, appends: list[Append], connection: 
             raise
         if is_stored:
             cached.commit_lines(staged.lines, staged.data)
-            return staged.answers
+            return staged.answers, staged.has_deliveries
         staged.roll_back()
     return await _commit_locked(cached, appends, connection)
 
 
-async def _commit_locked(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
+async def _commit_locked(cached: CachedChat, appends: list[Append], connection: Connection) -> tuple[Answers, bool]:
     staged: StagedAppends | None = None
     try:
         async with connection.transaction():
@@ -54,7 +55,7 @@ async def _commit_locked(cached: CachedChat, appends: list[Append], connection: 
         raise
     if staged.lines:
         cached.commit_lines(staged.lines, staged.data)
-    return staged.answers
+    return staged.answers, staged.has_deliveries
 
 
 async def _store_staged(row: int, version: int, staged: StagedAppends, connection: Connection) -> bool:
@@ -63,4 +64,6 @@ async def _store_staged(row: int, version: int, staged: StagedAppends, connectio
         await connection.execute("DELETE FROM texts WHERE chat = $1", row)
         await connection.execute("DELETE FROM spend WHERE chat = $1", row)
     numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
-    return await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)
+    deliveries = await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)
+    staged.has_deliveries = bool(deliveries)
+    return deliveries is not None

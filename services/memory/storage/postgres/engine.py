@@ -16,6 +16,7 @@ from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
+from services.memory.storage.postgres.outbox import PostgresWebhooks
 from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.spend.rows import PostgresSpend
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
@@ -43,7 +44,8 @@ async def open_postgres(
             raise CannotServe("the database is of a later version than this program: it is too old")
         peers = Notifications(url, database.leave_other_servers)
         cache = ChatCache(cache_bytes_max)
-        appending = AppendQueue(database, cache, peers)
+        webhooks = PostgresWebhooks(database)
+        appending = AppendQueue(database, cache, peers, webhooks)
         index = PostgresIndex(database, clock)
         chats = PostgresChats(database, cache, index, appending, peers)
         leases = PostgresLeases(database, cache, clock)
@@ -60,6 +62,7 @@ async def open_postgres(
                 blobs,
                 facts,
                 schedules,
+                webhooks,
                 peers,
                 lambda: database.presence.is_up,
             )

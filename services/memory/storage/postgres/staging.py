@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import HeadraceError
 from services.memory.log.chat import Chat, Span
 from services.memory.log.lines import Known, Query, Revert, encode_line
+from services.memory.storage.event_rows import fold_events
 from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class StagedAppends:
     data: list[bytes] = field(default_factory=list[bytes])
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
+    has_deliveries: bool = False
+    """Whether storing it has made deliveries to webhooks."""
     _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,9 +100,9 @@ class StagedAppends:
 
     def make_change(self) -> IndexChange:
         if self._is_whole:
-            return make_full_change(
-                Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0
-            )
+            whole = Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False)
+            # The events of its other lines were stored with them.
+            return replace(make_full_change(whole, 0), events=fold_events(self.chat.info, self.lines))
         return make_change(self.chat, self.lines, 0)
 
     def list_writers(self) -> dict[str, int]:

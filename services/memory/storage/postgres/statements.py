@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.leases import NO_LEASE
-from services.memory.storage.postgres import gates
+from services.memory.storage.postgres import gates, outbox
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.postgres.spend import rows as spend
 
@@ -43,7 +43,7 @@ WITH chat AS (
 """The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
 
 
-_ANSWER = "SELECT version FROM chat"
+_ANSWER = "SELECT version, 0 FROM chat"
 
 
 async def store_lines(
@@ -53,21 +53,24 @@ async def store_lines(
     change: IndexChange,
     writers: Mapping[str, int] | None = None,
     leases: Mapping[str, Lease] | None = None,
-) -> bool:
-    """Store lines in the chat at `place` (row, version).
+) -> int | None:
+    """Store lines in the chat at `place` (row, version), and return how many deliveries their events have made.
 
-    Returns False, with nothing stored, if the version has changed or a run of `writers` has a lease of a higher
+    Returns None, with nothing stored, if the version has changed or a run of `writers` has a lease of a higher
     generation.
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
-    # Not every append changes gates, or says what was spent: the others spare the database the parts that would.
-    # Marks are numbered through, so that of two parts the second begins behind the first.
+    # Not every append changes gates, says what was spent or makes events: the others spare the database the parts that
+    # would. Marks are numbered through: each part's begin behind those of the one before.
     gate_values = gates.encode_change(change.gates) if change.gates else ()
     spend_values = (spend.encode_rows(change.spend),) if change.spend else ()
+    event_values = outbox.encode_change(change.events) if change.events else ()
     parts = (gates.STORE if gate_values else "") + (spend.make_store(27 + len(gate_values)) if spend_values else "")
-    version = await connection.fetchval(
-        _STORE + parts + _ANSWER,
+    if event_values:
+        parts += outbox.make_part(27 + len(gate_values) + len(spend_values))
+    stored = await connection.fetchrow(
+        _STORE + parts + (outbox.ANSWER if event_values else _ANSWER),
         *place,
         *(
             strip_nul(chat.name),
@@ -90,8 +93,9 @@ async def store_lines(
         *(chat.tenant, chat.user),
         *gate_values,
         *spend_values,
+        *event_values,
     )
-    return version is not None
+    return None if stored is None else stored[1]
 
 
 def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:

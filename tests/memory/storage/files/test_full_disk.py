@@ -15,9 +15,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headrace.errors import DiskFull
-from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
-from headrace.v1.spend_pb2_grpc import SpendServiceStub
 from services.memory.log.verify import verify_log
 from services.runtime.rpc.health import CHAIN, SERVING
 from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
@@ -55,7 +52,7 @@ async def serving_memory(tmp_path: Path) -> AsyncGenerator[Small]:
     env = {"HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_MEMORY_METRICS_LISTEN": metrics}
     async with serving_on_small_disk("memory", folder, env) as (disk, channel):
         yield Small(
-            Memory(MemoryServiceStub(channel), ScheduleServiceStub(channel), SpendServiceStub(channel)),
+            Memory.reach(channel),
             disk,
             channel,
             f"http://{metrics}/metrics",

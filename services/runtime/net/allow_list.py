@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from services.tools.net.addresses import Address, Network, find_embedded, parse_address
+from services.runtime.net.addresses import Address, Network, find_embedded, parse_address
 
 
 @dataclass(frozen=True, slots=True)

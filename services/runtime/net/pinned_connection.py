@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from services.tools.errors import ToolFailed
-from services.tools.net.addresses import Address, find_refusal, parse_address
-from services.tools.net.allow_list import AllowList
-from services.tools.web.targets import Target
+from services.runtime.net.addresses import Address, find_refusal, parse_address
+from services.runtime.net.allow_list import AllowList
+from services.runtime.net.targets import Target, TargetRefused
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """Resolves a name to its addresses, in the order to try them; raises OSError."""
@@ -36,7 +35,7 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
     """Returns the target's addresses; one bad address refuses all, because it may be first in the next answer.
 
     Raises:
-        ToolFailed: The name has no address, or one that must not be reached.
+        TargetRefused: The name has no address, or one that must not be reached.
     """
     if target.address is not None:
         addresses = [target.address]
@@ -44,16 +43,16 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
         try:
             texts = await resolve(target.host)
         except (OSError, UnicodeError) as error:
-            raise ToolFailed(f"{target.host!r} has no address") from error
+            raise TargetRefused(f"{target.host!r} has no address") from error
         # A scope (%eth0) makes ipaddress keep it, and then the address is refused.
         addresses = [address for text in texts[:ADDRESSES_MAX] if (address := parse_address(text))]
     if not addresses:
-        raise ToolFailed(f"{target.host!r} has no address")
+        raise TargetRefused(f"{target.host!r} has no address")
     if not allow.has_host(target.host, target.port):
         for address in addresses:
             why = find_refusal(address)
             if why and not allow.has_address(address, target.port):
-                raise ToolFailed(f"{target.host!r} must not be reached from here: its address is {why}")
+                raise TargetRefused(f"{target.host!r} must not be reached from here: its address is {why}")
     return tuple(dict.fromkeys(addresses))
 
 

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from services.tools.net.addresses import find_refusal
-from services.tools.net.allow_list import parse_allow_list
+from services.runtime.net.addresses import find_refusal
+from services.runtime.net.allow_list import parse_allow_list
 
 PUBLIC = (
     "1.1.1.1",

@@ -1,0 +1,173 @@
+"""Webhooks and their deliveries in a SQLite file beside the index, which is there once a webhook is. Blocks.
+
+Unlike the index it cannot be made from the logs. What lines cause is in the file before the index has the lines, so
+that a start after a crash finds it missing and derives it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from services.memory.storage.files.database import database_errors
+from services.memory.storage.index_rows import IndexChange
+from services.memory.storage.outbox import LIVE, SqlWebhooks, list_values, make_fan_out
+from services.memory.storage.webhooks import KEPT_MS
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from services.memory.storage.event_rows import EventChange
+    from services.memory.storage.files.disk_room import DiskRoom
+    from services.memory.storage.files.index import Index
+    from services.memory.storage.outbox import Statement
+    from services.memory.storage.webhooks import Webhook
+
+NAME = "webhooks.sqlite"
+
+AGE_MS_MAX = KEPT_MS - 24 * 3_600_000
+"""Age of events that are derived again: what was delivered then is still known."""
+
+VERSION = 1
+
+_TABLES = """
+CREATE TABLE webhooks(
+    webhook_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, version INTEGER NOT NULL, types TEXT NOT NULL,
+    agents TEXT NOT NULL, is_paused INTEGER NOT NULL, is_full INTEGER NOT NULL, matches_from INTEGER NOT NULL,
+    created_at INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE deliveries(
+    webhook_id TEXT NOT NULL, event_id TEXT NOT NULL, tenant TEXT NOT NULL, type TEXT NOT NULL, subject TEXT NOT NULL,
+    run_id TEXT NOT NULL, gate_id TEXT NOT NULL, agent_key TEXT NOT NULL, occurred_at INTEGER NOT NULL,
+    payload TEXT NOT NULL, state TEXT NOT NULL, place INTEGER NOT NULL, began_at INTEGER NOT NULL,
+    next_at INTEGER NOT NULL, tries INTEGER NOT NULL, closed_at INTEGER NOT NULL, status INTEGER NOT NULL,
+    failure TEXT NOT NULL, PRIMARY KEY(webhook_id, event_id));
+CREATE INDEX deliveries_by_place ON deliveries(place);
+CREATE INDEX deliveries_due ON deliveries(webhook_id, next_at) WHERE state = 'waiting';
+CREATE INDEX deliveries_in_order ON deliveries(webhook_id, subject, place, event_id) WHERE state = 'waiting';
+CREATE INDEX deliveries_next ON deliveries(next_at) WHERE state IN ('waiting', 'scheduled');
+CREATE INDEX deliveries_of_gates ON deliveries(run_id, gate_id) WHERE state = 'scheduled';
+CREATE INDEX deliveries_shown ON deliveries(webhook_id, occurred_at, event_id);
+CREATE INDEX deliveries_ended ON deliveries(closed_at) WHERE closed_at > 0;
+CREATE INDEX deliveries_open ON deliveries(state) WHERE state IN ('waiting', 'dead');
+"""
+
+_PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM deliveries)"
+
+_MARK = re.compile(r"\$(\d+)")
+
+_FAN_OUT = _MARK.sub(r"?\1", make_fan_out(_PLACE))
+
+_WITHDRAW = "DELETE FROM deliveries WHERE run_id = ? AND gate_id = coalesce(?, gate_id) AND state = 'scheduled'"
+
+
+class Outbox:
+    """The file, used in any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError if the file cannot be read."""
+        self._path = folder / NAME
+        self._lock = Lock()
+        self._db: sqlite3.Connection | None = None
+        self.wake: Callable[[], None] = lambda: None
+        """Called in any thread when deliveries were stored."""
+        if self._path.exists():
+            try:
+                self._db = self._open()
+            except sqlite3.Error as error:
+                raise OSError(f"{self._path}: {error}") from error
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def run(self, statements: Sequence[Statement]) -> list[list[Sequence[Any]]]:
+        """Run statements in one transaction; on disk when this returns."""
+        with self._lock, database_errors():
+            if self._db is None:
+                if not any("INSERT INTO webhooks" in text for text, _ in statements):
+                    return [[] for _ in statements]
+                self._db = self._open()
+            with self._transaction(self._db):
+                return [
+                    self._db.execute(_MARK.sub(r"?\1", text), tuple(values)).fetchall() for text, values in statements
+                ]
+
+    def record(self, changes: Iterable[IndexChange | str]) -> Generator[IndexChange | str]:
+        """Store the events of changes while these pass by; on disk when the last one has passed."""
+        if self._db is None:
+            yield from changes
+            return
+        with self._lock:
+            count = self._db.total_changes
+            with self._transaction(self._db):
+                for change in changes:
+                    if isinstance(change, IndexChange) and change.events:
+                        self._put_events(self._db, change.events)
+                    yield change
+            if self._db.total_changes > count:
+                self.wake()
+
+    def _put_events(self, database: sqlite3.Connection, change: EventChange) -> None:
+        oldest_at = now_ms() - AGE_MS_MAX
+        for event in change.events:
+            if event.committed_at >= oldest_at:
+                as_of = event.committed_at if change.is_recovered else LIVE
+                database.execute(_FAN_OUT, (*list_values(event), as_of))
+        database.executemany(_WITHDRAW, change.withdrawn)
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
+            elif version != VERSION:
+                raise sqlite3.DatabaseError(f"version {version}, not {VERSION}")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @staticmethod
+    @contextmanager
+    def _transaction(database: sqlite3.Connection) -> Generator[None]:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if database.in_transaction:  # a full disk ends it by itself
+                database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
+
+
+class FileWebhooks(SqlWebhooks):
+    """The webhooks of a folder, used on the event loop."""
+
+    def __init__(self, outbox: Outbox, index: Index, room: DiskRoom) -> None:
+        super().__init__(self._run_statements, _PLACE)
+        self._outbox = outbox
+        self._index = index
+        self._room = room
+        loop = asyncio.get_running_loop()
+        outbox.wake = lambda: loop.call_soon_threadsafe(self.wake) and None
+
+    async def put(self, webhook: Webhook) -> bool:
+        # What happened before is told by the webhooks as they were then.
+        await self._index.query_file(lambda _: None)
+        return await super().put(webhook)
+
+    async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:
+        def run() -> list[list[Sequence[Any]]]:
+            with self._room.noting():
+                return self._outbox.run(statements)
+
+        return await asyncio.to_thread(run)

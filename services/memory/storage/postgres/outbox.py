@@ -1,0 +1,78 @@
+"""Webhooks and their deliveries in the database, written by the statement that stores the lines that cause them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from services.memory.storage.outbox import (
+    DELIVERY_FIELDS,
+    EVENT_FIELDS,
+    LIVE,
+    MATCHES,
+    SqlWebhooks,
+    list_values,
+)
+from services.memory.storage.postgres.connection.session import strip_nul
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.memory.storage.event_rows import EventChange
+    from services.memory.storage.outbox import Statement
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.connection.session import Connection
+
+_PLACE = "nextval('delivery_places')"
+
+_COUNTED = frozenset({"occurred_at", "began_at", "next_at"})
+
+_TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in EVENT_FIELDS)
+
+_STORE = f"""
+, delivery AS (
+    INSERT INTO deliveries ({DELIVERY_FIELDS})
+    SELECT w.webhook_id, {_PLACE}, {", ".join(f"event.{name}" for name in EVENT_FIELDS)}, 0, 0, 0, ''
+    FROM chat, jsonb_to_recordset(%s::text::jsonb) AS event(ordinal bigint, as_of bigint, {_TYPES})
+        JOIN webhooks AS w ON {MATCHES}
+    ORDER BY event.ordinal
+    ON CONFLICT DO NOTHING RETURNING state
+), withdrawn AS (
+    DELETE FROM deliveries USING chat, jsonb_to_recordset(%s::text::jsonb) AS closed(run_id text, gate_id text)
+    WHERE deliveries.run_id = closed.run_id AND deliveries.gate_id = coalesce(closed.gate_id, deliveries.gate_id)
+        AND deliveries.state = 'scheduled'
+)
+"""
+
+ANSWER = "SELECT version, (SELECT count(*) FROM delivery) FROM chat"
+
+
+@cache
+def make_part(first: int) -> str:
+    """Return the part of the statement that stores a chat's lines, whose values' marks begin with `first`."""
+    return _STORE % (f"${first}", f"${first + 1}")
+
+
+def encode_change(change: EventChange) -> tuple[str, str]:
+    """Return the values of the two marks."""
+    events = [
+        {"ordinal": n, "as_of": LIVE} | dict(zip(EVENT_FIELDS, map(strip_nul, list_values(event)), strict=True))
+        for n, event in enumerate(change.events)
+    ]
+    withdrawn = [{"run_id": run_id, "gate_id": strip_nul(gate_id)} for run_id, gate_id in change.withdrawn]
+    return orjson.dumps(events).decode(), orjson.dumps(withdrawn).decode()
+
+
+class PostgresWebhooks(SqlWebhooks):
+    def __init__(self, database: Database) -> None:
+        super().__init__(self._run_statements, _PLACE)
+        self._database = database
+
+    async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:
+        async def run(connection: Connection) -> list[list[Sequence[Any]]]:
+            async with connection.transaction():
+                return [await connection.fetch(text, *map(strip_nul, values)) for text, values in statements]
+
+        return await self._database.run(run)

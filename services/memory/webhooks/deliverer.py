@@ -1,0 +1,173 @@
+"""Delivers what waits: each replica claims some of it for a time, tries it, and stores what became of it.
+
+A process that is killed in between has delivered what it has not stored; when its time is over, somebody delivers it
+again. Nothing is asked for while nothing waits, but for one look in a while: at what other replicas have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.storage.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
+from services.memory.webhooks.metrics import TRIES, show_backlog
+from services.memory.webhooks.signing import make_headers
+from services.runtime.clock import now_ms
+from services.runtime.ending import guard_task
+from services.runtime.randomness import choose_uniform
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Webhooks
+    from services.memory.storage.webhooks import Claim, Delivery
+    from services.memory.webhooks.sender import Answer
+
+Send: TypeAlias = "Callable[[str, dict[str, str], bytes], Awaitable[Answer]]"
+"""Posts a body with headers to a URL; takes less than CLAIM_MS, and raises nothing."""
+
+CLAIM_MS = 60_000
+"""For how long a claim keeps others away: several times what a try may take."""
+
+EACH = 4
+"""Deliveries of a webhook that one look claims. It may have one less than twice as many on their way."""
+
+FLIGHTS_MAX = 128
+"""Deliveries on their way from this process."""
+
+LOOK_S = 30.0
+"""Time between looks while nothing is known to wait."""
+
+JITTER = (0.8, 1.2)
+
+GATHER_S = 0.01
+"""How long news gather before a look."""
+
+RETRY_MS_MIN, RETRY_MS_MAX = 5_000, 3_600_000
+"""Time to the next try: as long as the delivery has waited so far, within these."""
+
+PATIENCE_MS = 24 * 3_600_000
+"""For how long a delivery is tried."""
+
+COUNT_MS, FORGET_MS = 15_000, 3_600_000
+"""Time between counts of what waits, and between looks for what is too old."""
+
+DRAIN_S = 5.0
+"""Time that tries have to come to their end when the service stops."""
+
+HEADERS = {"content-type": "application/cloudevents+json; charset=utf-8", "user-agent": "headrace/1.0 (+webhooks)"}
+
+log = structlog.get_logger()
+
+
+class Deliverer:
+    def __init__(self, webhooks: Webhooks, send: Send, look_s: float = LOOK_S) -> None:
+        self._webhooks = webhooks
+        self._send = send
+        self._look_s = look_s
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+        self._flights: Counter[str] = Counter()
+        """Deliveries on their way, by webhook."""
+        self._counted_at = self._forgot_at = 0
+        webhooks.listen(self._wake.set)
+
+    async def run(self) -> None:
+        """Deliver until `stop`, and until what is on its way has ended."""
+        async with asyncio.TaskGroup() as group:
+            while not self._is_stopping:
+                wait_s = self._look_s
+                with _log_errors():
+                    wait_s = await self._start_due(group)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s * choose_uniform(*JITTER)):
+                        await self._wake.wait()
+                        await asyncio.sleep(GATHER_S)
+                self._wake.clear()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    async def _start_due(self, group: asyncio.TaskGroup) -> float:
+        """Begin tries, and return the seconds until the next look."""
+        now = now_ms()
+        await self._keep_house(now)
+        count = FLIGHTS_MAX - self._flights.total()
+        if count <= 0:
+            return self._look_s
+        busy = {webhook_id for webhook_id, flights in self._flights.items() if flights >= EACH}
+        claims = await self._webhooks.claim(now, now + CLAIM_MS, EACH, count, busy)
+        for claim in claims:
+            self._flights[claim.webhook.webhook_id] += 1
+            group.create_task(self._deliver(claim))
+        if claims:
+            return 0.0
+        next_at = await self._webhooks.find_next(now)
+        return min(max(next_at - now_ms(), 0) / 1000 + GATHER_S, self._look_s) if next_at else self._look_s
+
+    async def _keep_house(self, now: int) -> None:
+        if now - self._counted_at >= COUNT_MS:
+            self._counted_at = now
+            show_backlog(await self._webhooks.count_backlog())
+        if now - self._forgot_at >= FORGET_MS:
+            self._forgot_at = now
+            await self._webhooks.forget(now - KEPT_MS)
+
+    async def _deliver(self, claim: Claim) -> None:
+        webhook, delivery = claim.webhook, claim.delivery
+        try:
+            with _log_errors(webhook_id=webhook.webhook_id, event_id=delivery.event_id):
+                body = delivery.payload.encode()
+                proof = make_headers(delivery.event_id, now_ms() // 1000, body, webhook.list_keys(now_ms()))
+                result = judge_answer(delivery, await self._send(webhook.url, HEADERS | proof, body), now_ms())
+                if await self._webhooks.record(delivery, result):
+                    TRIES.labels("failed" if result.state == WAITING else result.state).inc()
+                if result.state == DEAD:
+                    log.warning("webhook dead letter", webhook_id=webhook.webhook_id, event_id=delivery.event_id)
+        finally:
+            self._flights[webhook.webhook_id] -= 1
+            if not self._flights[webhook.webhook_id]:
+                del self._flights[webhook.webhook_id]
+            self._wake.set()  # what is behind it may go
+
+
+def judge_answer(delivery: Delivery, answer: Answer, now: int) -> TryResult:
+    """Return what is to be stored of a try."""
+    if not answer.failure:
+        return TryResult(DELIVERED, now, answer.status)
+    ends_at = delivery.began_at + PATIENCE_MS
+    if now >= ends_at:
+        return TryResult(DEAD, now, answer.status, answer.failure)
+    waited_ms = min(max(now - delivery.began_at, RETRY_MS_MIN), RETRY_MS_MAX)
+    retry_at = min(now + round(waited_ms * choose_uniform(*JITTER)), ends_at)
+    return TryResult(WAITING, retry_at, answer.status, answer.failure)
+
+
+@asynccontextmanager
+async def delivering(webhooks: Webhooks, send: Send, look_s: float = LOOK_S) -> AsyncGenerator[None]:
+    """Deliver inside the block; its end waits for what is on its way, for a while."""
+    deliverer = Deliverer(webhooks, send, look_s)
+    running = guard_task(asyncio.create_task(deliverer.run()))
+    try:
+        yield
+    finally:
+        deliverer.stop()
+        await asyncio.wait([running], timeout=DRAIN_S)
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@contextmanager
+def _log_errors(**fields: str) -> Generator[None]:
+    """Log what one look, or one delivery, fails with: all others go on."""
+    try:
+        yield
+    except HeadraceError as error:
+        log.warning("webhooks not delivered", reason=error.reason, **fields)
+    except Exception:
+        log.exception("webhooks not delivered", **fields)

@@ -1,0 +1,116 @@
+"""WebhookService: the RPCs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import webhook_pb2
+from headrace.v1.webhook_pb2_grpc import WebhookServiceServicer
+from services.memory.webhooks.store import KEEP_S_DEFAULT
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.storage.webhooks import Delivery, Webhook
+    from services.memory.webhooks.store import WebhookStore
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+_PLAIN = ("webhook_id", "name", "url", "types", "agent_keys", "paused", "created_at", "updated_at")
+"""Fields that message and record have alike."""
+
+_PLAIN_DELIVERY = (
+    *("webhook_id", "event_id", "type", "subject", "run_id", "gate_id", "agent_key", "state", "occurred_at", "tries"),
+    "failure",
+)
+
+
+class WebhookService(WebhookServiceServicer):
+    def __init__(self, webhooks: WebhookStore) -> None:
+        self._webhooks = webhooks
+
+    async def CreateWebhook(
+        self, request: webhook_pb2.CreateWebhookRequest, context: Context
+    ) -> webhook_pb2.CreateWebhookResponse:
+        webhook, secret = await self._webhooks.create(
+            request.url,
+            request.webhook_id,
+            request.name,
+            request.types,
+            request.agent_keys,
+            paused=request.paused,
+        )
+        return webhook_pb2.CreateWebhookResponse(webhook=_make_message(webhook), secret=secret)
+
+    async def ListWebhooks(
+        self, request: webhook_pb2.ListWebhooksRequest, context: Context
+    ) -> webhook_pb2.ListWebhooksResponse:
+        return webhook_pb2.ListWebhooksResponse(webhooks=map(_make_message, await self._webhooks.list_own()))
+
+    async def GetWebhook(
+        self, request: webhook_pb2.GetWebhookRequest, context: Context
+    ) -> webhook_pb2.GetWebhookResponse:
+        return webhook_pb2.GetWebhookResponse(webhook=_make_message(await self._webhooks.get(request.webhook_id)))
+
+    async def UpdateWebhook(
+        self, request: webhook_pb2.UpdateWebhookRequest, context: Context
+    ) -> webhook_pb2.UpdateWebhookResponse:
+        given = {field.name: value for field, value in request.ListFields()}
+        if given.pop("all_agents", False):
+            if "agent_keys" in given:
+                raise InvalidRequest.of("allAgents", "must not stand beside agentKeys")
+            given["agent_keys"] = ()
+        webhook = await self._webhooks.update(given.pop("webhook_id"), given)
+        return webhook_pb2.UpdateWebhookResponse(webhook=_make_message(webhook))
+
+    async def RotateSecret(
+        self, request: webhook_pb2.RotateSecretRequest, context: Context
+    ) -> webhook_pb2.RotateSecretResponse:
+        keep_s = request.keep_s if request.HasField("keep_s") else KEEP_S_DEFAULT
+        webhook, secret = await self._webhooks.rotate(request.webhook_id, keep_s)
+        return webhook_pb2.RotateSecretResponse(webhook=_make_message(webhook), secret=secret)
+
+    async def DeleteWebhook(
+        self, request: webhook_pb2.DeleteWebhookRequest, context: Context
+    ) -> webhook_pb2.DeleteWebhookResponse:
+        await self._webhooks.delete(request.webhook_id)
+        return webhook_pb2.DeleteWebhookResponse()
+
+    async def PingWebhook(
+        self, request: webhook_pb2.PingWebhookRequest, context: Context
+    ) -> webhook_pb2.PingWebhookResponse:
+        return webhook_pb2.PingWebhookResponse(delivery=_make_delivery(await self._webhooks.ping(request.webhook_id)))
+
+    async def ListDeliveries(
+        self, request: webhook_pb2.ListDeliveriesRequest, context: Context
+    ) -> webhook_pb2.ListDeliveriesResponse:
+        deliveries, token = await self._webhooks.list_deliveries(
+            request.webhook_id, request.state, request.page_size, request.page_token
+        )
+        return webhook_pb2.ListDeliveriesResponse(deliveries=map(_make_delivery, deliveries), next_page_token=token)
+
+    async def ReplayDeliveries(
+        self, request: webhook_pb2.ReplayDeliveriesRequest, context: Context
+    ) -> webhook_pb2.ReplayDeliveriesResponse:
+        count = await self._webhooks.replay(request.webhook_id, request.event_ids)
+        return webhook_pb2.ReplayDeliveriesResponse(count=count)
+
+
+def _make_message(webhook: Webhook) -> webhook_pb2.Webhook:
+    plain = {name: getattr(webhook, name) for name in _PLAIN}
+    old_ends_at = max((secret.ends_at for secret in webhook.secrets), default=0)
+    return webhook_pb2.Webhook(
+        **plain, full=webhook.is_full, old_secret_ends_at=old_ends_at if old_ends_at > now_ms() else None
+    )
+
+
+def _make_delivery(delivery: Delivery) -> webhook_pb2.Delivery:
+    plain = {name: getattr(delivery, name) for name in _PLAIN_DELIVERY}
+    return webhook_pb2.Delivery(
+        **plain,
+        next_at=None if delivery.closed_at else delivery.next_at,
+        closed_at=delivery.closed_at or None,
+        status=delivery.status or None,
+    )

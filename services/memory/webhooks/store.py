@@ -1,0 +1,230 @@
+"""The webhooks of the current tenant, by the rules of WebhookService."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
+from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.webhooks import DeliveryQuery, Secret, Webhook
+from services.memory.webhooks.signing import make_secret
+from services.memory.webhooks.targets import PORTS, parse_webhook_url
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+from services.runtime.net.allow_list import AllowList
+from services.runtime.net.targets import TargetRefused
+from services.runtime.randomness import new_uuid
+from services.runtime.rpc.field_rules import is_uuid
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Webhooks
+    from services.memory.storage.webhooks import Delivery
+
+SCOPE = "admin"
+
+WEBHOOKS_MAX = 20
+"""Webhooks of a tenant."""
+
+KEEP_S_DEFAULT, KEEP_S_MAX = 86_400, 604_800
+"""How long a secret signs beside the one that replaces it."""
+
+TRIES_MAX = 20
+"""Changes of others that one change waits for."""
+
+_AGENT_KEY = re.compile(r"[^,\x00-\x1f]{1,128}")
+
+_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.([0-9a-f-]{36})")
+
+
+class WebhookStore:
+    def __init__(self, webhooks: Webhooks, allow: AllowList, ports: frozenset[int] = PORTS) -> None:
+        """`allow` has the hosts beside the public web that may be delivered to."""
+        self._webhooks = webhooks
+        self._allow = allow
+        self._ports = ports
+
+    async def create(
+        self,
+        url: str,
+        webhook_id: str = "",
+        name: str = "",
+        types: Sequence[str] = (),
+        agent_keys: Sequence[str] = (),
+        *,
+        paused: bool = False,
+    ) -> tuple[Webhook, str]:
+        """Return the webhook and its secret, which is empty when the webhook was there."""
+        tenant, now = identity.require_scope(SCOPE).tenant, now_ms()
+        host = self._check_url(url)
+        secret = make_secret()
+        webhook = Webhook(
+            webhook_id=webhook_id or new_uuid(),
+            tenant=tenant,
+            version=1,
+            url=url,
+            secrets=(Secret(secret),),
+            types=_check_types(types) or TYPES,
+            created_at=now,
+            updated_at=now,
+            name=name or host,
+            agent_keys=_check_agents(agent_keys),
+            paused=paused,
+            matches_from=now,
+        )
+        if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
+            return _check_same(stored, webhook), ""
+        if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
+            raise QuotaExceeded(f"{WEBHOOKS_MAX} webhooks are there already; delete some", limit=str(WEBHOOKS_MAX))
+        if await self._webhooks.put(webhook):
+            return webhook, secret
+        stored = await self._webhooks.find(webhook.webhook_id)
+        # A statement whose answer was lost is repeated, and then finds its own webhook.
+        if stored is not None and stored.secrets == webhook.secrets:
+            return stored, secret
+        return _check_same(await self.get(webhook.webhook_id), webhook), ""
+
+    async def list_own(self) -> list[Webhook]:
+        return await self._webhooks.list_own(identity.require_scope(SCOPE).tenant)
+
+    async def get(self, webhook_id: str) -> Webhook:
+        """Return the tenant's webhook. Raises NotFound."""
+        tenant = identity.require_scope(SCOPE).tenant
+        webhook = await self._webhooks.find(webhook_id)
+        if webhook is None or webhook.tenant != tenant:
+            raise _not_found(webhook_id)
+        return webhook
+
+    async def update(self, webhook_id: str, changes: dict[str, Any]) -> Webhook:
+        """Change fields by name."""
+        if "url" in changes:
+            self._check_url(changes["url"])
+        if "types" in changes:
+            changes |= {"types": _check_types(changes["types"])}
+        if "agent_keys" in changes:
+            changes |= {"agent_keys": _check_agents(changes["agent_keys"])}
+
+        def change(webhook: Webhook) -> Webhook:
+            changed = replace(webhook, **changes)
+            if any(getattr(changed, name) != getattr(webhook, name) for name in ("types", "agent_keys", "paused")):
+                changed = replace(changed, matches_from=now_ms())
+            return changed
+
+        return await self._change(await self.get(webhook_id), change)
+
+    async def rotate(self, webhook_id: str, keep_s: int = KEEP_S_DEFAULT) -> tuple[Webhook, str]:
+        """Return the webhook with a new secret, and that."""
+        if not 0 <= keep_s <= KEEP_S_MAX:
+            raise InvalidRequest.of("keepS", f"must be 0 to {KEEP_S_MAX}")
+        secret = make_secret()
+
+        def change(webhook: Webhook) -> Webhook:
+            if webhook.secrets[0].text == secret:
+                return webhook
+            old = (replace(webhook.secrets[0], ends_at=now_ms() + keep_s * 1000),) if keep_s else ()
+            return replace(webhook, secrets=(Secret(secret), *old))
+
+        return await self._change(await self.get(webhook_id), change), secret
+
+    async def delete(self, webhook_id: str) -> None:
+        await self.get(webhook_id)
+        await self._webhooks.delete(webhook_id)
+
+    async def ping(self, webhook_id: str) -> Delivery:
+        webhook = await self.get(webhook_id)
+        data = {"webhookId": webhook.webhook_id}
+        event = make_event(webhook.tenant, PING, new_uuid(), webhook.webhook_id, now_ms(), data)
+        delivery = await self._webhooks.add_delivery(webhook.webhook_id, event)
+        if delivery is None:
+            raise _not_found(webhook_id)
+        return delivery
+
+    async def list_deliveries(self, webhook_id: str, state: str, size: int, token: str) -> tuple[list[Delivery], str]:
+        webhook = await self.get(webhook_id)
+        if not 0 <= size <= PAGE_MAX:
+            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
+        match = _TOKEN.fullmatch(token)
+        if token and match is None:
+            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+        after = (int(match[1]), match[2], match[3]) if match else None
+        query = DeliveryQuery(webhook.tenant, webhook_id, state, size or PAGE_DEFAULT, after)
+        return query.split(await self._webhooks.list_deliveries(query))
+
+    async def replay(self, webhook_id: str, event_ids: Collection[str]) -> int:
+        webhook = await self.get(webhook_id)
+        if not all(map(is_uuid, event_ids)):
+            raise InvalidRequest.of("eventIds", "must be UUIDs in lower case")
+        return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
+
+    def _check_url(self, url: str) -> str:
+        """Return the host. Raises InvalidRequest."""
+        try:
+            return parse_webhook_url(url, self._allow, self._ports).host
+        except TargetRefused as error:
+            raise InvalidRequest.of("url", str(error)) from None
+
+    async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
+        """Change what is stored, again for as long as others change it meanwhile."""
+        stored: Webhook | None = webhook
+        for _ in range(TRIES_MAX):
+            if stored is None:
+                raise _not_found(webhook.webhook_id)
+            changed = change(stored)
+            if changed == stored:
+                return stored
+            changed = replace(changed, version=stored.version + 1, updated_at=now_ms())
+            if await self._webhooks.put(changed):
+                return changed
+            stored = await self._webhooks.find(webhook.webhook_id)
+        raise Overloaded("the webhook is being changed by others; try again later")
+
+
+async def warn_of_budget(
+    webhooks: Webhooks,
+    tenant: str,
+    budget_id: str,
+    period: str,
+    share: float,
+    data: dict[str, Any],
+    agent_key: str = "",
+) -> None:
+    """Tell the tenant's webhooks that `share` (0 to 1) of a budget is spent in `period`, such as 2026-11.
+
+    This is where the spending rules come in. The same budget, period and share are one event, however often and by
+    however many replicas it is told. `data` goes out as it is: limits, amounts, times and ids, nothing that was said.
+    `agent_key` is the agent whose budget it is; empty: it is told to webhooks of all agents alone.
+    """
+    told = {"budgetId": budget_id, "period": period, "share": share} | data
+    key = f"{budget_id}/{period}/{share:g}"
+    await webhooks.add_event(
+        make_event(tenant, BUDGET_WARNING, key, f"budget/{budget_id}", now_ms(), told, agent_key=agent_key)
+    )
+
+
+def _check_types(types: Sequence[str]) -> tuple[str, ...]:
+    if unknown := [name for name in types if name not in TYPES]:
+        raise InvalidRequest.of("types", f"{unknown[0]!r} is no type of event; there are {', '.join(TYPES)}")
+    return tuple(dict.fromkeys(types))
+
+
+def _check_agents(agent_keys: Sequence[str]) -> tuple[str, ...]:
+    if not all(map(_AGENT_KEY.fullmatch, agent_keys)):
+        raise InvalidRequest.of("agentKeys", "must be agents' keys: 1 to 128 characters without commas")
+    return tuple(dict.fromkeys(agent_keys))
+
+
+def _check_same(stored: Webhook, webhook: Webhook) -> Webhook:
+    """Return what is stored if it was made by the same request."""
+    if stored.tenant != webhook.tenant:
+        raise _not_found(webhook.webhook_id)
+    if (webhook.url, webhook.types, webhook.agent_keys) != (stored.url, stored.types, stored.agent_keys):
+        raise InvalidRequest.of("webhookId", "must be new, or that of the same webhook")
+    return stored
+
+
+def _not_found(webhook_id: str) -> NotFound:
+    return NotFound(f"webhook {webhook_id} does not exist", webhookId=webhook_id)

@@ -1,0 +1,1 @@
+"""Decides which hosts may be reached, and reaches no others."""

@@ -1,1 +1,0 @@
-"""Decides which hosts may be reached."""

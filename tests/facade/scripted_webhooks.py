@@ -1,0 +1,53 @@
+"""Webhooks of a scripted memory: the real RPCs and rules over a dict. What is sent is delivered at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from services.memory.storage.outbox import EVENT_FIELDS, list_values
+from services.memory.storage.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
+from services.memory.webhooks.store import WebhookStore
+from services.runtime.net.allow_list import AllowList
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.memory.storage.event_rows import OutsideEvent
+
+
+class ListedWebhooks:
+    def __init__(self) -> None:
+        self._webhooks: dict[str, Webhook] = {}
+        self._deliveries: list[Delivery] = []
+
+    async def list_own(self, tenant: str) -> list[Webhook]:
+        return [*self._webhooks.values()]
+
+    async def find(self, webhook_id: str) -> Webhook | None:
+        return self._webhooks.get(webhook_id)
+
+    async def put(self, webhook: Webhook) -> bool:
+        self._webhooks[webhook.webhook_id] = webhook
+        return True
+
+    async def delete(self, webhook_id: str) -> None:
+        self._webhooks.pop(webhook_id, None)
+
+    async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
+        given: dict[str, Any] = dict(zip(EVENT_FIELDS, list_values(event), strict=True))
+        sent = Delivery(webhook_id=webhook_id, tries=0, **given)
+        done = replace(sent, state=DELIVERED, tries=1, closed_at=event.occurred_at + 5, status=204)
+        self._deliveries.insert(0, done)
+        return sent
+
+    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        return [delivery for delivery in self._deliveries if query.state in ("", delivery.state)]
+
+    async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        return sum(delivery.event_id in event_ids for delivery in self._deliveries)
+
+
+def make_webhook_store() -> WebhookStore:
+    listed: Any = ListedWebhooks()  # nobody delivers here
+    return WebhookStore(listed, AllowList())

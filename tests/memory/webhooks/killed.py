@@ -1,0 +1,23 @@
+"""A deliverer to be killed: `python -m tests.memory.webhooks.killed PLACE` delivers what waits there until then."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from services.memory.webhooks.deliverer import delivering
+from services.memory.webhooks.sender import Sender
+from tests.memory.conftest import Files, Tables
+from tests.memory.webhooks.conftest import ALLOW, open_engine
+from tests.memory.webhooks.receiver import resolve_here
+
+
+async def main(place: str) -> None:
+    kept = Tables(place) if place.startswith("postgresql:") else Files(Path(place))
+    async with open_engine(kept) as engine, delivering(engine.webhooks, Sender(ALLOW, resolve_here).send):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

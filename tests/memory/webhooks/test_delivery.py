@@ -1,0 +1,334 @@
+"""Deliveries to a receiver over HTTP that fails, hangs or is killed: all of them, in order, and signed. On both
+engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import standardwebhooks
+from aiohttp import web
+
+from services.memory.storage.event_rows import TYPES
+from services.memory.storage.webhooks import DEAD, DELIVERED, WAITING, TryResult
+from services.memory.webhooks.deliverer import CLAIM_MS
+from services.memory.webhooks.store import warn_of_budget
+from services.runtime.clock import now_ms
+from tests.memory.webhooks.conftest import (
+    Writer,
+    create,
+    deliver,
+    list_deliveries,
+    send_to,
+    store_of,
+    wait_for_states,
+)
+from tests.memory.writing import new_id
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.webhooks import Claim
+    from tests.memory.webhooks.conftest import Open
+    from tests.memory.webhooks.receiver import Post, Receiver
+
+pytestmark = pytest.mark.engines
+
+
+def verify(post: Post, secret: str) -> Any:
+    """What a receiver does, by the reference implementation. Raises WebhookVerificationError."""
+    return standardwebhooks.Webhook(secret).verify(post.body, post.headers)
+
+
+async def make_due(engine: Engine) -> None:
+    """Have what waits be tried now."""
+    for webhook in await engine.webhooks.list_all():
+        for delivery in await list_deliveries(engine, webhook, WAITING):
+            await engine.webhooks.record(delivery, TryResult(WAITING, now_ms(), failure="again"))
+        await engine.webhooks.put(msgspec.structs.replace(webhook, version=webhook.version + 1))  # which wakes
+
+
+async def claim(engine: Engine, now: int | None = None) -> list[Claim]:
+    await engine.index.list_chats()  # which waits for what is to be written
+    now = now_ms() if now is None else now
+    return await engine.webhooks.claim(now, now + CLAIM_MS, 4, 100, ())
+
+
+async def test_a_run_that_ends_is_told_signed_as_a_cloud_event(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, secret = await create(engine_in_use, receiver)
+    async with deliver(engine_in_use, receiver):
+        chat_id = await Writer(engine_in_use).run()
+        [post] = await receiver.wait_for(1)
+        [delivery] = await wait_for_states(engine_in_use, webhook, DELIVERED)
+    event = verify(post, secret)
+    assert post.headers["content-type"].startswith("application/cloudevents+json")
+    assert (event["specversion"], event["type"], event["subject"]) == ("1.0", "headrace.run.ended", chat_id)
+    assert (event["source"], event["id"]) == ("/headrace/tenants/default", post.event_id)
+    data = event["data"]
+    assert (data["chatId"], data["agentKey"], data["state"], data["finishReason"]) == (
+        chat_id,
+        "guide",
+        "completed",
+        "stop",
+    )
+    assert data["usage"] == {"inputTokens": 10, "outputTokens": 4}
+    assert data["startedAt"] <= data["endedAt"] == event["time"]
+    assert b"secret" not in post.body
+    assert (delivery.tries, delivery.status, delivery.failure) == (1, 204, "")
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        verify(replace(post, body=post.body.replace(b"guide", b"other")), secret)
+
+
+async def test_a_gate_is_told_when_it_opens_and_before_it_expires_and_not_when_it_closed(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
+    await create(engine_in_use, receiver)
+    writer = Writer(engine_in_use)
+    chat_id, run_id = await writer.begin()
+    async with deliver(engine_in_use, receiver):
+        await writer.open_gate(chat_id, run_id, "answered", 1500)
+        await writer.close_gate(chat_id, run_id, "answered")
+        await writer.open_gate(chat_id, run_id, "left", 2000)
+        await receiver.wait_for(3)
+        await writer.open_gate(chat_id, run_id, "cancelled")
+        await writer.end(chat_id, run_id, "cancelled")
+        posts = await receiver.wait_for(5)
+        # What has not come by now was withdrawn: nothing of it is left to be delivered later.
+        assert await engine_in_use.webhooks.find_next(now_ms() + 10 * CLAIM_MS) == 0
+    told = [(post.event["type"].removeprefix("headrace."), post.event["data"].get("gateId")) for post in posts]
+    assert told == [
+        ("gate.opened", "answered"),
+        ("gate.opened", "left"),
+        ("gate.expiring", "left"),
+        ("gate.opened", "cancelled"),
+        ("run.ended", None),
+    ]
+    assert all(b"secret" not in post.body for post in posts)
+
+
+async def test_only_what_is_asked_for_is_told(engine_in_use: Engine, receiver: Receiver) -> None:
+    for fields in ({"types": ["headrace.gate.opened"]}, {"agent_keys": ["clerk", "ada_"]}, {"paused": True}):
+        await create(engine_in_use, receiver, **fields)
+    writer = Writer(engine_in_use)
+    for agent_key in ("guide", "adam", "cler"):
+        await writer.run(agent_key=agent_key)
+    chat_id = await writer.run(agent_key="clerk")
+    claims = await claim(engine_in_use)
+    assert [found.delivery.subject for found in claims] == [chat_id]
+
+
+async def test_what_fails_is_tried_again_with_the_same_id_until_it_is_taken(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
+    answers = iter([500, 302, 429])
+    receiver.answer = lambda _: next(answers, 200)
+    webhook, secret = await create(engine_in_use, receiver)
+    async with deliver(engine_in_use, receiver):
+        await Writer(engine_in_use).run()
+        for count in (1, 2, 3):
+            await receiver.wait_for(count)
+            async with asyncio.timeout(60):
+                while (await list_deliveries(engine_in_use, webhook))[0].failure == "again":
+                    await asyncio.sleep(0.02)
+                while not (await list_deliveries(engine_in_use, webhook))[0].failure:
+                    await asyncio.sleep(0.02)
+            await make_due(engine_in_use)
+        posts = await receiver.wait_for(4)
+        [delivery] = await wait_for_states(engine_in_use, webhook, DELIVERED)
+    assert {post.event_id for post in posts} == {delivery.event_id}
+    assert len({post.body for post in posts}) == 1
+    assert [verify(post, secret)["id"] for post in posts] == [delivery.event_id] * 4
+
+
+async def test_a_subject_is_told_in_order_and_holds_up_no_other(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver)
+    writer, stuck = Writer(engine_in_use), new_id()
+    is_up = False
+    receiver.answer = lambda post: 204 if is_up or post.event["subject"] != stuck else 503
+    async with deliver(engine_in_use, receiver):
+        for _ in range(3):
+            await writer.run(stuck)
+        others = [await writer.run() for _ in range(6)]
+        await wait_for_states(engine_in_use, webhook, *[DELIVERED] * 6, *[WAITING] * 3)
+        refused = [post for post in receiver.posts if post.event["subject"] == stuck]
+        assert len({post.event_id for post in refused}) == 1, "those behind it wait"
+        assert {post.event["subject"] for post in receiver.posts} == {stuck, *others}
+        is_up, count = True, len(receiver.posts)
+        await make_due(engine_in_use)
+        await wait_for_states(engine_in_use, webhook, *[DELIVERED] * 9)
+    told = [post.event["time"] for post in receiver.posts[count:]]
+    assert len(told) == 3
+    assert told == sorted(told)
+
+
+async def test_a_receiver_that_hangs_keeps_no_others_waiting(engine_in_use: Engine, receiver: Receiver) -> None:
+    go_on = asyncio.Event()
+
+    async def hang() -> int:
+        await go_on.wait()
+        return 200
+
+    receiver.answer = lambda post: hang() if "slow" in post.event["data"]["agentKey"] else 204
+    slow, _ = await create(engine_in_use, receiver, agent_keys=["slow"])
+    quick, _ = await create(engine_in_use, receiver, agent_keys=["quick"])
+    async with deliver(engine_in_use, receiver):
+        for _ in range(20):
+            await Writer(engine_in_use).run(agent_key="slow")
+        await receiver.wait_for(4)
+        await Writer(engine_in_use).run(agent_key="quick")
+        await wait_for_states(engine_in_use, quick, DELIVERED)
+        assert 4 <= sum(post.event["data"]["agentKey"] == "slow" for post in receiver.posts) <= 7
+        go_on.set()
+        await wait_for_states(engine_in_use, slow, *[DELIVERED] * 20)
+
+
+async def test_an_answer_without_an_end_counts_by_its_status(engine_in_use: Engine, receiver: Receiver) -> None:
+    async def trickle(request: Any = None) -> web.StreamResponse:
+        async def write() -> Any:
+            while True:
+                yield b"x" * 1000
+                await asyncio.sleep(0.01)
+
+        return web.Response(status=200, body=write())
+
+    receiver.answer = lambda _: trickle()
+    webhook, _ = await create(engine_in_use, receiver)
+    async with deliver(engine_in_use, receiver):
+        await Writer(engine_in_use).run()
+        [delivery] = await wait_for_states(engine_in_use, webhook, DELIVERED)
+    assert delivery.tries == 1
+
+
+async def test_what_was_delivered_and_not_recorded_is_delivered_again(open_store: Open, receiver: Receiver) -> None:
+    async with open_store() as engine:
+        webhook, _ = await create(engine, receiver)
+        await Writer(engine).run()
+        [killed] = await claim(engine)
+        assert await claim(engine) == [], "nobody else has it"
+        headers = {"webhook-id": killed.delivery.event_id}
+        await send_to(receiver)(webhook.url, headers, killed.delivery.payload.encode())
+    async with open_store() as engine:  # who has claimed it is gone
+        later = now_ms() + CLAIM_MS
+        [found] = await claim(engine, later)
+        assert (found.delivery.event_id, found.delivery.tries) == (killed.delivery.event_id, 2)
+        failed = TryResult(WAITING, later, failure="too late")
+        assert not await engine.webhooks.record(killed.delivery, failed), "its time is over"
+        assert await engine.webhooks.record(found.delivery, TryResult(DELIVERED, later, 200))
+        assert await claim(engine, later + CLAIM_MS) == []
+
+
+async def test_an_event_outlives_the_process_that_has_stored_its_line(open_store: Open, receiver: Receiver) -> None:
+    async with open_store() as engine:
+        webhook, secret = await create(engine, receiver)
+        chat_id = await Writer(engine).run()
+    async with open_store() as engine, deliver(engine, receiver):
+        [post] = await receiver.wait_for(1)
+        await wait_for_states(engine, webhook, DELIVERED)
+    assert verify(post, secret)["subject"] == chat_id
+
+
+async def test_two_secrets_sign_while_one_replaces_the_other(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, old = await create(engine_in_use, receiver)
+    _, new = await store_of(engine_in_use).rotate(webhook.webhook_id)
+    writer = Writer(engine_in_use)
+    async with deliver(engine_in_use, receiver):
+        await writer.run()
+        [both] = await receiver.wait_for(1)
+        assert verify(both, old) == verify(both, new)
+        _, newest = await store_of(engine_in_use).rotate(webhook.webhook_id, keep_s=0)
+        await writer.run()
+        one = (await receiver.wait_for(2))[1]
+        await wait_for_states(engine_in_use, webhook, DELIVERED, DELIVERED)
+    verify(one, newest)
+    for gone in (old, new):
+        with pytest.raises(standardwebhooks.WebhookVerificationError):
+            verify(one, gone)
+
+
+async def test_dead_letters_are_listed_and_replayed_by_hand(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver)
+    store, chat_id = store_of(engine_in_use), new_id()
+    for _ in range(3):
+        await Writer(engine_in_use).run(chat_id)
+    died: list[str] = []
+    for _ in range(3):
+        [found] = await claim(engine_in_use)
+        died.append(found.delivery.event_id)
+        assert await engine_in_use.webhooks.record(found.delivery, TryResult(DEAD, now_ms(), 500, "answered with 500"))
+    dead, _ = await store.list_deliveries(webhook.webhook_id, DEAD, 2, "")
+    rest, token = await store.list_deliveries(
+        webhook.webhook_id, DEAD, 2, (await store.list_deliveries(webhook.webhook_id, DEAD, 2, ""))[1]
+    )
+    assert ({delivery.event_id for delivery in (*dead, *rest)}, token) == (set(died), "")
+    assert dead[0].failure == "answered with 500"
+    assert (await engine_in_use.webhooks.count_backlog()).dead == 3
+    async with deliver(engine_in_use, receiver):
+        assert await store.replay(webhook.webhook_id, died[1:2]) == 1
+        await receiver.wait_for(1)
+        await wait_for_states(engine_in_use, webhook, DELIVERED, DEAD, DEAD)
+        assert await store.replay(webhook.webhook_id, []) == 2
+        await wait_for_states(engine_in_use, webhook, DELIVERED, DELIVERED, DELIVERED)
+        assert await store.replay(webhook.webhook_id, died[:1]) == 1
+        posts = await receiver.wait_for(4)
+    assert [post.event_id for post in posts] == [died[1], died[0], died[2], died[0]]
+
+
+async def test_a_ping_is_for_one_webhook_and_a_budget_warning_once_for_all(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
+    pinged, secret = await create(engine_in_use, receiver, types=["headrace.gate.opened"])
+    warned, _ = await create(engine_in_use, receiver)
+    async with deliver(engine_in_use, receiver):
+        sent = await store_of(engine_in_use).ping(pinged.webhook_id)
+        [delivery] = await wait_for_states(engine_in_use, pinged, DELIVERED)
+        for _ in range(2):
+            await warn_of_budget(engine_in_use.webhooks, "default", "team", "2026-11", 0.8, {"limitUsd": 50})
+        await wait_for_states(engine_in_use, warned, DELIVERED)
+    assert delivery.event_id == sent.event_id
+    ping, warning = [verify(post, secret) if n == 0 else post.event for n, post in enumerate(receiver.posts)]
+    assert (ping["type"], warning["type"]) == ("headrace.ping", "headrace.budget.warning")
+    assert warning["data"] == {"budgetId": "team", "period": "2026-11", "share": 0.8, "limitUsd": 50}
+    assert warning["subject"] == "budget/team"
+
+
+async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver: Receiver) -> None:
+    await create(engine_in_use, receiver)
+    writer = Writer(engine_in_use)
+    chat_id = await writer.run()
+    [found] = await claim(engine_in_use)
+    await engine_in_use.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
+    chat = await engine_in_use.chats.load(chat_id)
+    await engine_in_use.chats.fork(chat_id, len(chat.log))
+    await engine_in_use.index.list_chats()
+    assert await claim(engine_in_use, now_ms() + 10 * CLAIM_MS) == []
+
+
+async def test_a_deleted_webhook_takes_its_deliveries_with_it(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver)
+    await Writer(engine_in_use).run()
+    assert (await engine_in_use.webhooks.count_backlog()).waiting <= 1
+    await engine_in_use.index.list_chats()
+    assert (await engine_in_use.webhooks.count_backlog()).waiting == 1
+    await store_of(engine_in_use).delete(webhook.webhook_id)
+    backlog = await engine_in_use.webhooks.count_backlog()
+    assert (backlog.waiting, backlog.oldest_at) == (0, 0)
+
+
+async def test_history_is_bounded_in_time(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver)
+    await Writer(engine_in_use).run()
+    [found] = await claim(engine_in_use)
+    await engine_in_use.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
+    await engine_in_use.webhooks.forget(now_ms() - 1000)
+    assert len(await list_deliveries(engine_in_use, webhook)) == 1
+    await engine_in_use.webhooks.forget(now_ms() + 1000)
+    assert await list_deliveries(engine_in_use, webhook) == []
+
+
+def test_types_are_those_of_the_reference() -> None:
+    assert json.dumps(TYPES) == (
+        '["headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring", "headrace.budget.warning"]'
+    )

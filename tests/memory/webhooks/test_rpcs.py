@@ -1,0 +1,141 @@
+"""WebhookService: who may, what is shown once, limits, and changes. On both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
+from headrace.streams import rpc_errors
+from headrace.v1 import webhook_pb2
+from services.memory.storage.event_rows import TYPES
+from services.memory.webhooks import store
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from tests.memory.writing import Memory, new_id
+
+pytestmark = pytest.mark.engines
+
+ADA, EVE = Identity("acme", "ada", scopes=ALL_SCOPES), Identity("globex", "eve", scopes=ALL_SCOPES)
+PLAIN = Identity("acme", "bob")
+URL = "https://hooks.example/in"
+
+
+async def call(memory: Memory, name: str, /, **fields: Any) -> Any:
+    request = getattr(webhook_pb2, f"{name}Request")(**fields)
+    with rpc_errors():
+        return await getattr(memory.webhooks, name)(request)
+
+
+async def test_a_webhook_is_made_listed_changed_and_deleted(memory: Memory) -> None:
+    with acting_as(ADA):
+        made = await call(memory, "CreateWebhook", url=URL, agent_keys=["guide"])
+        webhook = made.webhook
+        assert made.secret.startswith("whsec_")
+        assert (webhook.name, list(webhook.types), list(webhook.agent_keys)) == ("hooks.example", [*TYPES], ["guide"])
+        assert (await call(memory, "GetWebhook", webhook_id=webhook.webhook_id)).webhook == webhook
+        assert made.secret not in str(await call(memory, "ListWebhooks"))
+        again = await call(memory, "CreateWebhook", webhook_id=webhook.webhook_id, url=URL, agent_keys=["guide"])
+        assert (again.webhook, again.secret) == (webhook, "")
+        with pytest.raises(InvalidRequest, match="webhookId"):
+            await call(memory, "CreateWebhook", webhook_id=webhook.webhook_id, url=URL + "/other")
+        changes: dict[str, Any] = {"types": ["headrace.gate.opened"], "all_agents": True, "paused": True, "name": "Ops"}
+        changed = (await call(memory, "UpdateWebhook", webhook_id=webhook.webhook_id, **changes)).webhook
+        assert (changed.name, list(changed.types), list(changed.agent_keys), changed.paused, changed.url) == (
+            "Ops",
+            ["headrace.gate.opened"],
+            [],
+            True,
+            URL,
+        )
+        rotated = await call(memory, "RotateSecret", webhook_id=webhook.webhook_id)
+        assert rotated.secret not in ("", made.secret)
+        assert rotated.webhook.old_secret_ends_at > rotated.webhook.updated_at
+        await call(memory, "DeleteWebhook", webhook_id=webhook.webhook_id)
+        assert not (await call(memory, "ListWebhooks")).webhooks
+        with pytest.raises(NotFound):
+            await call(memory, "GetWebhook", webhook_id=webhook.webhook_id)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"url": "http://hooks.example/"}, "url"),
+        ({"url": "https://127.0.0.1/"}, "url"),
+        ({"url": "nonsense"}, "url"),
+        ({"url": URL, "types": ["run.ended"]}, "types"),
+        ({"url": URL, "agent_keys": ["a,b"]}, "agentKeys"),
+        ({"url": URL, "agent_keys": [""]}, "agentKeys"),
+        ({"url": ""}, "url"),
+    ],
+)
+async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        await call(memory, "CreateWebhook", **fields)
+    made = (await call(memory, "CreateWebhook", url=URL)).webhook
+    if any(fields.values()) and fields["url"]:
+        with pytest.raises(InvalidRequest, match=field):
+            await call(memory, "UpdateWebhook", webhook_id=made.webhook_id, **fields)
+
+
+async def test_the_scope_admin_is_needed_and_other_tenants_see_nothing(memory: Memory) -> None:
+    with acting_as(ADA):
+        webhook_id = (await call(memory, "CreateWebhook", url=URL)).webhook.webhook_id
+    one: dict[str, Any] = {"webhook_id": webhook_id}
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("GetWebhook", one),
+        ("UpdateWebhook", one),
+        ("RotateSecret", one),
+        ("PingWebhook", one),
+        ("ListDeliveries", one),
+        ("ReplayDeliveries", one),
+        ("DeleteWebhook", one),
+    ]
+    for name, fields in calls:
+        with acting_as(EVE), pytest.raises(NotFound):
+            await call(memory, name, **fields)
+    for name, fields in [*calls, ("ListWebhooks", {}), ("CreateWebhook", {"url": URL})]:
+        with acting_as(PLAIN), pytest.raises(PermissionDenied):
+            await call(memory, name, **fields)
+    with acting_as(EVE):
+        assert not (await call(memory, "ListWebhooks")).webhooks
+        with pytest.raises(NotFound):
+            await call(memory, "CreateWebhook", url=URL, webhook_id=webhook_id)
+
+
+async def test_a_tenant_has_so_many(memory: Memory) -> None:
+    for _ in range(store.WEBHOOKS_MAX):
+        await call(memory, "CreateWebhook", url=URL)
+    with pytest.raises(QuotaExceeded):
+        await call(memory, "CreateWebhook", url=URL)
+    with acting_as(ADA):
+        await call(memory, "CreateWebhook", url=URL)
+
+
+async def test_deliveries_come_in_pages(memory: Memory) -> None:
+    webhook_id = (await call(memory, "CreateWebhook", url=URL)).webhook.webhook_id
+    for _ in range(3):
+        await memory.begin_and_end()
+    await call(memory, "PingWebhook", webhook_id=webhook_id)
+    found: list[str] = []
+    token = ""
+    for size in (2, 2):
+        await memory.chats()  # which waits for what is to be written
+        page = await call(memory, "ListDeliveries", webhook_id=webhook_id, page_size=size, page_token=token)
+        found += [delivery.type for delivery in page.deliveries]
+        token = page.next_page_token
+    assert (found, token) == (["headrace.ping", *["headrace.run.ended"] * 3], "")
+    waiting = await call(memory, "ListDeliveries", webhook_id=webhook_id, state="waiting")
+    assert len(waiting.deliveries) == 4
+    assert waiting.deliveries[0].next_at
+    assert not (await call(memory, "ListDeliveries", webhook_id=webhook_id, state="dead")).deliveries
+    assert (await call(memory, "ReplayDeliveries", webhook_id=webhook_id)).count == 0
+    for wrong in ({"page_size": 201}, {"page_token": "x"}, {"state": "scheduled"}):
+        with pytest.raises(InvalidRequest):
+            await call(memory, "ListDeliveries", webhook_id=webhook_id, **wrong)
+    with pytest.raises(InvalidRequest, match="eventIds"):
+        await call(memory, "ReplayDeliveries", webhook_id=webhook_id, event_ids=["x"])
+    with pytest.raises(InvalidRequest, match="keepS"):
+        await call(memory, "RotateSecret", webhook_id=webhook_id, keep_s=-1)
+    with pytest.raises(NotFound):
+        await call(memory, "PingWebhook", webhook_id=new_id())
