@@ -83,7 +83,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
                 "regular_files",
                 "run_stream",
             ),
-            *("schedule_calls", "streams", "tls", "unary_calls", "v1", "webhook_calls"),
+            *("schedule_calls", "spend_calls", "streams", "tls", "unary_calls", "v1", "webhook_calls"),
         )
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())

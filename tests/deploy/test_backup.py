@@ -41,6 +41,7 @@ async def test_restored_from_a_backup_that_was_made_in_use(tmp_path: Path) -> No
     async with asyncio.timeout(900), simulator(RULES) as sim:
         async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
             chat_id = (await suite.ask("write", "react"))[1]["chatId"]
+            _, made = await suite.post("/api/webhooks", {"url": "https://hooks.example/", "paused": True})
             before = await history(suite, chat_id)
             async with growing(suite):
                 assert await asyncio.to_thread(backed_up, tmp_path / "data", tmp_path / "backup.tar") == (0, "")
@@ -49,6 +50,8 @@ async def test_restored_from_a_backup_that_was_made_in_use(tmp_path: Path) -> No
             tar.extractall(tmp_path / "restored", filter="data")
         async with running(tmp_path / "config", tmp_path / "restored", sim) as suite:
             assert await history(suite, chat_id) == before
+            webhooks = (await suite.get("/api/webhooks"))[1]["data"]
+            assert [webhook["webhookId"] for webhook in webhooks] == [made["data"]["webhook"]["webhookId"]]
             workspace = tmp_path / "restored" / "workspaces" / chat_id
             assert (workspace / "kept.txt").read_text() == "kept\n"
             chats = (await suite.get("/api/chats"))[1]["data"]

@@ -163,7 +163,7 @@ REQUESTS: dict[str, Make] = {
         lambda ids: schedule_pb2.DeleteScheduleRequest(schedule_id=_schedule_of(ids))
     ),
     "WebhookService.CreateWebhook": _one(
-        lambda ids: webhook_pb2.CreateWebhookRequest(webhook_id=ids.webhook or ids.run, url="https://hooks.example/")
+        lambda ids: webhook_pb2.CreateWebhookRequest(webhook_id=ids.webhook or ids.chat, url="https://hooks.example/")
     ),
     "WebhookService.GetWebhook": _one(lambda ids: webhook_pb2.GetWebhookRequest(webhook_id=_webhook_of(ids))),
     "WebhookService.UpdateWebhook": _one(

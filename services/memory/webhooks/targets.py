@@ -7,6 +7,7 @@ from services.runtime.net.allow_list import AllowList
 from services.runtime.net.targets import Target, TargetRefused, parse_target
 
 PORTS = frozenset({443, 8443})
+PLAIN_PORT = 80
 
 
 def parse_webhook_url(url: str, allow: AllowList, ports: frozenset[int] = PORTS) -> Target:
@@ -15,13 +16,16 @@ def parse_webhook_url(url: str, allow: AllowList, ports: frozenset[int] = PORTS)
     Raises:
         TargetRefused: It must not be reached, or not without TLS: only a host that is in `allow` may do without.
     """
-    target = parse_target(url, allow, ports)
+    # The usual port of plain HTTP is let through to be refused for what is wrong with it.
+    target = parse_target(url, allow, ports | {PLAIN_PORT})
     address = target.address
     is_opened = allow.has_host(target.host, target.port) or (
         address is not None and allow.has_address(address, target.port)
     )
     if target.url.scheme != "https" and not is_opened:
         raise TargetRefused("only https is delivered to, but for hosts that the operator has opened")
+    if target.port == PLAIN_PORT and not is_opened:
+        raise TargetRefused(f"port {PLAIN_PORT} is not delivered to")
     if address is not None and not is_opened and (why := find_refusal(address)):
         raise TargetRefused(f"{target.host!r} must not be reached from here: its address is {why}")
     return target

@@ -8,61 +8,12 @@ from typing import Any
 import click
 import msgspec
 
+from headrace.cli.commands.webhooks.replies import Created, Delivery, Page, Replayed, Webhook
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.times import format_time
 
 PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
-
-
-class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    """A webhook as GET /api/webhooks has it."""
-
-    webhook_id: str
-    url: str = ""
-    name: str = ""
-    types: tuple[str, ...] = ()
-    agent_keys: tuple[str, ...] = ()
-    paused: bool = False
-    full: bool = False
-
-    @property
-    def line(self) -> str:
-        words = [self.webhook_id, self.url, ",".join(self.types), ",".join(self.agent_keys) or "all agents"]
-        words += ["paused"] * self.paused + ["full"] * self.full
-        return "  ".join([*words, self.name])
-
-
-class _Created(msgspec.Struct, frozen=True):
-    webhook: _Webhook
-    secret: str = ""
-
-
-class _Delivery(msgspec.Struct, frozen=True, rename="camel"):
-    event_id: str
-    type: str = ""
-    state: str = ""
-    occurred_at: int = 0
-    tries: int = 0
-    status: int = 0
-    failure: str = ""
-    subject: str = ""
-
-    @property
-    def line(self) -> str:
-        tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        words = [format_time(self.occurred_at), self.state, self.event_id, self.type, self.subject, tries]
-        return "  ".join([*words, *filter(None, [str(self.status or ""), self.failure])])
-
-
-class _Page(msgspec.Struct, frozen=True, rename="camel"):
-    deliveries: tuple[_Delivery, ...] = ()
-    next_page_token: str = ""
-
-
-class _Replayed(msgspec.Struct, frozen=True):
-    count: int = 0
 
 
 _type_option = click.option("--type", "types", multiple=True, help="Type of event, such as headrace.run.ended; again.")
@@ -79,7 +30,7 @@ def webhooks() -> None:
 def list_webhooks(url: str) -> None:
     """List webhooks, the oldest first: id, URL, types of events, agents, name."""
     data = make_request(url, lambda facade: facade.get("/api/webhooks"))
-    for webhook in msgspec.json.decode(data, type=tuple[_Webhook, ...]):
+    for webhook in msgspec.json.decode(data, type=tuple[Webhook, ...]):
         click.echo(webhook.line)
 
 
@@ -93,7 +44,7 @@ def create(url: str, target: str, types: tuple[str, ...], agents: tuple[str, ...
     """Have events posted to the URL TARGET; print the webhook's id and its secret, which is shown this once."""
     body = {"url": target, "types": types, "agentKeys": agents, "name": name}
     data = make_request(url, lambda facade: facade.post("/api/webhooks", body))
-    created = msgspec.json.decode(data, type=_Created)
+    created = msgspec.json.decode(data, type=Created)
     click.echo(created.webhook.webhook_id)
     click.echo(created.secret)
 
@@ -139,7 +90,7 @@ def rotate(url: str, webhook_id: str, keep_s: int) -> None:
     """Print a new secret; the old one signs beside it for --keep seconds, a day if left out."""
     body = {"webhookId": webhook_id, "keepS": keep_s}
     data = make_request(url, lambda facade: facade.post("/api/webhook/secret", body))
-    click.echo(msgspec.json.decode(data, type=_Created).secret)
+    click.echo(msgspec.json.decode(data, type=Created).secret)
 
 
 @webhooks.command()
@@ -148,16 +99,16 @@ def rotate(url: str, webhook_id: str, keep_s: int) -> None:
 def ping(url: str, webhook_id: str) -> None:
     """Deliver a test event, and say what became of it."""
 
-    async def deliver(facade: FacadeClient) -> _Delivery:
+    async def deliver(facade: FacadeClient) -> Delivery:
         data = await facade.post("/api/webhook/ping", {"webhookId": webhook_id})
-        event_id = msgspec.json.decode(data, type=_Delivery).event_id
+        event_id = msgspec.json.decode(data, type=Delivery).event_id
         for _ in range(int(PING_S / LOOK_S)):
-            page = msgspec.json.decode(await facade.get("/api/webhook/deliveries", webhookId=webhook_id), type=_Page)
+            page = msgspec.json.decode(await facade.get("/api/webhook/deliveries", webhookId=webhook_id), type=Page)
             found = next((delivery for delivery in page.deliveries if delivery.event_id == event_id), None)
             if found is not None and (found.state != "waiting" or found.failure):
                 return found
             await asyncio.sleep(LOOK_S)
-        return _Delivery(event_id, state="waiting", failure="no outcome yet; see headrace webhooks deliveries")
+        return Delivery(event_id, state="waiting", failure="no outcome yet; see headrace webhooks deliveries")
 
     delivery = make_request(url, deliver)
     if delivery.state != "delivered":
@@ -174,7 +125,7 @@ def deliveries(url: str, webhook_id: str, state: str, limit: int) -> None:
     """List deliveries, the newest event first: time, state, event, type, subject, tries, last outcome."""
     fields = {"webhookId": webhook_id, "state": state, "pageSize": str(limit)}
     data = make_request(url, lambda facade: facade.get("/api/webhook/deliveries", **fields))
-    for delivery in msgspec.json.decode(data, type=_Page).deliveries:
+    for delivery in msgspec.json.decode(data, type=Page).deliveries:
         click.echo(delivery.line)
 
 
@@ -186,7 +137,7 @@ def replay(url: str, webhook_id: str, event_ids: tuple[str, ...]) -> None:
     """Deliver events again, or all dead letters if none is named."""
     body = {"webhookId": webhook_id, "eventIds": event_ids}
     data = make_request(url, lambda facade: facade.post("/api/webhook/replay", body))
-    click.echo(f"{msgspec.json.decode(data, type=_Replayed).count} on their way")
+    click.echo(f"{msgspec.json.decode(data, type=Replayed).count} on their way")
 
 
 @webhooks.command()
