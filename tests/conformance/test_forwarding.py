@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from services.runtime.auth.identity import ALL_SCOPES
 from tests.conformance.fronts import Front, embedded, gateway
 from tests.facade.scripted import Script, answering, frames_of, suite
 
@@ -29,7 +30,11 @@ GIVEN = {
 }
 PASSED = {"x-request-id": "mine-1", "traceparent": TRACE, "x-mcp-files-authorization": "Bearer me"}
 WHOSE: dict[Front, dict[str, str]] = {
-    embedded: {"x-headrace-tenant": "default", "x-headrace-user": "default"},
+    embedded: {
+        "x-headrace-tenant": "default",
+        "x-headrace-user": "default",
+        "x-headrace-scopes": ",".join(sorted(ALL_SCOPES)),
+    },
     gateway: {"authorization": "Bearer secret", "x-api-key": "secret"},
 }
 """The one has looked at the credential, the other leaves it to the services."""
