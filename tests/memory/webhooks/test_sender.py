@@ -102,7 +102,8 @@ async def test_no_try_takes_longer_than_its_time(receiver: Receiver) -> None:
         return 200
 
     receiver.answer = lambda _: hang()
-    answer = await send(receiver, "http://hooks.test:{port}/", "hooks.test", send_s=0.5)
+    async with asyncio.timeout(100):
+        answer = await send(receiver, "http://hooks.test:{port}/", "hooks.test", send_s=0.5)
     go_on.set()
     assert answer == Answer(0, "no answer within 0.5 s")
 
