@@ -27,12 +27,21 @@ class ChatCalls(UnaryCalls):
         reply: memory_pb2.ForkChatResponse = await self._send(self._memory.ForkChat, request)
         return reply.chat_id
 
+    async def rename_chat(self, chat_id: str, title: str) -> str:
+        """Give a chat another title, or with an empty one its first words again; return the title that it has now."""
+        request = memory_pb2.UpdateChatRequest(chat_id=chat_id, title=title)
+        reply: memory_pb2.UpdateChatResponse = await self._send(self._memory.UpdateChat, request)
+        return reply.title
+
     async def delete_chat(self, chat_id: str) -> None:
         """Delete a chat with its log and files; ChatBusy while a run of it has not ended."""
         await self._send(self._memory.DeleteChat, memory_pb2.DeleteChatRequest(chat_id=chat_id))
 
     async def search(self, query: str, *, scope: str = "", limit: int = 0) -> list[memory_pb2.SearchHit]:
-        """Return places that hold words of `query`, the best first; `scope` chats, insights, summaries or all."""
+        """Return texts and titles that hold words of `query`, the best first.
+
+        `scope` chats, insights, summaries or all.
+        """
         request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
         reply: memory_pb2.SearchResponse = await self._send(self._memory.Search, request)
         return list(reply.hits)

@@ -44,9 +44,9 @@ RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
     "GateService": "ListGates GetGate AnswerGate",
     "LlmService": "StreamChat> CountTokens Embed ListModels",
-    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append BeginRun LoadContext ReadHistory"
-    " ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState UpdateState"
-    " AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
+    "MemoryService": "ListChats GetChat UpdateChat DeleteChat ForkChat Search Remember Append BeginRun LoadContext"
+    " ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState"
+    " UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListGates GetGate ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " ListDueSchedules RecordFiring",
@@ -69,7 +69,9 @@ ROUTES = {
     "POST /api/compact": "AgentService.Compact",
     "GET /api/chats": "MemoryService.ListChats",
     "GET /api/chat": "MemoryService.GetChat",
+    "POST /api/chat": "MemoryService.UpdateChat",
     "DELETE /api/chat": "MemoryService.DeleteChat",
+    "GET /api/search": "MemoryService.Search",
     "POST /api/chat/fork": "MemoryService.ForkChat",
     "GET /api/chat/checkpoints": "MemoryService.ListCheckpoints",
     "POST /api/chat/revert": "MemoryService.Revert",

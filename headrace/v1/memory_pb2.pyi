@@ -86,6 +86,7 @@ class Chat(_message.Message):
     FIRST_AGENT_KEY_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -96,6 +97,10 @@ class Chat(_message.Message):
     """When its first line was committed, Unix milliseconds."""
     updated_at: _builtins.int
     """When its last line was committed, Unix milliseconds."""
+    title: _builtins.str
+    """What people call it: the title it was given last, else the first words of the first message, white space collapsed:
+    up to 60 code points, cut at a word; or "New chat".
+    """
     def __init__(
         self,
         *,
@@ -104,10 +109,11 @@ class Chat(_message.Message):
         first_agent_key: _builtins.str = ...,
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "title", b"title", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -131,7 +137,7 @@ class GetChatRequest(_message.Message):
     include_raw_messages: _builtins.bool
     """Whether raw_messages are wanted."""
     without_events: _builtins.bool
-    """Only the chat's name and last_agent_key are wanted."""
+    """Only the chat's name, title and last_agent_key are wanted."""
     include_lines: _builtins.bool
     """Whether lines are wanted; run_id must be given."""
     def __init__(
@@ -166,6 +172,7 @@ class GetChatResponse(_message.Message):
     RAW_MESSAGES_FIELD_NUMBER: _builtins.int
     LAST_AGENT_KEY_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -176,6 +183,8 @@ class GetChatResponse(_message.Message):
     """
     last_agent_key: _builtins.str
     """The agent of its last run; only given with without_events."""
+    title: _builtins.str
+    """Its title, as in Chat."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events."""
@@ -198,10 +207,11 @@ class GetChatResponse(_message.Message):
         raw_messages: _builtins.str | None = ...,
         last_agent_key: _builtins.str | None = ...,
         lines: _abc.Iterable[Global___LogLine] | None = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "raw_messages", b"raw_messages", "references", b"references"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "raw_messages", b"raw_messages", "references", b"references", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
@@ -213,6 +223,66 @@ class GetChatResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__raw_messages) -> _WhichOneofReturnType__raw_messages | None: ...
 
 Global___GetChatResponse: _TypeAlias = GetChatResponse  # noqa: Y015
+
+@_typing.final
+class UpdateChatRequest(_message.Message):
+    """Another title."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    IF_UNTITLED_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    title: _builtins.str
+    """The title, white space and control characters collapsed; empty: the first words of the first message again."""
+    if_untitled: _builtins.bool
+    """Whether a title that the chat was given before stays, also an empty one."""
+    request_id: _builtins.str
+    """The caller's id of this request; empty: a new one."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        title: _builtins.str = ...,
+        if_untitled: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "if_untitled", b"if_untitled", "request_id", b"request_id", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateChatRequest: _TypeAlias = UpdateChatRequest  # noqa: Y015
+
+@_typing.final
+class UpdateChatResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the line that says so; 0 when nothing had to change."""
+    title: _builtins.str
+    """The title that the chat has now."""
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        title: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateChatResponse: _TypeAlias = UpdateChatResponse  # noqa: Y015
 
 @_typing.final
 class DeleteChatRequest(_message.Message):
@@ -376,14 +446,17 @@ class SearchHit(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     EXCERPT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; empty for a fact that was remembered."""
     run_id: _builtins.str
-    """The run; empty for a fact."""
+    """The run; empty for a fact and for a title."""
     excerpt: _builtins.str
     """The text around the match."""
     score: _builtins.float
     """Higher is better."""
+    title: _builtins.str
+    """The chat's title; empty for a fact."""
     def __init__(
         self,
         *,
@@ -391,10 +464,11 @@ class SearchHit(_message.Message):
         run_id: _builtins.str = ...,
         excerpt: _builtins.str = ...,
         score: _builtins.float = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "excerpt", b"excerpt", "run_id", b"run_id", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "excerpt", b"excerpt", "run_id", b"run_id", "score", b"score", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.GetChatRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.GetChatResponse.FromString,
                 _registered_method=True)
+        self.UpdateChat = channel.unary_unary(
+                '/headrace.v1.MemoryService/UpdateChat',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.FromString,
+                _registered_method=True)
         self.DeleteChat = channel.unary_unary(
                 '/headrace.v1.MemoryService/DeleteChat',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.DeleteChatRequest.SerializeToString,
@@ -237,6 +242,16 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateChat(self, request, context):
+        """Give a chat another title.
+
+        Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+        Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteChat(self, request, context):
         """Delete a chat with its log, workspace lines and blobs.
 
@@ -259,10 +274,11 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Search(self, request, context):
-        """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
+        """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts too.
 
         A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
         no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
+        Errors: INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -573,6 +589,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.GetChatRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.GetChatResponse.SerializeToString,
             ),
+            'UpdateChat': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateChat,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.SerializeToString,
+            ),
             'DeleteChat': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteChat,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.DeleteChatRequest.FromString,
@@ -791,6 +812,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/GetChat',
             headrace_dot_v1_dot_memory__pb2.GetChatRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.GetChatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateChat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/UpdateChat',
+            headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,12 @@ class MemoryServiceStub:
     stands once; each ended run has its true terminal event, a run that is still going has none.
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
     """
+    UpdateChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateChatRequest, _memory_pb2.UpdateChatResponse]
+    """Give a chat another title.
+
+    Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+    Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    """
     DeleteChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]
     """Delete a chat with its log, workspace lines and blobs.
 
@@ -64,10 +70,11 @@ class MemoryServiceStub:
     Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _grpc.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]
-    """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
+    """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts too.
 
     A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
     no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
+    Errors: INVALID_REQUEST.
     """
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
     """Store a fact, for later chats.
@@ -262,6 +269,12 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     stands once; each ended run has its true terminal event, a run that is still going has none.
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
     """
+    UpdateChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateChatRequest, _memory_pb2.UpdateChatResponse]  # type: ignore[assignment]
+    """Give a chat another title.
+
+    Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+    Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    """
     DeleteChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]  # type: ignore[assignment]
     """Delete a chat with its log, workspace lines and blobs.
 
@@ -276,10 +289,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _aio.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]  # type: ignore[assignment]
-    """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
+    """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts too.
 
     A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
     no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
+    Errors: INVALID_REQUEST.
     """
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
     """Store a fact, for later chats.
@@ -485,6 +499,18 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def UpdateChat(
+        self,
+        request: _memory_pb2.UpdateChatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.UpdateChatResponse, _abc.Awaitable[_memory_pb2.UpdateChatResponse]]:
+        """Give a chat another title.
+
+        Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+        Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteChat(
         self,
         request: _memory_pb2.DeleteChatRequest,
@@ -515,10 +541,11 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.SearchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.SearchResponse, _abc.Awaitable[_memory_pb2.SearchResponse]]:
-        """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
+        """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts too.
 
         A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
         no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
+        Errors: INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod

@@ -10,6 +10,7 @@ import grpc
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
+from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.gate_rpcs import GateRpcs
 from services.memory.lease_rpcs import LeaseRpcs
@@ -22,14 +23,9 @@ from services.memory.log.stamps import make_stamp
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
-from services.memory.storage.paging import Page
-from services.memory.storage.search import Question
-from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-    from google.protobuf.message import Message
 
     from services.memory.access.chat_access import ChatAccess
     from services.memory.compaction.compactor import Compactor
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
+class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(
@@ -151,29 +147,13 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
             async for delta in deltas:
                 yield delta
 
-    async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
-        page, next_page_token = await self._engine.index.list_page(
-            identity.require_identity(), Page.parse(request.page_size, request.page_token)
-        )
-        chats = [
-            memory_pb2.Chat(
-                chat_id=entry.chat_id,
-                chat_name=entry.name,
-                first_agent_key=entry.first_agent_key,
-                created_at=entry.created_at,
-                updated_at=entry.updated_at,
-            )
-            for entry in page
-        ]
-        return memory_pb2.ListChatsResponse(chats=chats, next_page_token=next_page_token)
-
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Context) -> memory_pb2.GetChatResponse:
         run_id = request.run_id or None
         chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         if request.without_events:
             entry = await self._access.find_entry(chat_id)
             return memory_pb2.GetChatResponse(
-                chat_id=chat_id, chat_name=entry.name, last_agent_key=entry.last_agent_key
+                chat_id=chat_id, chat_name=entry.name, title=entry.title, last_agent_key=entry.last_agent_key
             )
         chat = await self._access.load_chat(chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
@@ -185,13 +165,6 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
             response.lines.extend(encode_lines(line for line in chat.log if line.run_id == run_id))
         return response
-
-    async def DeleteChat(
-        self, request: memory_pb2.DeleteChatRequest, context: Context
-    ) -> memory_pb2.DeleteChatResponse:
-        await self._access.find_entry(request.chat_id)
-        await self._engine.chats.delete(request.chat_id)
-        return memory_pb2.DeleteChatResponse()
 
     async def ListUnfinishedRuns(
         self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context
@@ -266,10 +239,6 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         line = pins.make_edit_line(chat, request)
         return memory_pb2.EditSummaryResponse(n=await self._append_line(line, request))
 
-    async def _append_line(self, line: Known, request: Message) -> int:
-        _, answer = await self._engine.chats.append(line.chat_id, [line], request.ByteSize())
-        return get_first_n(answer)
-
     async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
         state = (await self._access.load_chat(request.chat_id)).get_state(get_context_key(request.context_id))
         return memory_pb2.GetStateResponse(version=state.version, state=state.json)
@@ -295,18 +264,6 @@ class MemoryService(LeaseRpcs, GateRpcs, FactRpcs):
         if blob is None:
             raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
         return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)
-
-    async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
-        question = Question.parse(request.query, request.scope, request.limit)
-        hits = await self._engine.index.search(identity.require_identity(), question)
-        if question.has_facts:
-            hits = await self._facts.add_hits(request.query, question, hits)
-        return memory_pb2.SearchResponse(
-            hits=[
-                memory_pb2.SearchHit(chat_id=hit.chat_id, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score)
-                for hit in hits
-            ]
-        )
 
     async def _put_blobs(self, chat_id: str, blobs: list[Blob]) -> None:
         if not await self._access.may_use_id(chat_id):

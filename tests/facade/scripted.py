@@ -349,6 +349,7 @@ class ScriptedMemory(_MemoryServicer):
         chat = memory_pb2.Chat(
             chat_id=CHAT,
             chat_name="水车 怎么",
+            title="水车 怎么 转",
             first_agent_key="helper",
             created_at=1_700_000_000_000,
             updated_at=1_700_000_060_000,
@@ -361,9 +362,14 @@ class ScriptedMemory(_MemoryServicer):
     async def ForkChat(self, request: Any, context: Context) -> memory_pb2.ForkChatResponse:
         return memory_pb2.ForkChatResponse(chat_id=f"fork of {request.chat_id} {request.run_id}")
 
+    async def UpdateChat(self, request: Any, context: Context) -> memory_pb2.UpdateChatResponse:
+        return memory_pb2.UpdateChatResponse(n=5, title=request.title)
+
     async def Search(self, request: Any, context: Context) -> memory_pb2.SearchResponse:
         excerpt = f"{request.query} {request.scope} {request.limit}"
-        return memory_pb2.SearchResponse(hits=[memory_pb2.SearchHit(chat_id=CHAT, excerpt=excerpt)])
+        return memory_pb2.SearchResponse(
+            hits=[memory_pb2.SearchHit(chat_id=CHAT, title="水车 怎么 转", excerpt=excerpt)]
+        )
 
     async def DeleteChat(self, request: Any, context: Context) -> memory_pb2.DeleteChatResponse:
         self.deleted.append(request.chat_id)

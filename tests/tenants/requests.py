@@ -80,6 +80,7 @@ REQUESTS: dict[str, Make] = {
     "MemoryService.GetChat": _one(
         lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)
     ),
+    "MemoryService.UpdateChat": _one(lambda ids: memory_pb2.UpdateChatRequest(chat_id=ids.chat, title="Mine")),
     "MemoryService.ForkChat": _one(lambda ids: memory_pb2.ForkChatRequest(chat_id=ids.chat, run_id=ids.run)),
     "MemoryService.Append": _one(
         lambda ids: memory_pb2.AppendRequest(chat_id=ids.chat, run_id=ids.run, request_id=fresh(), lines=[_step(ids)])

@@ -26,9 +26,23 @@ class Chat(msgspec.Struct, frozen=True, rename="camel"):
     """A chat as GET /api/chats has it."""
 
     chat_id: str
-    chat_name: str
+    title: str
     first_agent_key: str
     updated_at: int
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """What POST /api/chat answers."""
+
+    title: str
+
+
+class Hit(msgspec.Struct, frozen=True, rename="camel"):
+    """A place as GET /api/search has it."""
+
+    chat_id: str
+    title: str
+    excerpt: str
 
 
 class History(msgspec.Struct, frozen=True):
@@ -52,11 +66,33 @@ for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_c
 @url_option
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, newest first.")
 def list_chats(url: str, count: int) -> None:
-    """List chats, the last changed first: id, time, agent, name."""
+    """List chats, the last changed first: id, time, agent, title."""
     data = make_request(url, lambda facade: facade.get("/api/chats", pageSize=str(count)))
     page = msgspec.json.decode(data, type=list[Chat])
     for chat in page:
-        click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {chat.first_agent_key}  {chat.chat_name}")
+        click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {chat.first_agent_key}  {chat.title}")
+
+
+@chats.command()
+@url_option
+@click.argument("chat_id")
+@click.argument("title")
+def rename(url: str, chat_id: str, title: str) -> None:
+    """Give the chat CHAT_ID another TITLE; with an empty one, the first words of its first message again."""
+    body = {"chatId": chat_id, "title": title}
+    data = make_request(url, lambda facade: facade.post("/api/chat", body))
+    click.echo(msgspec.json.decode(data, type=Renamed).title)
+
+
+@chats.command()
+@url_option
+@click.argument("words", nargs=-1, required=True)
+def search(url: str, words: tuple[str, ...]) -> None:
+    """Search titles and texts of chats for WORDS, the best places first: id, title, text."""
+    query = " ".join(words)
+    data = make_request(url, lambda facade: facade.get("/api/search", query=query, scope="chats"))
+    for hit in msgspec.json.decode(data, type=list[Hit]):
+        click.echo(f"{hit.chat_id}  {hit.title}\n    {hit.excerpt}")
 
 
 @chats.command()

@@ -101,7 +101,8 @@ class FactStore:
         ranked = await asyncio.to_thread(rank_facts, query, facts)
         base = max((hit.score for hit in hits), default=0.0)
         found = [
-            Hit("", "", question.make_excerpt(fact.text), base + score) for fact, score in ranked[: question.hits_max]
+            Hit("", "", "", question.make_excerpt(fact.text), base + score)
+            for fact, score in ranked[: question.hits_max]
         ]
         return [*found, *hits][: question.hits_max]
 

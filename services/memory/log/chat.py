@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
 from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
-from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit
+from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit, Title
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
 from services.runtime.auth.identity import Identity
@@ -17,7 +17,7 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit
+_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title
 """Lines that are the chat's own where no run writes them."""
 
 

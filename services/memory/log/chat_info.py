@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.memory.log.lines import CompactBoundary, Event, Line, Query, Range, Revert, Run, State, Step, Unknown
+from services.memory.log.lines import (
+    CompactBoundary,
+    Event,
+    Line,
+    Query,
+    Range,
+    Revert,
+    Run,
+    State,
+    Step,
+    Title,
+    Unknown,
+)
+from services.memory.log.titles import make_chat_name, make_first_words
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-CHAT_NAME_CODE_POINTS = 10
-CHAT_NAME_EMPTY = "New chat"
 
 SCOPE_ALL = "all"
 """The scope of a revert that people see too."""
@@ -85,7 +95,10 @@ class CompactionBases:
 class ChatInfo:
     chat_id: str
     owner: Identity = DEFAULT
-    name: str = CHAT_NAME_EMPTY
+    name: str = make_chat_name("")
+    first_words: str = make_first_words("")
+    given_title: str | None = None
+    """The title that the chat was given last; empty if it was taken back, None if there was none."""
     first_agent_key: str = ""
     created_at: int = 0
     updated_at: int = 0
@@ -96,6 +109,10 @@ class ChatInfo:
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
     bases: CompactionBases = field(default_factory=CompactionBases)
+
+    @property
+    def title(self) -> str:
+        return self.given_title or self.first_words
 
     @property
     def last_agent_key(self) -> str:
@@ -139,7 +156,7 @@ class ChatInfo:
         asked = QUERY_FIELDS.decode(line.query)
         if not self.runs:
             self.owner = Identity.from_stored(line.tenant, line.user)
-            self.name = make_chat_name(asked.message)
+            self.name, self.first_words = make_chat_name(asked.message), make_first_words(asked.message)
             self.first_agent_key = asked.agent_key
         self.runs[line.run_id] = RunInfo(
             run_id=line.run_id,
@@ -158,6 +175,8 @@ class ChatInfo:
         match line:
             case Step():
                 self.checkpoints += 1
+            case Title():
+                self.given_title = line.text
             case State():
                 self.state_versions[line.context_id or ""] = line.version
             case Revert():
@@ -201,11 +220,6 @@ def get_last_seq(line: Line) -> int:
 
 def opens_gate(line: Event) -> bool:
     return _EVENT_FIELDS.decode(line.event).type == "gate.open"
-
-
-def make_chat_name(message: str) -> str:
-    """Return the message's first 10 code points, white space collapsed, without NUL, which some stores refuse."""
-    return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
 
 
 def _get_last(events: Range | None) -> int:

@@ -281,6 +281,13 @@ class SummaryEdit(Stamped, kw_only=True, tag="summary_edit"):
     content: str
 
 
+class Title(Stamped, kw_only=True, tag="title"):
+    """Another title for the chat, by a person or a model; reverts leave it."""
+
+    text: str = ""
+    """Empty: the first words of the first message again."""
+
+
 class Unknown(Struct, rename="camel"):
     """A line of an unknown kind, which keeps its place and is never shown."""
 
@@ -307,6 +314,7 @@ Known: TypeAlias = (
     | State
     | Pin
     | SummaryEdit
+    | Title
 )
 Line: TypeAlias = Known | Unknown
 

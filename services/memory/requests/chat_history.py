@@ -13,10 +13,11 @@ import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.context.earlier_messages import EarlierMessage, QueryTexts
-from services.memory.log.chat_info import count_derived_events, make_chat_name
+from services.memory.log.chat_info import count_derived_events
 from services.memory.log.lines import Event, Line, Query, Run, Step
 from services.memory.log.media import FindBlob, fill_json_media
 from services.memory.log.proto_json import load_delta, load_proto
+from services.memory.log.titles import make_chat_name
 from services.memory.requests.snapshots import make_snapshots
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ChatHistory:
 
     chat_id: str
     name: str
+    title: str
     run_id: str | None
     runs: list[list[Line]]
     numbers: frozenset[int] | None
@@ -49,12 +51,13 @@ class ChatHistory:
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
         runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
         numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
-        return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
+        return cls(chat.chat_id, chat.info.name, chat.info.title, run_id, runs, numbers)
 
     def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
+            title=self.title,
             events=[event for lines in self.runs for event in list_events(lines)],
             references=list_references(line for lines in self.runs for line in lines),
             raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log), find),

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from services.memory.log.chat_info import QUERY_FIELDS, RunInfo
-from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
+from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
+from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
 from services.memory.storage.gate_rows import GateChange, fold_gates
@@ -36,6 +36,7 @@ class Text:
 class ChatEntry:
     chat_id: str
     name: str
+    title: str
     first_agent_key: str
     last_agent_key: str
     created_at: int
@@ -80,10 +81,10 @@ class UnfinishedEntry:
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
-    """Make the change of `lines`, committed now; of the whole chat after a revert."""
+    """Make the change of `lines`, committed now; of the whole chat where they change other lines' texts."""
     facts = chat.info
     events = fold_events(facts, lines)
-    if chat.is_reverted:
+    if chat.is_reverted or any(isinstance(line, Title) for line in lines):
         return replace(make_full_change(chat, mtime_ns), events=events)
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
     gates = fold_gates(facts, lines)
@@ -98,7 +99,7 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
     # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
     gates = GateChange(fold_gates(chat.info, chat.log).opened)
-    texts = extract_texts(shown)
+    texts = [*_list_title(chat.info), *extract_texts(shown)]
     spend, events = fold_spend(chat.info, chat.log), fold_events(chat.info, chat.log, is_recovered=True)
     return IndexChange(
         *(_make_entry(chat), chat.size_bytes, mtime_ns, runs, texts),
@@ -114,11 +115,17 @@ def extract_texts(lines: Iterable[Line]) -> list[Text]:
     return [found for line in lines if (found := _extract_text(line)).text]
 
 
+def _list_title(facts: ChatInfo) -> list[Text]:
+    """List the title that the chat was given last, as the text of a line 0; the first words are their query's."""
+    return [Text(0, "", "chat", facts.given_title)] if facts.given_title else []
+
+
 def _make_entry(chat: Chat) -> ChatEntry:
     facts = chat.info
     return ChatEntry(
         chat_id=chat.chat_id,
         name=facts.name,
+        title=facts.title,
         first_agent_key=facts.first_agent_key,
         last_agent_key=facts.last_agent_key,
         created_at=facts.created_at,

@@ -30,6 +30,7 @@ _TRIGRAM = 3
 class Hit:
     chat_id: str
     """Chat of the text; empty for a remembered fact."""
+    title: str
     run_id: str
     excerpt: str
     score: float

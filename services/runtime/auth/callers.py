@@ -38,7 +38,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_GATES, "ListGates GetGate AnswerGate", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
-    **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search", _PUBLIC),
+    **_allow(_MEMORY, "ListChats GetChat UpdateChat DeleteChat ForkChat Search", _PUBLIC),
     **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
     **_allow(
         _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC

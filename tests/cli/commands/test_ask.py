@@ -196,7 +196,10 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         )
         assert (await run("agents", url=facade.url))[1] == b"helper  REACT           [weather]\n"
         code, out, _ = await run("chats", "list", url=facade.url)
-        assert (code, out.split()[0], out.decode().split()[-2:]) == (0, CHAT.encode(), ["水车", "怎么"])
+        assert (code, out.split()[0], out.decode().split()[-3:]) == (0, CHAT.encode(), ["水车", "怎么", "转"])
+        assert await run("chats", "rename", CHAT, "The mill", url=facade.url) == (0, b"The mill\n", b"")
+        found = f"{CHAT}  水车 怎么 转\n    mill wheel chats 0\n".encode()
+        assert await run("chats", "search", "mill", "wheel", url=facade.url) == (0, found, b"")
         assert await run("chats", "show", CHAT, url=facade.url) == (0, b"> hi\nit works\n", b"")
         code, out, _ = await run("health", url=facade.url)
         assert (code, out.split()) == (0, b"orchestrator ready memory ready tools ready".split())

@@ -273,7 +273,8 @@ class Memory(_MemoryServicer):
     pins: dict[int, memory_pb2.Pin] = field(default_factory=dict[int, memory_pb2.Pin])
     edits: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     refusal: HeadraceError | None = None
-    """What Revert raises."""
+    """What Revert and UpdateChat raise."""
+    searched: list[memory_pb2.SearchRequest] = field(default_factory=list[memory_pb2.SearchRequest])
     state: str = "{}"
     state_version: int = 0
     spend: Spend = field(default_factory=Spend)
@@ -282,7 +283,9 @@ class Memory(_MemoryServicer):
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
         page = self.older if request.page_token else self.chats
         chats = [
-            memory_pb2.Chat(chat_id=key, chat_name=name, first_agent_key="helper", updated_at=1_700_000_060_000)
+            memory_pb2.Chat(
+                chat_id=key, chat_name=name[:10], title=name, first_agent_key="helper", updated_at=1_700_000_060_000
+            )
             for key, name in page.items()
         ]
         is_last = bool(request.page_token) or not self.older
@@ -292,6 +295,22 @@ class Memory(_MemoryServicer):
         if request.chat_id not in self.chats:
             raise NotFound("the chat does not exist", chatId=request.chat_id)
         return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events)
+
+    async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
+        if self.refusal is not None:
+            raise self.refusal
+        self.chats[request.chat_id] = request.title or "first words"
+        return memory_pb2.UpdateChatResponse(n=8, title=self.chats[request.chat_id])
+
+    async def Search(self, request: memory_pb2.SearchRequest, context: Any) -> memory_pb2.SearchResponse:
+        self.searched.append(request)
+        found = [(key, title) for key, title in (self.chats | self.older).items() if request.query in title]
+        hits = [
+            memory_pb2.SearchHit(chat_id=key, title=title, excerpt=excerpt)
+            for key, title in found
+            for excerpt in (title, "a text beside it")
+        ]
+        return memory_pb2.SearchResponse(hits=hits)
 
     async def DeleteChat(self, request: memory_pb2.DeleteChatRequest, context: Any) -> memory_pb2.DeleteChatResponse:
         del self.chats[request.chat_id]

@@ -63,6 +63,41 @@ async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
         assert FORKED not in console.suite.memory.chats
 
 
+async def test_a_chat_is_renamed(opening: Opening) -> None:
+    async with opening(memory=two_runs()) as console:
+        rename = console.page.get_by_role("button", name="Rename 水车 怎么")
+        dialog = console.page.get_by_role("dialog")
+        await rename.click()
+        await dialog.get_by_role("button", name="Keep").click()
+        await rename.click()
+        await dialog.get_by_label("Title").fill("What turns the mill, and why against the stream")
+        console.suite.memory.refusal = ChatBusy("the log is damaged")
+        await dialog.get_by_role("button", name="Rename").click()
+        await expect(dialog.get_by_role("alert")).to_have_text("the log is damaged")
+        console.suite.memory.refusal = None
+        await dialog.get_by_label("Title").press("Enter")
+        await expect(dialog).to_have_count(0)
+        link = console.page.locator("nav").get_by_role("link", name="What turns the mill, and why against the stream")
+        await expect(link).to_be_visible()
+
+
+async def test_chats_are_found_by_their_words(opening: Opening) -> None:
+    async with opening(memory=two_runs()) as console:
+        search, hits = console.page.get_by_label("Search chats"), console.page.locator("#hits li")
+        await search.fill("older")
+        await expect(hits).to_have_text(["an older one"])
+        await expect(console.page.get_by_role("link", name="水车 怎么")).to_be_hidden()
+        await expect(console.page.get_by_role("button", name="Show more")).to_be_hidden()
+        await hits.get_by_role("link").click()
+        await expect(console.page).to_have_url(re.compile(f"#chat={OTHER}"))
+        await search.fill("zebra")
+        await expect(hits).to_have_text(["No chat has these words."])
+        await search.press("Escape")
+        await expect(hits).to_have_count(0)
+        await expect(console.page.get_by_role("link", name="水车 怎么")).to_be_visible()
+        assert {request.scope for request in console.suite.memory.searched} == {"chats"}
+
+
 async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Go back").last.click()

@@ -4,6 +4,7 @@ import { AgentPicker } from "./page/agent_picker.js";
 import * as api from "./server/api.js";
 import { Attachments } from "./page/attachments.js";
 import { ChatList } from "./page/chat_list.js";
+import { ChatSearch } from "./page/chat_search.js";
 import { openContextPanel } from "./page/context_panel.js";
 import { Composer } from "./page/composer.js";
 import { Conversation } from "./page/conversation.js";
@@ -22,6 +23,10 @@ function showProblem(error) {
 }
 
 const chatList = new ChatList(byId("chats"), { onDeleted: handleDeletion, onProblem: showProblem });
+new ChatSearch(byId("search"), byId("hits"), {
+  onChange: (isSearching) => chatList.setShown(!isSearching),
+  onProblem: showProblem,
+});
 const agentPicker = new AgentPicker(byId("agent"), byId("about"));
 const conversation = new Conversation(byId("runs"), {
   onChange: updatePage,

@@ -23,7 +23,7 @@ from services.memory.storage.spend_rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 5
+VERSION = 6
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -32,7 +32,8 @@ WAL_PAGES = 8000
 _TABLES = (
     """
 CREATE TABLE chats(
-    chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
+    chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, title TEXT NOT NULL,
+    first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
     created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
     tenant TEXT NOT NULL, user TEXT NOT NULL,
     size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
@@ -185,8 +186,8 @@ class IndexDatabase:
 
     def find_texts(
         self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
-    ) -> list[tuple[str, str, str, float]]:
-        """Return chat, run, text and rank (lower is better) of the best texts, by an FTS5 expression or by patterns."""
+    ) -> list[tuple[str, str, str, str, float]]:
+        """Return chat, its title, run, text and rank (lower is better) of the best texts, by FTS5 or by patterns."""
         marks = ",".join("?" * len(kinds))
         if match:
             where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
@@ -194,8 +195,10 @@ class IndexDatabase:
             like = [r"(text LIKE ? ESCAPE '\')"] * len(likes)
             where, rank, words = f"({' OR '.join(like)})", f"-({' + '.join(like)})", likes + likes
         query = (
-            f"SELECT chat_id, run_id, text, {rank} AS place FROM texts JOIN places ON places.id = texts.rowid"
-            f" WHERE {where} AND kind IN ({marks}) AND tenant = ? AND user = ? ORDER BY place, places.id DESC LIMIT ?"
+            f"SELECT chat_id, title, run_id, text, {rank} AS place FROM texts JOIN places ON places.id = texts.rowid"
+            " JOIN chats USING (chat_id)"
+            f" WHERE {where} AND kind IN ({marks}) AND places.tenant = ? AND places.user = ?"
+            " ORDER BY place, places.id DESC LIMIT ?"
         )
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
@@ -228,7 +231,7 @@ class IndexDatabase:
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
         self._db.executemany(
-            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             ((*_columns(change.chat), change.size_bytes, change.mtime_ns) for change in chats.values()),
         )
         self._db.executemany(
@@ -275,9 +278,9 @@ class IndexDatabase:
         self._db.execute(end)
 
 
-_CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"
+_CHAT = "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"
 _columns = attrgetter(*_CHAT.split(", "))
 
 
-def _make_entry(row: tuple[str, str, str, str, int, int, int, str, str]) -> ChatEntry:
-    return ChatEntry(*row[:6], bool(row[6]), *row[7:])
+def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str]) -> ChatEntry:
+    return ChatEntry(*row[:7], bool(row[7]), *row[8:])

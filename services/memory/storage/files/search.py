@@ -14,7 +14,7 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
     match = " OR ".join('"' + term.replace('"', '""') + '"' for term in long)
     found = database.find_texts(owner, match, [], question.kinds, question.hits_max) if long else []
     if len(found) < question.hits_max and short:
-        known = {(chat_id, run_id, text) for chat_id, run_id, text, _ in found}
+        known = {row[:4] for row in found}
         more = database.find_texts(
             owner,
             "",
@@ -23,10 +23,10 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
             question.hits_max,
         )
         # What only short words find comes after: they are in many texts.
-        found += [(*row[:3], 1 / (1 - row[3])) for row in more if row[:3] not in known]
+        found += [(*row[:4], 1 / (1 - row[4])) for row in more if row[:4] not in known]
     return [
-        Hit(chat_id, run_id, question.make_excerpt(text), -rank)
-        for chat_id, run_id, text, rank in found[: question.hits_max]
+        Hit(chat_id, title, run_id, question.make_excerpt(text), -rank)
+        for chat_id, title, run_id, text, rank in found[: question.hits_max]
     ]
 
 

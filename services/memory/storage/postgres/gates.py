@@ -23,13 +23,13 @@ _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name
 STORE = f"""
 , gate AS (
     INSERT INTO gates (chat, {COLUMNS})
-    SELECT chat.id, gate.* FROM chat, jsonb_to_recordset($27::text::jsonb) AS gate({_TYPES})
+    SELECT chat.id, gate.* FROM chat, jsonb_to_recordset($28::text::jsonb) AS gate({_TYPES})
     ON CONFLICT (run_id, gate_id) DO UPDATE SET state = EXCLUDED.state, closed_at = EXCLUDED.closed_at,
         answered_by = EXCLUDED.answered_by, credential = EXCLUDED.credential
 ), closed AS (
     UPDATE gates SET state = closing.state, closed_at = closing.closed_at, answered_by = closing.answered_by,
         credential = closing.credential
-    FROM chat, jsonb_to_recordset($28::text::jsonb) AS closing(
+    FROM chat, jsonb_to_recordset($29::text::jsonb) AS closing(
         run_id text, gate_id text, others jsonb, state text, closed_at bigint, answered_by text, credential text)
     WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
         AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
     from services.runtime.auth.identity import Identity
 
+_TITLE = "coalesce(nullif(title, ''), name)"
+"""The title of a chat; services of version 7 still write chats without one."""
+
 _CHAT = (
-    "SELECT chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name FROM chats"
+    f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name"
+    " FROM chats"
 )
 
 _UNFINISHED = """
@@ -43,7 +47,7 @@ AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended) OR
 _CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
 
 _SEARCH = """
-SELECT coalesce(chat_id, ''), run_id, text, {held} AS held
+SELECT coalesce(chat_id, ''), {title}, run_id, text, {held} AS held
 FROM texts LEFT JOIN chats ON chats.id = texts.chat
 WHERE ({any}) AND kind = ANY($1) AND texts.tenant = $3 AND texts.user_name = $4
 ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
@@ -95,24 +99,26 @@ async def _search_texts(owner: Identity, question: Question, connection: Connect
     long, short = question.split_by_length()
     found = [(*row, float(held)) for *row, held in await _find_texts(long, owner, question, connection)]
     if len(found) < question.hits_max:
-        known = {row[:3] for row in found}
+        known = {row[:4] for row in found}
         more = await _find_texts(short, owner, question, connection)
         # What only short words find comes after: they are in many texts.
         found += [(*row, held / (1 + held)) for *row, held in more if tuple(row) not in known]
     return [
-        Hit(chat_id, run_id, question.make_excerpt(text), score)
-        for chat_id, run_id, text, score in found[: question.hits_max]
+        Hit(chat_id, title, run_id, question.make_excerpt(text), score)
+        for chat_id, title, run_id, text, score in found[: question.hits_max]
     ]
 
 
 async def _find_texts(
     terms: list[str], owner: Identity, question: Question, connection: Connection
-) -> list[tuple[str, str, str, int]]:
+) -> list[tuple[str, str, str, str, int]]:
     if not terms:
         return []
     patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]
     # One condition for each: the index takes no list of them.
     tests = [f"folded LIKE ${index}" for index in range(5, 5 + len(patterns))]
-    query = _SEARCH.format(held=" + ".join(f"({test})::int" for test in tests), any=" OR ".join(tests))
+    query = _SEARCH.format(
+        title=f"coalesce({_TITLE}, '')", held=" + ".join(f"({test})::int" for test in tests), any=" OR ".join(tests)
+    )
     asked = (question.kinds, question.hits_max, owner.tenant, owner.user, *patterns)
     return [tuple(row) for row in await connection.fetch(query, *asked)]

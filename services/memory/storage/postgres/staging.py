@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import HeadraceError
 from services.memory.log.chat import Chat, Span
-from services.memory.log.lines import Known, Query, Revert, encode_line
+from services.memory.log.lines import Known, Query, Revert, Title, encode_line
 from services.memory.storage.event_rows import fold_events
 from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
 
@@ -84,13 +84,13 @@ class StagedAppends:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one statement can store it, whose success confirms all answers. A revert is not: it changes other
-        lines' texts."""
+        """Whether one statement can store it, whose success confirms all answers. Reverts and titles
+        are not: they change other lines' texts."""
         return bool(self.lines) and not self._is_whole
 
     @property
     def _is_whole(self) -> bool:
-        return self.chat.is_reverted or any(isinstance(line, Revert) for line in self.lines)
+        return self.chat.is_reverted or any(isinstance(line, Revert | Title) for line in self.lines)
 
     def roll_back(self) -> None:
         self.chat.info = self._before

@@ -20,7 +20,7 @@ _STORE = """
 WITH chat AS (
     UPDATE chats SET version = version + 1,
         name = $3, first_agent_key = $4, last_agent_key = $5, created_at = $6, updated_at = $7,
-        tenant = $25, user_name = $26
+        tenant = $25, user_name = $26, title = $27
     WHERE id = $1 AND version = $2 AND NOT EXISTS (
         SELECT FROM runs JOIN unnest($8::text[], $9::bigint[]) AS writer(run_id, generation) USING (run_id)
         WHERE runs.chat = $1 AND runs.lease_generation > writer.generation)
@@ -66,9 +66,9 @@ async def store_lines(
     gate_values = gates.encode_change(change.gates) if change.gates else ()
     spend_values = (spend.encode_rows(change.spend),) if change.spend else ()
     event_values = outbox.encode_change(change.events) if change.events else ()
-    parts = (gates.STORE if gate_values else "") + (spend.make_store(27 + len(gate_values)) if spend_values else "")
+    parts = (gates.STORE if gate_values else "") + (spend.make_store(28 + len(gate_values)) if spend_values else "")
     if event_values:
-        parts += outbox.make_part(27 + len(gate_values) + len(spend_values))
+        parts += outbox.make_part(28 + len(gate_values) + len(spend_values))
     stored = await connection.fetchrow(
         _STORE + parts + (outbox.ANSWER if event_values else _ANSWER),
         *place,
@@ -90,7 +90,7 @@ async def store_lines(
         ),
         *to_columns(((strip_nul(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
         *to_columns((make_text_row(text) for text in change.texts), 4),
-        *(chat.tenant, chat.user),
+        *(chat.tenant, chat.user, strip_nul(chat.title)),
         *gate_values,
         *spend_values,
         *event_values,

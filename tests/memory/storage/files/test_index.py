@@ -223,7 +223,7 @@ async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
 
 def _change(chat_id: str, run_id: str) -> IndexChange:
     facts = RunInfo(run_id, "request", "assistant", started_at=1, generation=0, last_seq=0, checkpoint=0)
-    entry = ChatEntry(chat_id, "name", "assistant", "assistant", 1, 1, False, "default", "default")
+    entry = ChatEntry(chat_id, "name", "title", "assistant", "assistant", 1, 1, False, "default", "default")
     return IndexChange(entry, 1, 1, [facts], [])
 
 

@@ -1,10 +1,11 @@
-// Lists the chats, newest first, a page at a time.
+// Lists the chats, newest first, a page at a time; renames and deletes them.
 
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
 import { formatHash } from "./address.js";
+import { openRenaming } from "./rename_dialog.js";
 
 export class ChatList {
   #list = createElement("ul");
@@ -24,6 +25,12 @@ export class ChatList {
     return this.#loadPage("");
   }
 
+  /** Show the list, or nothing of it while a search's hits stand in its place. */
+  setShown(isShown) {
+    this.#list.hidden = !isShown;
+    this.#more.hidden = !isShown || !this.#nextPage;
+  }
+
   markCurrent(chatId) {
     this.current = chatId;
     for (const item of this.#list.children) this.#markItem(item);
@@ -36,7 +43,7 @@ export class ChatList {
       if (page) this.#list.append(...items);
       else this.#list.replaceChildren(...items);
       this.#nextPage = nextPageToken ?? "";
-      this.#more.hidden = !this.#nextPage;
+      this.setShown(!this.#list.hidden);
       this.markCurrent(this.current);
     } catch (error) {
       this.onProblem(error);
@@ -48,14 +55,18 @@ export class ChatList {
     const open = createElement(
       "a",
       { href: formatHash({ chatId: chat.chatId }) },
-      createElement("span", {}, chat.chatName),
+      createElement("span", {}, chat.title),
       about,
     );
+    const rename = createButton("✎", () => this.#openRenaming(chat), {
+      class: "quiet",
+      "aria-label": `Rename ${chat.title}`,
+    });
     const remove = createButton("×", () => this.#confirmDeletion(chat), {
       class: "quiet",
-      "aria-label": `Delete ${chat.chatName}`,
+      "aria-label": `Delete ${chat.title}`,
     });
-    return createElement("li", { "data-chat-id": chat.chatId }, open, remove);
+    return createElement("li", { "data-chat-id": chat.chatId }, open, rename, remove);
   }
 
   #markItem(item) {
@@ -65,9 +76,19 @@ export class ChatList {
     else link.removeAttribute("aria-current");
   }
 
-  #confirmDeletion({ chatId, chatName }) {
+  #openRenaming({ chatId, title }) {
+    openRenaming({
+      title,
+      act: async (wanted) => {
+        await api.renameChat(chatId, wanted);
+        await this.loadFirstPage();
+      },
+    });
+  }
+
+  #confirmDeletion({ chatId, title }) {
     openConfirmation({
-      title: `Delete “${chatName}”?`,
+      title: `Delete “${title}”?`,
       text: "The chat, its log and its files are removed for good.",
       label: "Delete",
       attributes: { class: "danger" },

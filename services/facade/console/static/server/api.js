@@ -64,6 +64,11 @@ function buildPost(body) {
 
 export const listAgents = async () => (await getEnvelope("/api/agents")).data;
 export const listChats = (pageToken) => getEnvelope("/api/chats", { pageSize: 30, pageToken });
+/** Search titles and texts of chats; hits are the best first, and several may be of one chat. */
+export const searchChats = async (query) =>
+  (await getEnvelope("/api/search", { query, scope: "chats", limit: 50 })).data;
+export const renameChat = (chatId, title) =>
+  fetchEnvelope("/api/chat", buildPost({ chatId, title, requestId: createId() }));
 export const getChat = async (chatId) => (await getEnvelope("/api/chat", { chatId })).data;
 export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })).data;
 export const getContext = async (parameters) => (await getEnvelope("/api/context", parameters)).data;
