@@ -15,6 +15,8 @@ from tests.memory.conftest import memory_in
 
 LIMITS = Limits(2, 10.0)
 
+TITLES = next(version for version, statements in list_versions().items() if "titles" in statements.lower())
+
 
 def test_versions_have_no_gap() -> None:
     assert list(list_versions()) == list(range(1, len(list_versions()) + 1))
@@ -49,6 +51,25 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
     with pytest.raises(OSError, match="of a later version"):
         async with open_postgres(url, LIMITS):
             pass
+
+
+async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) -> None:
+    url = postgres.new_database()
+    questions = ["Why does the   wheel of the old\nwater mill turn against the stream?", "x" * 70, "short"]
+    async with memory_in(url) as memory:
+        for question in questions:
+            await memory.begin(question)
+        titles = {chat.chat_id: chat.title for chat in (await memory.chats()).chats}
+    assert len(titles) == len(questions)
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(f"ALTER TABLE chats DROP COLUMN title; {list_versions()[TITLES]}")
+        async with memory_in(url) as memory:
+            assert {chat.chat_id: chat.title for chat in (await memory.chats()).chats} == titles
+            await connection.execute("UPDATE chats SET title = ''")  # as services of version 6 write new ones
+            assert all(chat.title == chat.chat_name for chat in (await memory.chats()).chats)
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize(
