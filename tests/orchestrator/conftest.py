@@ -306,6 +306,8 @@ class WatchedMemory:
         self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
         """What Compact says in place of the real one; empty: the real one."""
         self.compact_requests: list[memory_pb2.CompactRequest] = []
+        self.titles: list[memory_pb2.UpdateChatResponse] = []
+        """What each UpdateChat was answered."""
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -337,6 +339,11 @@ class WatchedMemory:
     ) -> memory_pb2.ReleaseLeaseResponse:
         await self.before_release(request)
         return await self._real.ReleaseLease(request, context)
+
+    async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
+        answer = await self._real.UpdateChat(request, context)
+        self.titles.append(answer)
+        return answer
 
     async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
         self.loads.append(request)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 from headrace.errors import HeadraceError, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
@@ -30,6 +32,7 @@ from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn.compacting import compact_command
 from services.orchestrator.turn.fact_extractor import extract_facts
+from services.orchestrator.turn.title_writer import write_title
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
@@ -42,8 +45,8 @@ STATEFUL_MAX = 10_000
 ENDING_S = 5.0
 """This is within compose's stop_grace_period."""
 
-EXTRACTING_MAX = 16
-"""Ended runs in which a model looks for facts at a time: a side call of at most 20 s each."""
+QUESTIONS_MAX = 16
+"""Questions to models after runs at a time, for facts and titles: a side call of at most 20 s each."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
@@ -72,7 +75,7 @@ class Runs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
         """Chats that have a state, which the work of their next runs asks for before anything else."""
-        self._extracting: set[asyncio.Task[None]] = set()
+        self._questions: set[asyncio.Task[None]] = set()
         self.unstored: dict[str, common_pb2.Failure] = {}
         """Failures as which runs are to end whose logs took no end."""
 
@@ -134,7 +137,7 @@ class Runs:
                 start = agent_pb2.RunStart(run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
                 run.main.publish(start)
                 await self._execute_and_finish(run, opening)
-                self._extract_facts(run, stored.first_n)
+                self._ask_after_run(run, stored)
         finally:
             self._forget_run(run)
 
@@ -143,13 +146,20 @@ class Runs:
         while len(self._stateful) > STATEFUL_MAX:
             del self._stateful[next(iter(self._stateful))]
 
-    def _extract_facts(self, run: Run, query_n: int) -> None:
-        """Begin to look for facts, which nobody waits for; left out where too many do so, or the process stops."""
-        is_wanted = run.agent.memory.extract == "after_run" and run.state.name == "completed"
-        if is_wanted and len(self._extracting) < EXTRACTING_MAX and not self.is_draining:
-            task = self._group.create_task(extract_facts(run, self._peers, query_n))
-            self._extracting.add(task)
-            task.add_done_callback(self._extracting.discard)
+    def _ask_after_run(self, run: Run, stored: memory_pb2.AppendResponse) -> None:
+        """Begin the questions that nobody waits for; left out where too many are asked, or the process stops."""
+        if run.state.name != "completed":
+            return
+        if run.agent.chat_title == "model" and stored.chat_created:
+            self._begin_question(partial(write_title, run, self._peers))
+        if run.agent.memory.extract == "after_run":
+            self._begin_question(partial(extract_facts, run, self._peers, stored.first_n))
+
+    def _begin_question(self, ask: Callable[[], Coroutine[None, None, None]]) -> None:
+        if len(self._questions) < QUESTIONS_MAX and not self.is_draining:
+            task = self._group.create_task(ask())
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
 
     def _cancel_earlier(self, run: Run) -> None:
         if run.query.when_busy not in ("interrupt", "rollback"):
@@ -249,5 +259,5 @@ class Runs:
             if not await self.live.wait_until_idle(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
-        for task in self._extracting:
+        for task in self._questions:
             task.cancel()

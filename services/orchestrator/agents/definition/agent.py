@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -102,6 +102,10 @@ class Definition(Part):
 
     memory: Memory = Memory()
     """How much of the chat a model is shown."""
+
+    chat_title: Literal["first_words", "model"] = "first_words"
+    """Title of the chats that the agent begins: `model` has its model write one from the user's message once the first
+    run is complete, with what is left of the run's budget. Until then, and where that fails, it is the first words."""
 
     plain: Section | None = None
     """The section of mode ONESHOT."""
