@@ -14,7 +14,8 @@ class GateCalls(UnaryCalls):
     async def gates(
         self, *, scope: str = "answerable", page_size: int = 0, page_token: str = ""
     ) -> gates_pb2.ListGatesResponse:
-        """Return a page of what waits for people, the one that waits longest first; `scope` answerable or own."""
+        """Return a page of what waits for people, the one that waits longest first; `scope` answerable, own or
+        tenant."""
         request = gates_pb2.ListGatesRequest(scope=scope, page_size=page_size, page_token=page_token)
         return await self._send(self._gates.ListGates, request)
 

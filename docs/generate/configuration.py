@@ -94,8 +94,8 @@ def _describe_range(schema: dict[str, Any]) -> str:
 
 def _link(class_name: str, owner: type[Any]) -> str:
     """An object of another model of the same service, described in the section of its name."""
-    service = owner.__module__.split(".")[:2]
-    same = [anchor for anchor, cls in sources.MODELS.items() if cls.__module__.split(".")[:2] == service]
+    services = [owner.__module__.split(".")[:2], ["services", "runtime"]]
+    same = [anchor for anchor, cls in sources.MODELS.items() if cls.__module__.split(".")[:2] in services]
     (anchor,) = [anchor for anchor in same if sources.MODELS[anchor].__name__ == class_name]
     return f"[object](#{anchor})"
 

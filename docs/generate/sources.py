@@ -24,6 +24,7 @@ from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.runtime.auth.settings import AuthSettings as AUTH
+from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.json_form import rules_of
 from services.runtime.process.config import PREFIX
 from services.tools.builtin import BUILTIN
@@ -90,6 +91,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "option": tiers.Option,
     "approvals-yaml": approval_rules._File,
     "rule": approval_rules._ToolRule,
+    "answerers": AnswererRule,
     "stdio": mcp_settings.Stdio,
     "http": mcp_settings.Http,
 }

@@ -3528,6 +3528,7 @@ class GateOpen(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -3546,6 +3547,10 @@ class GateOpen(_message.Message):
     """Forms: the view to show."""
     expires_at: _builtins.int
     """When it closes without an answer, Unix milliseconds."""
+    @_builtins.property
+    def answerers(self) -> _common_pb2.Answerers:
+        """Who may answer, as the rules said when it was opened; absent: the requester."""
+
     def __init__(
         self,
         *,
@@ -3558,17 +3563,22 @@ class GateOpen(_message.Message):
         reason: _builtins.str | None = ...,
         viewport_key: _builtins.str | None = ...,
         expires_at: _builtins.int = ...,
+        answerers: _common_pb2.Answerers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "reason", b"reason", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "reason", b"reason", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
+    _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
     _WhichOneofReturnType__risk: _TypeAlias = _typing.Literal["risk"]  # noqa: Y015
     _WhichOneofArgType__risk: _TypeAlias = _typing.Literal["_risk", b"_risk"]  # noqa: Y015
     _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
     @_typing.overload

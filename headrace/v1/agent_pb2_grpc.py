@@ -135,8 +135,8 @@ class AgentServiceServicer(object):
 
         Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
         started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error.
-        Errors: INVALID_REQUEST; NOT_FOUND (run).
+        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,8 +59,8 @@ class AgentServiceStub:
 
     Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
     started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-    `unmatched`: none of these is an error.
-    Errors: INVALID_REQUEST; NOT_FOUND (run).
+    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
+    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_agent_pb2.CancelRequest, _agent_pb2.CancelResponse]
     """Stop a run and everything below it.
@@ -152,8 +152,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
     started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-    `unmatched`: none of these is an error.
-    Errors: INVALID_REQUEST; NOT_FOUND (run).
+    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
+    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_agent_pb2.CancelRequest, _agent_pb2.CancelResponse]  # type: ignore[assignment]
     """Stop a run and everything below it.
@@ -260,8 +260,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
         started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error.
-        Errors: INVALID_REQUEST; NOT_FOUND (run).
+        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
         """
 
     @_abc_1.abstractmethod

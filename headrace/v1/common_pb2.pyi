@@ -302,6 +302,34 @@ class Reference(_message.Message):
 
 Global___Reference: _TypeAlias = Reference  # noqa: Y015
 
+@_typing.final
+class Answerers(_message.Message):
+    """Who may answer where a run waits for a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANY_OF_FIELD_NUMBER: _builtins.int
+    NOT_REQUESTER_FIELD_NUMBER: _builtins.int
+    not_requester: _builtins.bool
+    """Four eyes: not the requester, whatever any_of says."""
+    @_builtins.property
+    def any_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Any of these may: requester (the user whose run it is), tenant (every user of the tenant), user:NAME, role:NAME."""
+
+    def __init__(
+        self,
+        *,
+        any_of: _abc.Iterable[_builtins.str] | None = ...,
+        not_requester: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "not_requester", b"not_requester"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answerers: _TypeAlias = Answerers  # noqa: Y015
+
 RULES_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]
 """Rules of this field; see FieldRules."""

@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xcf\x02\n\x10ListGatesRequest\x12)\n\x05scope\x18\x01 \x01(\tB\x15\x8a\xb5\x18\x11\x1a\nanswerable\x1a\x03ownH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\x95\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"g\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"\xd4\x03\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x42\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credential2\xbf\x02\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xd7\x02\n\x10ListGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\x95\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"g\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"\xff\x03\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x12)\n\tanswerers\x18\x13 \x01(\x0b\x32\x16.headrace.v1.AnswerersB\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credential2\xbf\x02\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013headrace.v1B\nGatesProtoP\001Z\026headrace/v1;headracev1\252\002\013Headrace.V1'
   _globals['_LISTGATESREQUEST'].fields_by_name['scope']._loaded_options = None
-  _globals['_LISTGATESREQUEST'].fields_by_name['scope']._serialized_options = b'\212\265\030\021\032\nanswerable\032\003own'
+  _globals['_LISTGATESREQUEST'].fields_by_name['scope']._serialized_options = b'\212\265\030\031\032\nanswerable\032\003own\032\006tenant'
   _globals['_LISTGATESREQUEST'].fields_by_name['agent_key']._loaded_options = None
   _globals['_LISTGATESREQUEST'].fields_by_name['agent_key']._serialized_options = b'\212\265\030\003 \200\001'
   _globals['_LISTGATESREQUEST'].fields_by_name['kind']._loaded_options = None
@@ -65,19 +65,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GATESERVICE'].methods_by_name['AnswerGate']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['AnswerGate']._serialized_options = b'\202\323\344\223\002\025\"\020/api/gate/answer:\001*'
   _globals['_LISTGATESREQUEST']._serialized_start=97
-  _globals['_LISTGATESREQUEST']._serialized_end=432
-  _globals['_LISTGATESRESPONSE']._serialized_start=434
-  _globals['_LISTGATESRESPONSE']._serialized_end=512
-  _globals['_GETGATEREQUEST']._serialized_start=514
-  _globals['_GETGATEREQUEST']._serialized_end=584
-  _globals['_GETGATERESPONSE']._serialized_start=586
-  _globals['_GETGATERESPONSE']._serialized_end=636
-  _globals['_ANSWERGATEREQUEST']._serialized_start=639
-  _globals['_ANSWERGATEREQUEST']._serialized_end=788
-  _globals['_ANSWERGATERESPONSE']._serialized_start=790
-  _globals['_ANSWERGATERESPONSE']._serialized_end=893
-  _globals['_GATE']._serialized_start=896
-  _globals['_GATE']._serialized_end=1364
-  _globals['_GATESERVICE']._serialized_start=1367
-  _globals['_GATESERVICE']._serialized_end=1686
+  _globals['_LISTGATESREQUEST']._serialized_end=440
+  _globals['_LISTGATESRESPONSE']._serialized_start=442
+  _globals['_LISTGATESRESPONSE']._serialized_end=520
+  _globals['_GETGATEREQUEST']._serialized_start=522
+  _globals['_GETGATEREQUEST']._serialized_end=592
+  _globals['_GETGATERESPONSE']._serialized_start=594
+  _globals['_GETGATERESPONSE']._serialized_end=644
+  _globals['_ANSWERGATEREQUEST']._serialized_start=647
+  _globals['_ANSWERGATEREQUEST']._serialized_end=796
+  _globals['_ANSWERGATERESPONSE']._serialized_start=798
+  _globals['_ANSWERGATERESPONSE']._serialized_end=901
+  _globals['_GATE']._serialized_start=904
+  _globals['_GATE']._serialized_end=1415
+  _globals['_GATESERVICE']._serialized_start=1418
+  _globals['_GATESERVICE']._serialized_end=1737
 # @@protoc_insertion_point(module_scope)

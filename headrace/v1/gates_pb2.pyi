@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from headrace.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -32,7 +33,9 @@ class ListGatesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     scope: _builtins.str
-    """answerable (when absent): those that the caller may answer; own: those of the caller's runs."""
+    """answerable (when absent): those that the caller may answer; own: those of the caller's runs; tenant: all of the
+    tenant, for credentials with the scope `operate`.
+    """
     agent_key: _builtins.str
     """Only those of this agent; of a sub-agent its own key."""
     kind: _builtins.str
@@ -259,6 +262,7 @@ class Gate(_message.Message):
     CLOSED_AT_FIELD_NUMBER: _builtins.int
     ANSWERED_BY_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that waits."""
     gate_id: _builtins.str
@@ -295,6 +299,10 @@ class Gate(_message.Message):
     """The user who answered, as the server has authenticated the call; absent: nobody."""
     credential: _builtins.str
     """How that user was proven: api_key: or jwt: and the credential's name; absent: by nothing."""
+    @_builtins.property
+    def answerers(self) -> _common_pb2.Answerers:
+        """Who may answer, as the rules said when it was opened."""
+
     def __init__(
         self,
         *,
@@ -316,10 +324,11 @@ class Gate(_message.Message):
         closed_at: _builtins.int | None = ...,
         answered_by: _builtins.str | None = ...,
         credential: _builtins.str | None = ...,
+        answerers: _common_pb2.Answerers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "arguments", b"arguments", "closed_at", b"closed_at", "credential", b"credential", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "closed_at", b"closed_at", "credential", b"credential", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "arguments", b"arguments", "chat_id", b"chat_id", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "chat_id", b"chat_id", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
     _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015

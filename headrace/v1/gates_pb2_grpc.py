@@ -67,7 +67,7 @@ class GateServiceServicer(object):
 
         Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
         the last. Complete, but for gates that were opened by earlier versions.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,8 +76,8 @@ class GateServiceServicer(object):
     def GetGate(self, request, context):
         """Get a gate, open or closed, with the arguments of its call.
 
-        Changes nothing. A gate stays known as long as its chat.
-        Errors: NOT_FOUND (run, gate).
+        Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
+        with the scope `operate`. Errors: NOT_FOUND (run, gate).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,8 +88,10 @@ class GateServiceServicer(object):
 
         Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
         with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-        none of these is an error. Idempotent by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run).
+        none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
+        taken too.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
+        the caller answer).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,21 +42,23 @@ class GateServiceStub:
 
     Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
     the last. Complete, but for gates that were opened by earlier versions.
-    Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
     """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate, open or closed, with the arguments of its call.
 
-    Changes nothing. A gate stays known as long as its chat.
-    Errors: NOT_FOUND (run, gate).
+    Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
+    with the scope `operate`. Errors: NOT_FOUND (run, gate).
     """
     AnswerGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]
     """Answer a gate; the same as Submit with its id.
 
     Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
     with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-    none of these is an error. Idempotent by request_id.
-    Errors: INVALID_REQUEST; NOT_FOUND (run).
+    none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
+    taken too.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
+    the caller answer).
     """
 
 @_typing.type_check_only
@@ -73,21 +75,23 @@ class GateServiceAsyncStub(GateServiceStub):
 
     Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
     the last. Complete, but for gates that were opened by earlier versions.
-    Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
     """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate, open or closed, with the arguments of its call.
 
-    Changes nothing. A gate stays known as long as its chat.
-    Errors: NOT_FOUND (run, gate).
+    Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
+    with the scope `operate`. Errors: NOT_FOUND (run, gate).
     """
     AnswerGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]  # type: ignore[assignment]
     """Answer a gate; the same as Submit with its id.
 
     Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
     with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-    none of these is an error. Idempotent by request_id.
-    Errors: INVALID_REQUEST; NOT_FOUND (run).
+    none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
+    taken too.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
+    the caller answer).
     """
 
 class GateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -107,7 +111,7 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
         the last. Complete, but for gates that were opened by earlier versions.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
         """
 
     @_abc_1.abstractmethod
@@ -118,8 +122,8 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_gates_pb2.GetGateResponse, _abc.Awaitable[_gates_pb2.GetGateResponse]]:
         """Get a gate, open or closed, with the arguments of its call.
 
-        Changes nothing. A gate stays known as long as its chat.
-        Errors: NOT_FOUND (run, gate).
+        Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
+        with the scope `operate`. Errors: NOT_FOUND (run, gate).
         """
 
     @_abc_1.abstractmethod
@@ -132,8 +136,10 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
         with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-        none of these is an error. Idempotent by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run).
+        none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
+        taken too.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
+        the caller answer).
         """
 
 def add_GateServiceServicer_to_server(servicer: GateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

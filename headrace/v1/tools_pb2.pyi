@@ -135,6 +135,7 @@ class Tool(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ASKS_MODEL_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, unique without regard to case."""
     description: _builtins.str
@@ -167,6 +168,12 @@ class Tool(_message.Message):
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Words for the same."""
 
+    @_builtins.property
+    def answerers(self) -> _common_pb2.Answerers:
+        """Who may answer where a run waits for a person with it; absent: as approvals.yaml says, and the requester alone where
+        that says nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -185,13 +192,16 @@ class Tool(_message.Message):
         tags: _abc.Iterable[_builtins.str] | None = ...,
         timeout_ms: _builtins.int | None = ...,
         asks_model: _builtins.bool = ...,
+        answerers: _common_pb2.Answerers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "approval", b"approval", "category", b"category", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "answerers", b"answerers", "approval", b"approval", "category", b"category", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "approval", b"approval", "asks_model", b"asks_model", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_answerers", b"_answerers", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "answerers", b"answerers", "approval", b"approval", "asks_model", b"asks_model", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_call_hint: _TypeAlias = _typing.Literal["after_call_hint"]  # noqa: Y015
     _WhichOneofArgType__after_call_hint: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint"]  # noqa: Y015
+    _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
+    _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__approval: _TypeAlias = _typing.Literal["approval"]  # noqa: Y015
     _WhichOneofArgType__approval: _TypeAlias = _typing.Literal["_approval", b"_approval"]  # noqa: Y015
     _WhichOneofReturnType__category: _TypeAlias = _typing.Literal["category"]  # noqa: Y015
@@ -204,6 +214,8 @@ class Tool(_message.Message):
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_call_hint) -> _WhichOneofReturnType__after_call_hint | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__approval) -> _WhichOneofReturnType__approval | None: ...
     @_typing.overload

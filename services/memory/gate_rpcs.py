@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.v1 import gates_pb2
+from headrace.v1 import common_pb2, gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.gate_query import GateQuery, parse_page
 from services.runtime.auth import identity
+from services.runtime.auth.answerers import may_answer
+from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class GateRpcs(MemoryServiceServicer):
-    """The part of the memory service that says what waits for a person. A gate is its requester's."""
+    """The part of the memory service that says what waits for a person."""
 
     _engine: Engine
 
@@ -29,10 +31,16 @@ class GateRpcs(MemoryServiceServicer):
         caller = identity.require_identity()
         if request.older_than_ms < 0:
             raise InvalidRequest.of("olderThanMs", "must not be negative")
+        is_answerable = request.scope not in ("own", "tenant")
+        if request.scope == "tenant":
+            identity.require_scope("operate")
+        elif is_answerable and "answer" not in caller.scopes:
+            return gates_pb2.ListGatesResponse()
         size, after = parse_page(request.page_size, request.page_token)
         query = GateQuery(
             tenant=caller.tenant,
-            requester=caller.user,
+            answerer=caller if is_answerable else None,
+            requester=caller.user if request.scope == "own" else None,
             agent_key=request.agent_key or None,
             kind=request.kind or None,
             risk=request.risk or None,
@@ -46,9 +54,15 @@ class GateRpcs(MemoryServiceServicer):
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         caller = identity.require_identity()
         gate = await self._engine.gates.find_gate(caller.tenant, request.run_id, request.gate_id)
-        if gate is None or gate.requester != caller.user:
+        if gate is None or not _may_see(gate, caller):
             raise NotFound(f"run {request.run_id} has no gate {request.gate_id!r}", runId=request.run_id)
         return gates_pb2.GetGateResponse(gate=_make_gate(gate))
+
+
+def _may_see(gate: GateEntry, caller: Identity) -> bool:
+    if gate.requester == caller.user or "operate" in caller.scopes:
+        return True
+    return may_answer(gate.names, gate.requester, caller, not_requester=bool(gate.not_requester))
 
 
 def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
@@ -70,4 +84,5 @@ def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
         closed_at=entry.closed_at or None,
         answered_by=entry.answered_by or None,
         credential=entry.credential or None,
+        answerers=common_pb2.Answerers(any_of=entry.names, not_requester=bool(entry.not_requester)),
     )

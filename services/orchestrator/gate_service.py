@@ -7,6 +7,7 @@ from services.orchestrator import ids
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.service import AgentService
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 
@@ -23,7 +24,9 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         with translating_peer_errors():
             response = await self._peers.memory.GetGate(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-        chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+        # Memory has seen to it that the caller may see the gate; the chat is the requester's.
+        with acting_as(Identity.from_stored(require_identity().tenant, response.gate.requester)):
+            chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=request.run_id))
         calls = (event.tool_snapshot for event in chat.events if event.HasField("tool_snapshot"))
         call = next((call for call in calls if call.tool_id == response.gate.tool_id), None)
         if call is not None and (arguments := call.tool_params or call.arguments):

@@ -16,6 +16,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import acting_as
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
@@ -67,15 +68,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer("Cancel", request, context, here)
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
-        submit_rpc.check(request)
+        wait_id = submit_rpc.check(request)
         request.request_id = request.request_id or new_uuid()
+        requester = await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, wait_id)
 
         async def here(run: Run | None) -> agent_pb2.SubmitResponse:
             if run is None:
-                return await submit_rpc.too_late(self._peers, request)
+                with acting_as(requester):
+                    return await submit_rpc.too_late(self._peers, request)
             return await self._runs.submit(run, request)
 
-        return await self._relays.answer("Submit", request, context, here)
+        return await self._relays.answer("Submit", request, context, here, requester=requester)
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or new_uuid()

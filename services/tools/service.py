@@ -111,6 +111,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             viewport_key=(tool.front_end and tool.front_end.viewport_key) or None,
             unavailable=problem or None,
             approval=tool.approval,
+            answerers=tool.answerers,
             always_available=tool.always_available,
             category=tool.category or None,
             tags=tool.tags,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,10 +26,12 @@ from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime import json_form
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.order import Event, check_order
+from tests.runtime.auth.issuing import key_settings
 from tests.summaries import write_summary
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
@@ -417,8 +419,15 @@ def house(tmp_path: Path) -> Open:
 
     @asynccontextmanager
     async def start(
-        *turns: list[Step], before_append: OnAppend = pass_on, runs_max: int = 100, **changes: Any
+        *turns: list[Step],
+        before_append: OnAppend = pass_on,
+        runs_max: int = 100,
+        keys: Mapping[str, str] | None = None,
+        **changes: Any,
     ) -> AsyncGenerator[House]:
+        """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client."""
+        auth = key_settings(tmp_path, **keys) if keys else AuthSettings()
+        server = replace(ANYWHERE, auth=auth)
         agents = tmp_path / "agents"
         agents.mkdir(exist_ok=True)
         for key, agent in {"react": REACT | changes, "oneshot": ONESHOT}.items():
@@ -427,7 +436,7 @@ def house(tmp_path: Path) -> Open:
         tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - four RPCs are asked
         async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:
             llm_served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-            gateway = await stack.enter_async_context(serving_grpc(ANYWHERE, [llm_served]))
+            gateway = await stack.enter_async_context(serving_grpc(server, [llm_served]))
             gateway_channel = await stack.enter_async_context(open_channel(gateway.addresses[0]))
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
             disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
@@ -437,16 +446,16 @@ def house(tmp_path: Path) -> Open:
             watched.before = before_append
             memory = await stack.enter_async_context(
                 serving_grpc(
-                    NO_DRAIN,
+                    replace(NO_DRAIN, auth=auth),
                     [replace(real, servicer=watched), build_schedule_service(store), build_spend_service(store)],
                 )
             )
             tools_served = GrpcService(
                 "headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server
             )
-            tool_server = await stack.enter_async_context(serving_grpc(ANYWHERE, [tools_served]))
+            tool_server = await stack.enter_async_context(serving_grpc(server, [tools_served]))
             config = Config(
-                server=ANYWHERE,
+                server=server,
                 config_dir=tmp_path,
                 agents_dir=agents,
                 memory_address=memory.addresses[0],
@@ -457,7 +466,9 @@ def house(tmp_path: Path) -> Open:
             )
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))
-            client = await stack.enter_async_context(Client(running.addresses[0], memory_address=memory.addresses[0]))
+            client = await stack.enter_async_context(
+                Client(running.addresses[0], memory_address=memory.addresses[0], token=next(iter(keys or {}), ""))
+            )
             yield House(client, watched, llm, tools, agents, service.aclose, config, running.addresses[0])
 
     return start

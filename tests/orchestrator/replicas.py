@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from headrace.client import Client
 from services.orchestrator.server import orchestrator
-from services.runtime.process.config import ServerSettings
 from tests.orchestrator.conftest import House
 
 LEASE_S = 1.5
@@ -30,7 +29,7 @@ class Replica:
 @asynccontextmanager
 async def replica(it: House, name: str, *, drain_s: float = 0.3) -> AsyncGenerator[Replica]:
     address = f"unix:{it.config.config_dir}/{name}.sock"
-    server = ServerSettings(listen=address, drain_s=drain_s)
+    server = replace(it.config.server, listen=address, drain_s=drain_s)
     config = replace(it.config, server=server, advertise=address, lease_s=LEASE_S)
     async with AsyncExitStack() as process, Client(address, memory_address=it.config.memory_address) as client:
         await process.enter_async_context(orchestrator(config))

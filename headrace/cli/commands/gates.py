@@ -10,7 +10,13 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.answerers import describe_answerers
 from headrace.cli.run_view.times import format_time
+
+
+class _Answerers(msgspec.Struct, frozen=True, rename="camel"):
+    any_of: tuple[str, ...] = ()
+    not_requester: bool = False
 
 
 class Gate(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,12 +31,15 @@ class Gate(msgspec.Struct, frozen=True, rename="camel"):
     opened_at: int
     risk: str = ""
     reason: str = ""
+    answerers: _Answerers = _Answerers()
 
     @property
     def line(self) -> str:
         about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
         why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
-        return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}"
+        who = describe_answerers(self.answerers.any_of, not_requester=self.answerers.not_requester)
+        by = f", to be answered by {who}" if who not in ("", f"user:{self.requester}") else ""
+        return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}{by}"
 
 
 class _Answered(msgspec.Struct, frozen=True):
@@ -46,14 +55,17 @@ def gates() -> None:
 
 @gates.command("list")
 @url_option
-@click.option("--own", is_flag=True, help="Those of your runs, instead of those that you may answer.")
+@click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
+@click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
 @click.option("--kind", type=click.Choice(["approval", "form", "question"]), help="Only gates of this kind.")
 @click.option("--risk", type=click.Choice(["critical", "high", "medium", "low"]), help="Only approvals of this risk.")
 @click.option("--agent", "agent_key", help="Only gates of this agent.")
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the oldest first.")
-def list_gates(url: str, own: bool, kind: str | None, risk: str | None, agent_key: str | None, count: int) -> None:
+def list_gates(
+    url: str, scope: str | None, kind: str | None, risk: str | None, agent_key: str | None, count: int
+) -> None:
     """List gates, the one that waits longest first: run, gate, since when, kind, tool, why."""
-    given = {"kind": kind, "risk": risk, "agentKey": agent_key, "scope": "own" if own else None}
+    given = {"kind": kind, "risk": risk, "agentKey": agent_key, "scope": scope}
     wanted = {"pageSize": str(count)} | {name: value for name, value in given.items() if value}
     data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
     gates = msgspec.json.decode(data, type=list[Gate])

@@ -87,6 +87,10 @@ class PendingInputs:
                         form = Form()
                     name = call.name or "a tool"
                     return self._add(PendingInput(call.id, name, is_approval=False, form=form, details=call.params))
+            case "gate_open" if delta.gate_open.answerers.not_requester:
+                # Somebody else is asked; whoever sits here has asked the agent.
+                self._known_ids.add(delta.gate_open.gate_id)
+                self.remove(delta.gate_open.gate_id)
             case "approval_ask":
                 request = delta.approval_ask
                 reason = f"{request.risk} risk: {request.reason}" if request.risk else request.reason

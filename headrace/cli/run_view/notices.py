@@ -56,6 +56,10 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"uploaded: {delta.request_upload.upload.name}"
         case "request_steer":
             return f"told: {delta.request_steer.message}"
+        case "gate_open":
+            rule = delta.gate_open.answerers
+            who = describe_answerers(rule.any_of, not_requester=rule.not_requester)
+            return f"waits for {who}" if who else ""
         case "approval_ask":
             return f"approval is asked for: {delta.approval_ask.reason}"
         case "approval_answer":

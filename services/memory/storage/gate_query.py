@@ -9,6 +9,8 @@ from typing import Any
 from headrace.errors import InvalidRequest
 from services.memory.storage.gate_rows import COLUMNS, GateEntry
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.runtime.auth.answerers import list_names
+from services.runtime.auth.identity import Identity
 
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.(.{1,128})")
 
@@ -18,6 +20,8 @@ class GateQuery:
     """Which gates of a tenant that wait; absent fields allow any."""
 
     tenant: str
+    answerer: Identity | None
+    """Only those that this user may answer."""
     requester: str | None
     agent_key: str | None
     kind: str | None
@@ -41,6 +45,14 @@ class GateQuery:
             if value is not None:
                 values.append(value)
                 conditions.append(f"{column} = ${len(values)}")
+        if self.answerer is not None:
+            values.append(self.answerer.user)
+            conditions.append(f"(not_requester = 0 OR requester <> ${len(values)})")
+            names = list_names(self.answerer)
+            marks = range(len(values) + 1, len(values) + len(names) + 1)
+            values += [f"\n{name}\n" for name in names]
+            # As both engines take it, with regard to case, whatever the names are made of.
+            conditions.append("(" + " OR ".join(f"replace(answerers, ${at}, '') <> answerers" for at in marks) + ")")
         if self.opened_before is not None:
             values.append(self.opened_before)
             conditions.append(f"opened_at <= ${len(values)}")

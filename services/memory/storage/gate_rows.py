@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.log.lines import Event, Line, Run
+from services.runtime.auth.answerers import REQUESTER, USER
 
 if TYPE_CHECKING:
     from services.memory.log.chat_info import ChatInfo
 
 OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
+
+
+class _Answerers(msgspec.Struct, rename="camel", gc=False):
+    any_of: list[str] = []
+    not_requester: bool = False
 
 
 class GateEvent(msgspec.Struct, rename="camel", gc=False):
@@ -37,6 +43,7 @@ class GateEvent(msgspec.Struct, rename="camel", gc=False):
     answered_by: str = ""
     by: str = ""
     credential: str = ""
+    answerers: _Answerers | None = None
 
 
 _EVENT = msgspec.json.Decoder(GateEvent)
@@ -64,6 +71,14 @@ class GateEntry:
     closed_at: int = 0
     answered_by: str = ""
     credential: str = ""
+    answerers: str = ""
+    """Names of those who may answer, each with a line break before and behind it; whose run it is stands as a user."""
+    not_requester: int = 0
+    """1 where the requester may not."""
+
+    @property
+    def names(self) -> list[str]:
+        return self.answerers.split()
 
 
 COLUMNS = ", ".join(GateEntry.__dataclass_fields__)
@@ -116,6 +131,9 @@ def decode_gate_event(event: msgspec.Raw) -> GateEvent:
 
 
 def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
+    rule = event.answerers or _Answerers()
+    requester = USER + info.owner.user
+    names = [requester if name == REQUESTER else name for name in rule.any_of or [REQUESTER]]
     return GateEntry(
         run_id=run_id,
         gate_id=event.gate_id,
@@ -131,6 +149,8 @@ def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
         viewport_key=event.viewport_key,
         opened_at=event.timestamp,
         expires_at=event.expires_at,
+        answerers="".join(f"\n{name}\n" for name in names),
+        not_requester=int(rule.not_requester),
     )
 
 

@@ -11,6 +11,7 @@ from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls.gate import wait_at_gate
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
@@ -49,7 +50,7 @@ def parse_answer(payload: str) -> ApprovalAnswer:
     return answer
 
 
-async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
+async def ask_person(scope: Scope, call: Call, found: Verdict) -> ApprovalAnswer:
     run = scope.run
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
@@ -63,12 +64,13 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
         agent_key=scope.agent.key,
         tool_id=call.tool_id,
         tool_name=call.name,
-        risk=risk,
-        reason=reason,
+        risk=found.risk,
+        reason=found.reason,
         expires_at=expires_at,
+        answerers=found.answerers,
     )
     question = agent_pb2.ApprovalAsk(
-        approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=risk, expires_at=expires_at
+        approval_id=approval_id, tool_id=call.tool_id, reason=found.reason, risk=found.risk, expires_at=expires_at
     )
     end = await wait_at_gate(scope, gate, question)
     submission = end.submission

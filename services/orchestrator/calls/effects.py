@@ -17,6 +17,7 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.calls import ask_person, outcomes
 from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.verdict import Verdict, verdict
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -100,7 +101,9 @@ async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.Tool
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""
     if scope.run.feed.readers:
-        answer = await ask_person.ask_person(scope, call, f"{known}; approve to run it again", "high")
+        found = await verdict(scope.run.rules, call)
+        question = Verdict("ask", f"{known}; approve to run it again", "high", found.answerers)
+        answer = await ask_person.ask_person(scope, call, question)
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
             return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.v1 import agent_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.gate import wait_at_gate
 from services.orchestrator.peers.stubs import Peers
@@ -37,6 +37,11 @@ def _is_programs(call: Call) -> bool:
     return call.tool is not None and call.tool.tier == CLIENT
 
 
+def find_answerers(call: Call) -> common_pb2.Answerers | None:
+    """Return who may answer the call of a frontend tool; None: the requester."""
+    return call.tool.answerers if call.tool is not None and call.tool.HasField("answerers") else None
+
+
 async def _wait_for_program(scope: Scope, call: Call) -> Submission | None:
     with scope.run.waiting():
         return await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
@@ -51,6 +56,7 @@ async def _wait_for_person(scope: Scope, call: Call) -> Submission | None:
         tool_name=call.name,
         viewport_key=call.viewport_key,
         expires_at=now_ms() + call.wait_left_ms,
+        answerers=find_answerers(call),
     )
     end = await wait_at_gate(scope, gate)
     if end.closing:

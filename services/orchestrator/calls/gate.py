@@ -33,7 +33,7 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, *beside: Message)
     """
     run = scope.run
     opened = next((known for known in run.recording.find_payloads("gate_open") if known.gate_id == gate.gate_id), None)
-    run.waits.expect(gate.gate_id)
+    run.waits.expect(gate.gate_id, opened or gate)
     with run.waiting():
         if opened is None and not run.waits.is_claimed(gate.gate_id):
             opened = gate

@@ -27,7 +27,7 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         return Permission()
     if found.then == "deny":
         return Permission(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
-    answer = await ask_person.ask_person(scope, call, found.reason, found.risk)
+    answer = await ask_person.ask_person(scope, call, found)
     if answer.decision == "reject":
         return Permission(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":

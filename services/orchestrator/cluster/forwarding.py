@@ -23,6 +23,7 @@ from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, stopping
 from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
@@ -53,10 +54,12 @@ class Forwarder:
         self._lanes = lanes
         self._patience_s = lease_s + SPARE_S
 
-    async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
-        return await self._answer_or_forward(
-            request.run_id, context, here, partial(self._call_owner, rpc, request, context)
-        )
+    async def answer(
+        self, rpc: str, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
+    ) -> Reply:
+        """Answer here, or by the run's owner; `requester` says whose run it is where that is not the caller."""
+        there = partial(self._call_owner, rpc, request, context)
+        return await self._answer_or_forward(request.run_id, context, here, there, requester)
 
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
@@ -78,13 +81,19 @@ class Forwarder:
             return None
 
     async def _answer_or_forward(
-        self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
+        self,
+        run_id: str,
+        context: Context,
+        here: Here[Reply],
+        there: Callable[[str], Awaitable[Passed]],
+        requester: Identity | None = None,
     ) -> Reply | Passed:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:
             try:
-                home = await self._takeover.find(run_id) if run_id else None
+                with acting_as(requester or require_identity()):
+                    home = await self._takeover.find(run_id) if run_id else None
                 if isinstance(home, str):
                     if _is_relayed(context):
                         raise Overloaded("the run is being moved; try again", retry_after_s=0)

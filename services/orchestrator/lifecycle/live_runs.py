@@ -56,6 +56,11 @@ class LiveRuns:
         run = self._by_id.get(run_id)
         return run if run is not None and run.identity == identity.require_identity() else None
 
+    def find_of_tenant(self, run_id: str) -> Run | None:
+        """Return a run of any user of the caller's tenant."""
+        run = self._by_id.get(run_id)
+        return run if run is not None and run.identity.tenant == identity.require_identity().tenant else None
+
     def has(self, run_id: str) -> bool:
         return run_id in self._by_id
 

@@ -77,8 +77,9 @@ class ScopeTree:
     def close_all(self, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
         return [step for scope in reversed(self._open) for step in (*scope.close(open_result), *scope.end(line))]
 
-    def are_waiting_for(self, tool_id: str) -> bool:
-        return any(scope.calls_waiting_for(tool_id) for scope in self._open)
+    def find_waiting_call(self, tool_id: str) -> Call | None:
+        """Return the call of a frontend tool that is open, also where its gate is not yet."""
+        return next((call for scope in self._open if (call := scope.find_waiting_call(tool_id))), None)
 
 
 class Run:
@@ -203,7 +204,7 @@ class Run:
 
     def is_waited_for(self, tool_id: str) -> bool:
         """Return whether a person may submit for this id, or could have."""
-        return tool_id in self.waits or self.recording.awaits(tool_id) or self.scopes.are_waiting_for(tool_id)
+        return tool_id in self.waits or self.recording.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
 
     def close(self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()) -> None:
         """Give each call without a result `open_result`, and keep the run's last lines, behind those of `unreplayed`.

@@ -307,9 +307,9 @@ class Scope:
         event = self.publish(self._make_end(line))
         return [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=self.context_id))]
 
-    def calls_waiting_for(self, tool_id: str) -> bool:
+    def find_waiting_call(self, tool_id: str) -> Call | None:
         calls = [*self.open_calls.values(), *(self._answer.calls if self._answer is not None else ())]
-        return any(call.tool_id == tool_id and call.kind == "frontend" for call in calls)
+        return next((call for call in calls if call.tool_id == tool_id and call.kind == "frontend"), None)
 
     def _take_answer(self) -> list[memory_pb2.LogMessage]:
         answer, self._answer = self._answer, None

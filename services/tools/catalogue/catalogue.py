@@ -115,6 +115,7 @@ class Catalogue:
             tier="enabled",
             after_call_hint=definition.after_call_hint or "",
             approval=definition.approval,
+            answerers=definition.make_answerers(),
             front_end=FrontEnd(kind, viewport_key, definition.timeout_ms),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
@@ -152,6 +153,7 @@ def _override_builtin(tool: Tool, definition: Definition) -> Tool:
         "description": definition.description,
         "after_call_hint": definition.after_call_hint,
         "approval": definition.approval,
+        "answerers": definition.make_answerers(),
     }
     if definition.parameters is not None:
         stated["parameters"] = json.dumps(definition.parameters, ensure_ascii=False)

@@ -40,4 +40,5 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
         after_call_hint=definition.after_call_hint or "",
         needs=frozenset({"sandbox"}),
         approval=definition.approval,
+        answerers=definition.make_answerers(),
     )

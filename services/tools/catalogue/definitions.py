@@ -23,6 +23,8 @@ from pydantic import (
 )
 
 from headrace.regular_files import read_regular_file
+from headrace.v1 import common_pb2
+from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
@@ -77,6 +79,10 @@ class Definition(BaseModel):
     """Whether a person is asked before it runs: `ask` always, `allow` never, `deny` refuses every call. Patterns of the
     tool in approvals.yaml come before it. Left out, the risks in approvals.yaml decide."""
 
+    answerers: AnswererRule | None = None
+    """Who may approve a call, or fill the form in. Those of a rule in approvals.yaml that asks come before these. Left
+    out, as approvals.yaml says for approvals; a form is the requester's."""
+
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Backend only: the program and its arguments. It runs in the sandbox, in the chat's workspace, with the call's
     arguments as JSON on standard input; standard output is the result. An argument that names a file of the tools
@@ -88,6 +94,9 @@ class Definition(BaseModel):
 
     timeout_ms: Annotated[int, Field(ge=1, le=WAIT_MS_MAX)] | None = Field(default=None, validation_alias="timeoutMs")
     """Frontend only: how long the run waits for a person, in milliseconds, a day at most. Left out, 300,000."""
+
+    def make_answerers(self) -> common_pb2.Answerers | None:
+        return self.answerers.make_answerers() if self.answerers is not None else None
 
     @field_validator("parameters")
     @classmethod

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from headrace.v1 import tools_pb2
+from headrace.v1 import common_pb2, tools_pb2
 from services.tools.toolkit.context import ToolContext
 
 Effect: TypeAlias = Literal["read", "idempotent", "once"]
@@ -53,6 +53,9 @@ class Tool:
 
     approval: Approval | None = None
     """Whether a person is asked before it runs; None: the approval rules decide alone."""
+
+    answerers: common_pb2.Answerers | None = None
+    """Who may answer where a run waits for a person with it; None: as approvals.yaml says."""
 
     always_available: bool = False
     category: str = ""

@@ -16,9 +16,11 @@ CREATE TABLE gates(
     agent_key TEXT NOT NULL, kind TEXT NOT NULL, tool_id TEXT NOT NULL, tool_name TEXT NOT NULL, risk TEXT NOT NULL,
     reason TEXT NOT NULL, viewport_key TEXT NOT NULL, opened_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
     state TEXT NOT NULL, closed_at INTEGER NOT NULL, answered_by TEXT NOT NULL, credential TEXT NOT NULL,
+    answerers TEXT NOT NULL, not_requester INTEGER NOT NULL,
     PRIMARY KEY(run_id, gate_id)) WITHOUT ROWID;
 CREATE INDEX gates_by_chat ON gates(chat_id);
 CREATE INDEX gates_waiting ON gates(tenant, requester, opened_at, run_id, gate_id) WHERE state = 'open';
+CREATE INDEX gates_of_tenant ON gates(tenant, opened_at, run_id, gate_id) WHERE state = 'open';
 """
 
 _PUT = f"REPLACE INTO gates({COLUMNS}) VALUES ({', '.join('?' * (COLUMNS.count(',') + 1))})"

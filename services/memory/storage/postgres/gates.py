@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gate_rows import GateChange
     from services.memory.storage.postgres.connection.pool import Database
 
-_COUNTED = frozenset({"opened_at", "expires_at", "closed_at"})
+_COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester"})
 
 _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in COLUMNS.split(", "))
 

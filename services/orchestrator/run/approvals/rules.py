@@ -10,7 +10,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
+from headrace.v1 import common_pb2
 from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
+from services.runtime.auth.answerer_rule import AnswererRule
 
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -45,6 +47,8 @@ class ToolRule:
     then: Then
     argument: str | None
     """None means every argument."""
+    answerers: common_pb2.Answerers | None
+    """None leaves it to the tool's definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Rules:
 
     actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
     answer_timeout_ms: int = ANSWER_TIMEOUT_MS
+    answerers: common_pb2.Answerers | None = None
+    """For approvals of which neither a rule nor the tool says it; None: the requester."""
 
 
 class _Part(BaseModel):
@@ -80,6 +86,9 @@ class _ToolRule(_Part):
 
     argument: str | None = None
     """Name of the only argument to look at, with what is nested in it. Left out, all arguments."""
+
+    answerers: AnswererRule | None = None
+    """Who may answer what this rule asks. Left out, as the tool's definition says, then as `answerers` of this file."""
 
     @field_validator("pattern")
     @classmethod
@@ -107,6 +116,10 @@ class _File(_Part):
     """How long an approval waits for a person, in milliseconds, before the call is rejected. Waiting is not charged to
     the run's time."""
 
+    answerers: AnswererRule | None = None
+    """Who may answer where neither the rule that asks nor the tool's definition says it. Left out, the requester. For
+    approvals: who may fill in a form or answer a question is said in the tool's definition alone."""
+
     @field_validator("risks")
     @classmethod
     def _compile(cls, risks: dict[Risk, tuple[str, ...]]) -> dict[Risk, tuple[str, ...]]:
@@ -131,22 +144,25 @@ def parse(source: bytes) -> Rules:
 
 
 def _make_rules(file: _File) -> Rules:
-    tools = {
-        name.casefold(): tuple(ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument) for rule in rules)
-        for name, rules in file.tools.items()
-    }
+    tools = {name.casefold(): tuple(map(_make_tool_rule, rules)) for name, rules in file.tools.items()}
     risks: list[tuple[Risk, Pattern]] = []
     for risk in RISKS:
         for pattern in file.risks.get(risk, ()):
             risks.append((risk, _compile_pattern(pattern)))
         for label, pattern in BUILT_IN[risk].items() if file.builtin_risks else ():
             risks.append((risk, _compile_pattern(pattern, label)))
-    return Rules(tools, tuple(risks), ACTIONS | file.actions, file.answer_timeout_ms)
+    answerers = file.answerers.make_answerers() if file.answerers is not None else None
+    return Rules(tools, tuple(risks), ACTIONS | file.actions, file.answer_timeout_ms, answerers)
+
+
+def _make_tool_rule(rule: _ToolRule) -> ToolRule:
+    answerers = rule.answerers.make_answerers() if rule.answerers is not None else None
+    return ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument, answerers)
 
 
 def _describe_problem(item: Any) -> str:
     name = ".".join(str(part) for part in item["loc"])
     text = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        text = "unknown; the fields are tools, risks, actions, builtinRisks, answerTimeoutMs"
+        text = "unknown; the fields are tools, risks, actions, builtinRisks, answerTimeoutMs, answerers"
     return f"{name}: {text}" if name else text

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.v1 import common_pb2
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
 from services.orchestrator.run.approvals.rules import Rules, Then, ToolRule
@@ -21,6 +22,8 @@ class Verdict:
     then: Then
     reason: str = ""
     risk: Risk = "low"
+    answerers: common_pb2.Answerers | None = None
+    """Who may answer what is asked; None: the requester."""
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:
@@ -38,15 +41,17 @@ def _judge(rules: Rules, call: Call) -> Verdict:
     texts = [*_iterate_strings(arguments), call.effective]
     found = next((found for found in rules.risks if any(map(found[1].matches, texts))), None)
     risk = found[0] if found is not None else RISKS[-1]
+    answerers = call.tool.answerers if call.tool.HasField("answerers") else rules.answerers
     for rule in rules.tools.get(call.tool.name.casefold(), ()):
         if _does_apply(rule, arguments):
-            return Verdict(rule.then, f"the rules for {call.tool.name}: {rule.pattern.label}", risk)
+            reason = f"the rules for {call.tool.name}: {rule.pattern.label}"
+            return Verdict(rule.then, reason, risk, rule.answerers or answerers)
     own = call.tool.approval
     if own == "allow" or own == "ask" or own == "deny":
-        return Verdict(own, f"{call.tool.name} is defined with approval {own}", risk)
+        return Verdict(own, f"{call.tool.name} is defined with approval {own}", risk, answerers)
     if found is None:
-        return Verdict("allow")
-    return Verdict(rules.actions[risk], f"{risk} risk: {found[1].label}", risk)
+        return Verdict("allow", answerers=answerers)
+    return Verdict(rules.actions[risk], f"{risk} risk: {found[1].label}", risk, answerers)
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from headrace.errors import QueueFull
+from headrace.v1 import agent_pb2
 
 Claim: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]
 
@@ -28,6 +29,7 @@ class Submission:
 
 @dataclass(slots=True)
 class _Wait:
+    gate: agent_pb2.GateOpen | None = None
     submission: asyncio.Future[Submission] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     request_id: str = ""
     committed: asyncio.Future[None] | None = None
@@ -50,8 +52,12 @@ class Waits:
     def is_claimed(self, wait_id: str) -> bool:
         return wait_id in self._waits and self._waits[wait_id].is_claimed
 
-    def expect(self, wait_id: str) -> None:
-        self._waits.setdefault(wait_id, _Wait())
+    def expect(self, wait_id: str, gate: agent_pb2.GateOpen) -> None:
+        self._waits.setdefault(wait_id, _Wait()).gate = gate
+
+    def find_gate(self, wait_id: str) -> agent_pb2.GateOpen | None:
+        """Return the gate that is, or was, waited at; None for calls that no person answers, or not yet."""
+        return self._waits[wait_id].gate if wait_id in self._waits else None
 
     def claim(self, wait_id: str, request_id: str) -> Claim:
         """An empty `request_id` is never `repeated`.
@@ -80,7 +86,8 @@ class Waits:
             await asyncio.shield(committed)
 
     def recall(self, wait_id: str, request_id: str, submission: Submission) -> None:
-        self._waits[wait_id] = _Wait(request_id=request_id, is_claimed=True, has_begun=True)
+        wait = self._waits.setdefault(wait_id, _Wait())
+        wait.request_id, wait.is_claimed, wait.has_begun = request_id, True, True
         self.fulfil(wait_id, submission)
 
     def end(self, wait_id: str) -> None:

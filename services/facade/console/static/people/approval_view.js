@@ -5,11 +5,15 @@ import { formatTime } from "../elements/format.js";
 import { formatJson, parseJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
+function describeAnswerers({ anyOf = [], notRequester = false }) {
+  return `To be answered by ${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
+}
+
 const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
 
 export class ApprovalView {
-  /** `submit(payload)` sends the decision and returns a SubmitResponse. */
-  constructor(ask, toolName, params, submit) {
+  /** `submit(payload)` sends the decision and returns a SubmitResponse; `answerers` is who may decide, if others may. */
+  constructor(ask, toolName, params, submit, answerers) {
     this.submit = submit;
     this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
     this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
@@ -27,6 +31,7 @@ export class ApprovalView {
         createElement("span", { class: "risk" }, `${ask.risk} risk`),
       ),
       createElement("p", {}, `${ask.reason} · answer by ${formatTime(ask.expiresAt)}`),
+      answerers ? createElement("p", {}, describeAnswerers(answerers)) : "",
       this.#createForm(),
     );
   }

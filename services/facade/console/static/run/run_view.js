@@ -24,6 +24,7 @@ export class RunView {
   #views = new Map(); // block id → view
   #plans = new Map();
   #approvals = new Map();
+  #answerers = new Map();
   #compaction = null;
 
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
@@ -77,6 +78,8 @@ export class RunView {
         return this.#openSubagent(event);
       case "subagent.end":
         return this.scopes.closeScope({ subagentId: event.subagentId }, event.ok, event.summary);
+      case "gate.open":
+        return this.#answerers.set(event.gateId, event.answerers);
       case "approval.ask":
         return this.#askForApproval(event);
       case "approval.answer":
@@ -169,7 +172,7 @@ export class RunView {
     const tool = this.#views.get(event.toolId);
     const name = tool?.block.name;
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
-    const view = new ApprovalView(event, name, tool?.block.params, submit);
+    const view = new ApprovalView(event, name, tool?.block.params, submit, this.#answerers.get(event.approvalId));
     this.#approvals.set(event.approvalId, view);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(view.element);

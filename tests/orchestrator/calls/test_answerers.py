@@ -1,0 +1,267 @@
+"""Who may answer a gate: its rule, whoever is asked by it, at any replica, after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import HeadraceError, NotFound, PermissionDenied
+from headrace.v1 import gates_pb2
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.people import tool
+from tests.orchestrator.replicas import two
+from tests.order import Event
+
+ANSWER = content("All ", "good.") + finish()
+LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm"]}}
+APPROVE = '{"decision": "approve"}'
+
+KEYS = {
+    "ada": "acme/ada board",
+    "bob": "acme/bob finance",
+    "cleo": "acme/cleo",
+    "operator": "acme/olga ops answer,operate",
+    "reader": "acme/rita finance ask",
+    "stranger": "globex/bob finance",
+}
+"""By the key, which is the name of whoever has it here; ada asks."""
+
+SILENT, DENIED, ACCEPTED = "NOT_FOUND", "PERMISSION_DENIED", "accepted"
+
+RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "nothing is said": ({}, {"ada": ACCEPTED, "bob": SILENT, "operator": DENIED}),
+    "a role": ({"any_of": ["role:finance"]}, {"bob": ACCEPTED, "ada": DENIED, "cleo": SILENT, "reader": DENIED}),
+    "a user": ({"any_of": ["user:cleo"]}, {"cleo": ACCEPTED, "bob": SILENT, "ada": DENIED}),
+    "the tenant": ({"any_of": ["tenant"]}, {"cleo": ACCEPTED, "stranger": SILENT, "ada": ACCEPTED}),
+    "four eyes": (
+        {"any_of": ["tenant"], "not_requester": True},
+        {"cleo": ACCEPTED, "ada": DENIED, "stranger": SILENT},
+    ),
+    "four eyes, the requester's role too": (
+        {"any_of": ["role:board", "user:bob"], "not_requester": True},
+        {"bob": ACCEPTED, "ada": DENIED, "cleo": SILENT},
+    ),
+    "the requester or a role": (
+        {"any_of": ["requester", "role:finance"]},
+        {"bob": ACCEPTED, "ada": ACCEPTED, "cleo": SILENT},
+    ),
+}
+"""A tool's rule, and what becomes of the answers of these."""
+
+
+@dataclass
+class Asked:
+    """A run of ada's that waits."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    gate: asyncio.Future[tuple[str, str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def follow(self, client: Client) -> list[Event]:
+        async with client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                self.events.append(event := as_json(delta))
+                if event["type"] == "gate.open":
+                    self.gate.set_result((only(self.events, "run.start")["runId"], event["gateId"]))
+        if not self.gate.done():
+            self.gate.set_exception(AssertionError("no gate was opened"))
+        return self.events
+
+
+def offer(it: House, rule: dict[str, Any], kind: str = "approval") -> None:
+    answerers = rule or None
+    it.tools.tools += [
+        tool("act", "backend", approval="ask", answerers=answerers),
+        tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view", answerers=answerers),
+    ]
+
+
+def asking(kind: str) -> list[Any]:
+    return call("act" if kind == "approval" else "confirm", '{"at": 1}') + finish("tool_calls")
+
+
+@asynccontextmanager
+async def as_user(address: str, name: str) -> AsyncGenerator[Client]:
+    async with Client(address, token=name) as client:
+        yield client
+
+
+async def try_answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE) -> str:
+    """Answer as `name`; return the status, or the error's reason."""
+    async with as_user(address, name) as client:
+        try:
+            return (await client.answer_gate(*gate, payload)).status
+        except HeadraceError as error:
+            return error.reason
+
+
+def only(events: list[Event], kind: str) -> Event:
+    [event] = [event for event in events if event["type"] == kind]
+    return event
+
+
+@pytest.mark.parametrize("kind", ["approval", "form"])
+@pytest.mark.parametrize("case", RULES)
+async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, house: Open) -> None:
+    rule, outcomes = RULES[case]
+    refused = [name for name, outcome in outcomes.items() if outcome != ACCEPTED]
+    answerers = [name for name, outcome in outcomes.items() if outcome == ACCEPTED]
+    async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, rule, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        for name in refused:
+            assert await try_answer(it.address, name, gate) == outcomes[name], name
+            async with as_user(it.address, name) as client:
+                assert [one.gate_id for one in (await client.gates()).gates] == [], name
+                if outcomes[name] == SILENT:
+                    with pytest.raises(NotFound):
+                        await client.gate(*gate)
+        for name in answerers:
+            async with as_user(it.address, name) as client:
+                assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]], name
+                seen = await client.gate(*gate)
+                assert (json.loads(seen.arguments), seen.requester) == ({"at": 1}, "ada")
+        first, *others = answerers
+        assert await try_answer(it.address, first, gate) == ACCEPTED
+        events = await run
+        for name in others:
+            assert await try_answer(it.address, name, gate) in ("duplicate", "unmatched"), name
+    user = KEYS[first].split(" ")[0].split("/")[1]
+    assert only(events, "request.submit")["by"] == only(events, "gate.close")["answeredBy"] == user
+    assert only(events, "request.submit")["credential"].startswith("api_key:")
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_list_of_the_whole_tenant_is_for_operators(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["user:cleo"]})
+        asked = Asked()
+        group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "operator") as client:
+            [listed] = (await client.gates(scope="tenant")).gates
+            assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
+            assert (await client.gate(*gate)).requester == "ada"
+        async with as_user(it.address, "bob") as client:
+            with pytest.raises(PermissionDenied, match="operate"):
+                await client.gates(scope="tenant")
+        async with as_user(it.address, "ada") as client:
+            assert [one.gate_id for one in (await client.gates(scope="own")).gates] == [gate[1]]
+        assert await try_answer(it.address, "cleo", gate) == ACCEPTED
+
+
+async def test_an_answer_before_its_gate_waits_for_the_rule(house: Open) -> None:
+    early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
+    rule = {"any_of": ["tenant"], "not_requester": True}
+    async with house(early, ANSWER, keys=KEYS, **LISTED) as it:
+        offer(it, rule)
+        statuses: list[str] = []
+        run_id = ""
+        async with it.client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                event = as_json(delta)
+                if event["type"] == "run.start":
+                    run_id = event["runId"]
+                elif event["type"] == "tool.start":
+                    statuses.append(await try_answer(it.address, "ada", (run_id, event["toolId"]), "1"))
+                elif event["type"] == "gate.open":
+                    statuses.append(await try_answer(it.address, "bob", (run_id, event["gateId"]), "2"))
+                elif event["type"] == "request.submit":
+                    assert (event["by"], event["payload"]) == ("bob", 2)
+        assert statuses == ["unmatched", ACCEPTED]
+
+
+async def test_the_rules_of_approvals_yaml_come_first(house: Open, tmp_path: Any) -> None:
+    (tmp_path / "approvals.yaml").write_text(
+        'answerers: {anyOf: ["user:cleo"]}\n'
+        'tools: {act: [{pattern: "", argument: at, then: ask, answerers: {notRequester: true}}]}\n'
+    )
+    turns = [call("act", '{"at": "x"}'), call("look", '{"at": "rm -rf x"}', call_id="call_2")]
+    listed = {"toolConfig": {"backends": ["act", "look"]}}
+    async with (
+        house(*[turn + finish("tool_calls") for turn in turns], ANSWER, keys=KEYS, **listed) as it,
+        asyncio.TaskGroup() as group,
+    ):
+        it.tools.tools = [tool("act", "backend", answerers={"any_of": ["requester"]}), tool("look", "backend")]
+        opened: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def follow() -> None:
+            run_id = ""
+            async with it.client.ask("hello", agent_key="react") as deltas:
+                async for delta in deltas:
+                    run_id = delta.run_start.run_id or run_id
+                    if delta.HasField("gate_open"):
+                        opened.put_nowait(as_json(delta) | {"runId": run_id})
+
+        group.create_task(follow())
+        rules: dict[str, Any] = {}
+        for _ in range(2):
+            gate = await opened.get()
+            rules[gate["toolName"]] = gate["answerers"]
+            assert await try_answer(it.address, "cleo", (gate["runId"], gate["gateId"])) == ACCEPTED
+    assert rules["act"] == {"anyOf": ["tenant"], "notRequester": True}
+    assert rules["look"]["anyOf"] == ["user:cleo"]
+
+
+async def test_a_colleague_answers_at_a_replica_that_has_not_the_run(house: Open) -> None:
+    rule = {"any_of": ["role:finance"], "not_requester": True}
+    async with (
+        house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it,
+        two(it) as (a, b),
+        asyncio.TaskGroup() as group,
+    ):
+        offer(it, rule)
+        asked = Asked()
+        async with as_user(a.address, "ada") as ada:
+            run = group.create_task(asked.follow(ada))
+            gate = await asked.gate
+            assert await try_answer(b.address, "cleo", gate) == SILENT
+            assert await try_answer(b.address, "ada", gate) == DENIED
+            assert await try_answer(b.address, "bob", gate) == ACCEPTED
+            events = await run
+    assert only(events, "approval.answer")["by"] == "bob"
+
+
+async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(house: Open) -> None:
+    rule = {"any_of": ["role:finance"], "not_requester": True}
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        offer(it, rule)
+        crashes = Crashes(it)
+        asked = Asked()
+        async with as_user(a.address, "ada") as ada:
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            crashes.kill(gate[0])
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        assert await try_answer(b.address, "ada", gate) == DENIED
+        assert await try_answer(b.address, "bob", gate) == ACCEPTED
+        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
+            events = [as_json(delta) async for delta in deltas]
+        assert await try_answer(b.address, "bob", gate) in ("duplicate", "unmatched")
+        async with as_user(b.address, "bob") as bob:
+            after: gates_pb2.Gate = await bob.gate(*gate)
+    assert [event["by"] for event in events if event["type"] == "request.submit"] == ["bob"]
+    assert (after.state, after.answered_by) == ("answered", "bob")
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_four_eyes_without_authentication_says_why_nobody_can_answer(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["tenant"], "not_requester": True})
+        asked = Asked()
+        group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        with pytest.raises(PermissionDenied, match="without authentication"):
+            await it.client.answer_gate(*gate, APPROVE)
+        await it.client.cancel(gate[0])
