@@ -23,8 +23,8 @@ from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
-from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.auth.answerer_rule import AnswererRule
+from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.json_form import rules_of
 from services.runtime.process.config import PREFIX
 from services.tools.builtin import BUILTIN

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.cli.run_view import compaction_view
+from headrace.cli.run_view.answerers import describe_answerers
 from headrace.v1 import agent_pb2
 
 SUMMARY_CHARS_MAX = 200
