@@ -24,6 +24,7 @@ MODEL_PAGES = {
     "services.orchestrator": ("agents.md", "approvals-yaml.md"),
     "services.llm_gateway": ("providers.md",),
     "services.tools": ("tools.md", "tools-yaml.md", "mcp-json.md"),
+    "services.runtime": ("approvals-yaml.md", "tools.md"),
 }
 
 
