@@ -23,7 +23,7 @@ from services.memory.storage.spend_rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 6
+VERSION = 7
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
