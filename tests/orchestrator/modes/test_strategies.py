@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 
-from headrace.errors import ProviderAuthentication
-from headrace.v1 import llm_pb2
+from headrace.errors import InvalidRequest, ProviderAuthentication
+from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator.conftest import Open, Step, call, content, finish
 from tests.orchestrator.plans import (
     EXECUTE,
@@ -45,6 +46,25 @@ async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(house
         first_turns = [request for request in it.llm.requests if said(request).startswith("Your task")]
         assert len(first_turns) == 8
         assert {len(request.messages) for request in first_turns} == {5}, "all begin with the same messages"
+
+
+async def test_a_task_whose_end_the_log_refuses_has_no_second_one(house: Open) -> None:
+    """Seed 308 of the simulated worlds."""
+    refused: list[memory_pb2.AppendRequest] = []
+
+    async def refuse_ends(request: memory_pb2.AppendRequest) -> None:
+        if not refused and any(line.event.event.HasField("task_complete") for line in request.lines):
+            refused.append(request)
+            raise InvalidRequest("refused")
+
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        return [*content("did"), *finish()]
+
+    async with house(**agent("PARALLEL"), before_append=refuse_ends) as it:
+        events = await asked(it, model(add(*GROUPS[:2]), work=work, planner=lambda request: work(request)))
+    ends = Counter(event["taskId"] for event in events if event["type"] in ("task.complete", "task.fail"))
+    assert set(ends.values()) <= {1}
+    assert events[-1]["type"] == "run.error"
 
 
 async def test_no_more_tasks_than_allowed_run_at_the_same_time(house: Open) -> None:

@@ -101,4 +101,6 @@ class PlanRunner:
             except BudgetExceeded:
                 raise
             except HeadraceError as error:
+                if executor.has_ended:
+                    raise  # its end was told, and the log did not take it
                 return _TaskResult(await executor.end(to_failure(error)), error)

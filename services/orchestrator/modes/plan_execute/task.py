@@ -57,6 +57,8 @@ class TaskExecutor:
         self._planned = planned
         self._task = task
         self._text = ""
+        self.has_ended = False
+        """Whether readers were told of an end, though the log may have refused it."""
 
     async def begin(self) -> None:
         task, scope = self._task, self.scope
@@ -118,6 +120,7 @@ class TaskExecutor:
             event = agent_pb2.TaskCancel(task_id=task.task_id)
         # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
         cut = scope.close(INTERRUPTED_RESULT)
+        self.has_ended = True
         await scope.record_end(event, behind=cut)
         scope.run.scopes.remove(scope)
         return TaskReport(task, text, scope.tools.results)
