@@ -44,6 +44,13 @@ ACCEPTING_MAX = 512
 ACCEPTED_IN_A_TURN = 32
 """Connections that are begun in one turn of the loop, at some 0.1 ms of the processor each."""
 
+DEFERRED_MAX = 256
+"""Accepted connections that wait until their addresses' shares allow them to be begun; with the next one, the one that
+has waited longest is closed."""
+
+DEFERRED_S = 0.02
+"""Time between two looks at them."""
+
 ACCEPT_AGAIN_S = 1.0
 """Wait before a server accepts again when the system would not let it, as in asyncio."""
 

@@ -61,6 +61,10 @@ class ServerState:
         self.connections.add(connection)
         return True
 
+    def find_wait(self, peer: object) -> float:
+        """Return how long nothing of the peer's address is begun, in seconds."""
+        return 0.0 if self.strangers is None else self.strangers.find_wait(peer)
+
     def begin_handshake(self, peer: object) -> Handshake | None:
         """Charge a TLS handshake that is about to begin; None if it may not."""
         return Handshake() if self.strangers is None else self.strangers.begin_handshake(peer)

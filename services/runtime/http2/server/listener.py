@@ -1,7 +1,8 @@
-"""Accepts connections a few at a time, and with TLS within the share that a stranger's address has of the processor.
+"""Accepts connections a few at a time, within the share that a stranger's address has of the processor.
 
-asyncio's servers take all that wait in one turn, which holds up whatever streams beside it, and begin the handshake of
-each: what it costs is spent before anybody is asked.
+asyncio's servers take all that wait in one turn, which holds up whatever streams beside it, and begin each: what that
+costs is spent before anybody is asked. Here those of an address whose share is used up wait as sockets; with TLS they
+are closed.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
 
-from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX
+from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX, DEFERRED_MAX, DEFERRED_S
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.handshakes import CURRENT, Handshake, MeasuredSslObject
 
@@ -37,6 +39,9 @@ class Listener:
         self._make_connection = make_connection
         self._server = server
         self._beginning: set[asyncio.Task[None]] = set()
+        self._deferred: deque[tuple[socket.socket, object]] = deque()
+        """Sockets, each with its peer's address, the one that waits longest first."""
+        self._later: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         listening.setblocking(False)
@@ -47,10 +52,14 @@ class Listener:
         """Accept nothing more, and end the handshakes."""
         if self._listening.fileno() < 0:
             return
-        if self._again is not None:
-            self._again.cancel()
+        for timer in (self._again, self._later):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
+        for connection, _ in self._deferred:
+            connection.close()
+        self._deferred.clear()
         for task in self._beginning:
             task.cancel()
 
@@ -69,18 +78,44 @@ class Listener:
                 self._loop.remove_reader(self._listening)
                 self._again = self._loop.call_later(ACCEPT_AGAIN_S, self._start_accepting)
                 return
-            handshake = self._begin_handshake(address) if self._context is not None else Handshake()
-            if handshake is None:
-                connection.close()
-                continue
             connection.setblocking(False)
-            task = self._loop.create_task(self._begin_connection(connection, handshake))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            if self._context is not None:
+                self._begin_handshake(connection, address)
+            elif self._server.find_wait(address):
+                self._defer(connection, address)
+            else:
+                self._begin(connection, Handshake())
 
-    def _begin_handshake(self, address: object) -> Handshake | None:
+    def _begin_handshake(self, connection: socket.socket, address: object) -> None:
         is_full = len(self._beginning) >= self._server.limits.connections_max
-        return None if is_full else self._server.begin_handshake(address)
+        if is_full or (handshake := self._server.begin_handshake(address)) is None:
+            connection.close()
+        else:
+            self._begin(connection, handshake)
+
+    def _defer(self, connection: socket.socket, address: object) -> None:
+        self._deferred.append((connection, address))
+        if len(self._deferred) > DEFERRED_MAX:
+            oldest, _ = self._deferred.popleft()
+            oldest.close()
+        if self._later is None:
+            self._later = self._loop.call_later(DEFERRED_S, self._begin_deferred)
+
+    def _begin_deferred(self) -> None:
+        left = ACCEPTED_IN_A_TURN
+        for _ in range(len(self._deferred)):
+            connection, address = self._deferred.popleft()
+            if left and not self._server.find_wait(address):
+                left -= 1
+                self._begin(connection, Handshake())
+            else:
+                self._deferred.append((connection, address))
+        self._later = self._loop.call_later(DEFERRED_S, self._begin_deferred) if self._deferred else None
+
+    def _begin(self, connection: socket.socket, handshake: Handshake) -> None:
+        task = self._loop.create_task(self._begin_connection(connection, handshake))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
     async def _begin_connection(self, connection: socket.socket, handshake: Handshake) -> None:
         CURRENT.set(handshake)

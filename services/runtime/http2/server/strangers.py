@@ -97,6 +97,11 @@ class Strangers:
             share.add_connection(connection)
         return share
 
+    def find_wait(self, peer: object) -> float:
+        """Return how long nothing of the peer's address is begun, in seconds; 0 if it may be."""
+        share = self._find_share(peer)
+        return 0.0 if share is None else share.find_wait()
+
     def begin_handshake(self, peer: object) -> Handshake | None:
         """Charge a TLS handshake that is about to begin; None if the share of the peer's address is used up."""
         share = self._find_share(peer)
