@@ -37,6 +37,9 @@ def _parse_day(field: str, text: str) -> int:
     try:
         if not _DAY.fullmatch(text):
             raise ValueError(text)
-        return (date.fromisoformat(text) - _FIRST).days
+        day = (date.fromisoformat(text) - _FIRST).days
+        if day < DAYS_MAX:
+            raise ValueError(text)  # nothing was counted then, and earlier days may have no date
+        return day
     except ValueError as error:
         raise InvalidRequest.of(field, f"{text!r}: expected a day such as 2026-11-23") from error

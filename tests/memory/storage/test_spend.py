@@ -162,6 +162,7 @@ async def test_users_see_their_own_and_operators_their_tenants(memory: Memory) -
         {"group_by": ["tenant"]},
         {"scope": "all"},
         {"from_day": "2026-13-01"},
+        {"to_day": "0001-01-10"},
         {"to_day": "20261101"},
         {"from_day": "2026-11-02", "to_day": "2026-11-01"},
         {"from_day": "2025-01-01", "to_day": "2026-11-01"},

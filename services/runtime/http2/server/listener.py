@@ -39,7 +39,7 @@ class Listener:
         self._make_connection = make_connection
         self._server = server
         self._beginning: set[asyncio.Task[None]] = set()
-        self._deferred: deque[tuple[socket.socket, object]] = deque()
+        self._deferred: deque[tuple[socket.socket, tuple[str, int]]] = deque()
         """Sockets, each with its peer's address, the one that waits longest first."""
         self._later: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -93,7 +93,7 @@ class Listener:
         else:
             self._begin(connection, handshake)
 
-    def _defer(self, connection: socket.socket, address: object) -> None:
+    def _defer(self, connection: socket.socket, address: tuple[str, int]) -> None:
         self._deferred.append((connection, address))
         if len(self._deferred) > DEFERRED_MAX:
             oldest, _ = self._deferred.popleft()
@@ -103,9 +103,11 @@ class Listener:
 
     def _begin_deferred(self) -> None:
         left = ACCEPTED_IN_A_TURN
+        hosts = {address[0]: address for _, address in self._deferred}
+        waits_s = {host: self._server.find_wait(address) for host, address in hosts.items()}
         for _ in range(len(self._deferred)):
             connection, address = self._deferred.popleft()
-            if left and not self._server.find_wait(address):
+            if left and not waits_s[address[0]]:
                 left -= 1
                 self._begin(connection, Handshake())
             else:

@@ -42,6 +42,18 @@ async def test_an_index_made_anew_knows_what_deleted_chats_have_cost(serve: Serv
         assert await total(memory) == 4123
 
 
+async def test_a_line_that_cannot_be_read_costs_no_other(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        for nano_usd in (100, 20):
+            await memory.delete(await spend(memory, nano_usd))
+    [ledger] = (folder / SPEND).iterdir()
+    first, rest = ledger.read_bytes().split(b"\n", 1)
+    ledger.write_bytes(b"\xff" * len(first) + b"\n" + rest)
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 20
+
+
 @pytest.mark.parametrize("is_index_lost", [True, False])
 async def test_a_deletion_that_a_crash_cut_counts_once(serve: Serve, folder: Path, is_index_lost: bool) -> None:
     async with serve() as memory:

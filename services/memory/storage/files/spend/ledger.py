@@ -6,16 +6,19 @@ It is written before a chat's log goes, as chats are: append, sync, and a tail c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import msgspec
+import structlog
 
 from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
 from services.memory.storage.spend_rows import SpendKey, SpendRow, SpendSum
+
+log = structlog.get_logger()
 
 _FILE = str(uuid.uuid5(uuid.UUID("3b7f8f0c-3c0e-4f5f-9c1e-6d5a3a0e7c55"), ""))
 
@@ -73,8 +76,17 @@ def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
         return []
     existing = set(list_log_names(logs))
     # A chat that was deleted once more, as the first time was cut, has its last entry alone.
-    entries = {(entry.chat_id, entry.created_at): entry for entry in map(_ENTRY.decode, data.split(b"\n")[:-1])}
+    entries = {(entry.chat_id, entry.created_at): entry for entry in _decode_entries(data)}
     return [_make_row(row) for entry in entries.values() if entry.chat_id not in existing for row in entry.rows]
+
+
+def _decode_entries(data: bytes) -> Iterator[_Entry]:
+    """Decode what can be: one bad line must not keep the index from being made anew."""
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            yield _ENTRY.decode(line)
+        except msgspec.DecodeError as error:
+            log.error("spend of a deleted chat not read", line=number, problem=str(error))
 
 
 def _make_row(row: dict[str, Any]) -> SpendRow:
