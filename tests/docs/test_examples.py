@@ -92,7 +92,8 @@ def read_approvals(text: str, folder: Path, _: str) -> None:
     (folder / "approvals.yaml").write_text(text)
     rules = RulesFile(folder / "approvals.yaml")
     rules.reload()
-    assert rules.current.tools.keys() == {"_bash_", "write_file"}
+    assert rules.current.tools.keys() in ({"_bash_", "write_file"}, {"pay"})
+    assert (rules.current.answerers is not None) == ("pay" in rules.current.tools)
 
 
 def read_mcp(text: str, folder: Path, _: str) -> None:
