@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -168,6 +168,10 @@ soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster
 SEEDS ?= 1-10000
 simulate: $(VENV)/dev ## Run the services in simulated worlds with kills, cuts and failing peers, and judge what is left (SEEDS=1-10000, or one seed and SIMULATE=--story)
 	$(BIN)/python -m tests.simulation $(SEEDS) $(SIMULATE)
+
+ROUNDS ?= 1-22
+schedules: $(VENV)/dev ## Kill two replicas and memory again and again while schedules come due, sixty kills a world: each time is begun once or told (ROUNDS=1-22)
+	$(BIN)/python -m tests.simulation $(ROUNDS) --schedules
 
 FAULTS ?=
 faults: $(VENV)/dev ## Fail every system call of every service in turn under real work, and look at what becomes of it (FAULTS="--services memory", or points to repeat)

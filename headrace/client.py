@@ -20,12 +20,14 @@ from typing import Any
 
 import grpc
 
-from headrace.chat_calls import ChatCalls
-from headrace.fact_calls import FactCalls
-from headrace.gate_calls import GateCalls
+from headrace.calls.chats import ChatCalls
+from headrace.calls.facts import FactCalls
+from headrace.calls.gates import GateCalls
+from headrace.calls.operators import OperatorCalls
+from headrace.calls.schedules import ScheduleCalls
+from headrace.calls.spend import SpendCalls
+from headrace.calls.webhooks import WebhookCalls
 from headrace.run_stream import RunStream
-from headrace.schedule_calls import ScheduleCalls
-from headrace.spend_calls import SpendCalls
 from headrace.streams import reading
 from headrace.tls import Tls
 from headrace.v1 import (
@@ -34,13 +36,13 @@ from headrace.v1 import (
     common_pb2,
     gates_pb2_grpc,
     memory_pb2_grpc,
+    operator_pb2_grpc,
     schedule_pb2_grpc,
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
     webhook_pb2_grpc,
 )
-from headrace.webhook_calls import WebhookCalls
 
 UPLOAD_TIMEOUT_S = 600.0
 """As long as the server takes an upload."""
@@ -56,7 +58,7 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls, WebhookCalls):
+class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
     Only calls about whole chats, facts, schedules, webhooks and what is spent need `memory_address`, only `upload`
@@ -88,6 +90,7 @@ class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls, Webhook
         # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
         self._gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
+        self._operating: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         self._spend: Any = spend_pb2_grpc.SpendServiceStub(self._channels[1])
@@ -166,6 +169,16 @@ class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls, Webhook
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
         return await self._send(self._agents.Submit, request)
 
+    async def run(self, run_id: str) -> agent_pb2.Run:
+        """Return what is known of a run: its state, times, usage."""
+        reply: agent_pb2.GetRunResponse = await self._send(self._agents.GetRun, agent_pb2.GetRunRequest(run_id=run_id))
+        return reply.run
+
+    async def chat_runs(self, chat_id: str, *, page_size: int = 0, page_token: str = "") -> agent_pb2.ListRunsResponse:
+        """Return a page of a chat's runs."""
+        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=page_size, page_token=page_token)
+        return await self._send(self._agents.ListRuns, request)
+
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
         """Stop a run "now" or "after_step"; returns when that is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
@@ -202,6 +215,16 @@ class Client(ChatCalls, FactCalls, GateCalls, ScheduleCalls, SpendCalls, Webhook
         request = agent_pb2.ListAgentsRequest(tag=tag)
         reply: agent_pb2.ListAgentsResponse = await self._send(self._agents.ListAgents, request)
         return list(reply.agents)
+
+    async def agent_problems(self) -> list[agent_pb2.AgentProblem]:
+        """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""
+        request = agent_pb2.ListAgentProblemsRequest()
+        reply: agent_pb2.ListAgentProblemsResponse = await self._send(self._agents.ListAgentProblems, request)
+        return list(reply.problems)
+
+    async def identity(self) -> agent_pb2.GetIdentityResponse:
+        """Return who the server takes this client for, and what its credential is good for."""
+        return await self._send(self._agents.GetIdentity, agent_pb2.GetIdentityRequest())
 
 
 @asynccontextmanager

@@ -102,6 +102,13 @@ class StaleLease(HeadraceError):
     reason = "STALE_LEASE"
 
 
+class Claimed(HeadraceError):
+    """Another client is answering this gate; `claimedBy` says whose it is, and `until` when its claim ends."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "CLAIMED"
+
+
 class Interrupted(HeadraceError):
     """The service that ran this stopped before it had ended; the chat is valid, ask again."""
 

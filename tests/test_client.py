@@ -114,6 +114,8 @@ async def test_attach_submit_cancel_and_lists_reach_their_rpcs(tmp_path: Path) -
         assert (await headrace.submit(RUN, "{}", tool_id="t")).accepted
         assert (await headrace.cancel(RUN)).state == "running"
         assert [agent.key for agent in await headrace.agents()] == ["helper"]
+        assert [problem.file for problem in await headrace.agent_problems()] == ["clerk.json"]
+        assert (await headrace.identity()).user == "ada"
         assert (await headrace.chats()).chats[0].chat_id == CHAT
         await headrace.chat(CHAT)
     assert script.requests[0].last_seq == 8

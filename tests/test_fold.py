@@ -73,17 +73,16 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
         f"headrace.{name}"
         for name in (
             *(
-                "chat_calls",
-                "client",
-                "errors",
-                "event_json",
-                "fact_calls",
-                "fold",
-                "gate_calls",
-                "regular_files",
-                "run_stream",
+                "calls",
+                "calls.chats",
+                "calls.facts",
+                "calls.gates",
+                "calls.operators",
+                "calls.schedules",
+                "calls.spend",
             ),
-            *("schedule_calls", "spend_calls", "streams", "tls", "unary_calls", "v1", "webhook_calls"),
+            *("calls.unary", "calls.webhooks", "client", "errors", "event_json", "fold", "regular_files", "run_stream"),
+            *("streams", "tls", "v1"),
         )
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())

@@ -57,8 +57,8 @@ ROOMS = {
         "requests",
     ),
     "services/orchestrator": (
-        *("__main__.py", "server.py", "gate_service.py", "service.py", "cluster", "lifecycle", "modes", "setup"),
-        *("turn", "calls"),
+        *("__main__.py", "server.py", "gate_service.py", "operating", "service.py", "cluster", "lifecycle", "modes"),
+        *("setup", "turn", "calls"),
         *("tracing.py", "metrics.py", "run", "peers", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (

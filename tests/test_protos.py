@@ -18,6 +18,7 @@ from headrace.v1 import (
     gates_pb2,
     llm_pb2,
     memory_pb2,
+    operator_pb2,
     schedule_pb2,
     spend_pb2,
     tools_pb2,
@@ -33,6 +34,7 @@ FILES = [
         gates_pb2,
         llm_pb2,
         memory_pb2,
+        operator_pb2,
         schedule_pb2,
         spend_pb2,
         tools_pb2,
@@ -41,13 +43,16 @@ FILES = [
 ]
 
 RPCS = {
-    "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns Embed GetContext GetRun",
-    "GateService": "ListGates GetGate AnswerGate",
-    "LlmService": "StreamChat> CountTokens Embed ListModels",
-    "MemoryService": "ListChats GetChat UpdateChat DeleteChat ForkChat Search Remember Append BeginRun LoadContext"
-    " ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary GetState"
-    " UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
-    " ListUnfinishedRuns ListGates GetGate ListFacts RecallFacts UpdateFact DeleteFact ExportFacts",
+    "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
+    " ListRuns Embed GetContext GetRun",
+    "GateService": "ListGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack",
+    "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
+    "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
+    " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
+    " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
+    " ListUnfinishedRuns ListGates GetGate ListRuns ReserveSpend ListFacts RecallFacts UpdateFact DeleteFact"
+    " ExportFacts",
+    "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " ListDueSchedules RecordFiring",
     "SpendService": "GetUsage",
@@ -61,6 +66,8 @@ RPCS = {
 ROUTES = {
     "GET /api/agents": "AgentService.ListAgents",
     "GET /api/agent": "AgentService.GetAgent",
+    "GET /api/agents/problems": "AgentService.ListAgentProblems",
+    "GET /api/identity": "AgentService.GetIdentity",
     "POST /api/query": "AgentService.Query",
     "GET /api/attach": "AgentService.Attach",
     "POST /api/submit": "AgentService.Submit",
@@ -71,6 +78,7 @@ ROUTES = {
     "GET /api/chat": "MemoryService.GetChat",
     "POST /api/chat": "MemoryService.UpdateChat",
     "DELETE /api/chat": "MemoryService.DeleteChat",
+    "POST /api/chat/share": "MemoryService.ShareChat",
     "GET /api/search": "MemoryService.Search",
     "POST /api/chat/fork": "MemoryService.ForkChat",
     "GET /api/chat/checkpoints": "MemoryService.ListCheckpoints",
@@ -109,6 +117,15 @@ ROUTES = {
     "GET /api/gates": "GateService.ListGates",
     "GET /api/gate": "GateService.GetGate",
     "POST /api/gate/answer": "GateService.AnswerGate",
+    "POST /api/gate/delegate": "GateService.DelegateGate",
+    "POST /api/gate/ask": "GateService.AskBack",
+    "GET /api/operator/runs": "OperatorService.ListRuns",
+    "GET /api/operator/run": "OperatorService.GetRun",
+    "POST /api/operator/runs/cancel": "OperatorService.CancelRuns",
+    "GET /api/operator/providers": "OperatorService.ListProviders",
+    "GET /api/operator/replicas": "OperatorService.ListReplicas",
+    "POST /api/gate/claim": "GateService.ClaimGate",
+    "POST /api/gate/release": "GateService.ReleaseGate",
     "POST /api/embeddings": "AgentService.Embed",
     "GET /api/tools": "ToolService.ListTools",
     "GET /api/tool": "ToolService.GetTool",
@@ -128,7 +145,7 @@ EVENT_NAMES = """
     action.start action.args action.end action.param action.result action.snapshot
     source.snapshot artifact.publish subagent.start subagent.end
     compaction.start compaction.complete compaction.fallback compaction.fail
-    attempt.reset approval.ask approval.answer gate.open gate.close
+    attempt.reset approval.ask approval.answer gate.open gate.close gate.step
 """
 
 JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "details"}
@@ -228,7 +245,7 @@ def test_a_rule_stands_only_where_it_can_be_checked() -> None:
         rules = rules_of(field)
         if rules.json or rules.uuid or rules.words or rules.bytes_max:
             assert is_text(field), field.full_name
-            assert not field.is_repeated, field.full_name
+            assert rules.uuid or not field.is_repeated, field.full_name  # each item is an id
         if rules.items_max or rules.omit_empty:
             assert field.is_repeated, field.full_name
         if rules.required:

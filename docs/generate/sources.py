@@ -8,7 +8,17 @@ from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
 from headrace.errors import BY_REASON
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
+from headrace.v1 import (
+    agent_pb2,
+    gates_pb2,
+    llm_pb2,
+    memory_pb2,
+    operator_pb2,
+    schedule_pb2,
+    spend_pb2,
+    tools_pb2,
+    webhook_pb2,
+)
 from services.facade.config import Config as FacadeConfig
 from services.facade.openapi.comments import find_comment
 from services.facade.proto_routes import Route, load_routes
@@ -23,6 +33,7 @@ from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
+from services.orchestrator.run.budgets import rules as budget_rules
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.json_form import rules_of
@@ -90,6 +101,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "tools-yaml": tiers._File,
     "option": tiers.Option,
     "approvals-yaml": approval_rules._File,
+    "budgets-yaml": budget_rules.File,
+    "limit": budget_rules.Rule,
     "rule": approval_rules._ToolRule,
     "answerers": AnswererRule,
     "stdio": mcp_settings.Stdio,
@@ -114,6 +127,16 @@ CONFIGS: dict[str, type[Any]] = {
 
 CONTRACT = tuple(
     file.DESCRIPTOR
-    for file in (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
+    for file in (
+        agent_pb2,
+        gates_pb2,
+        llm_pb2,
+        memory_pb2,
+        operator_pb2,
+        schedule_pb2,
+        spend_pb2,
+        tools_pb2,
+        webhook_pb2,
+    )
 )
 """The files of the contract that have services."""

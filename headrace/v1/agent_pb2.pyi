@@ -636,6 +636,7 @@ class SubmitRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CHAT_ID_FIELD_NUMBER: _builtins.int
     VIEW_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The waiting run."""
     tool_id: _builtins.str
@@ -652,6 +653,8 @@ class SubmitRequest(_message.Message):
     """The run's chat; checked when given."""
     view_id: _builtins.str
     """The view that was filled in; kept in the log."""
+    holder: _builtins.str
+    """The holder of the caller's claim, where the gate is claimed (ClaimGate)."""
     def __init__(
         self,
         *,
@@ -662,15 +665,18 @@ class SubmitRequest(_message.Message):
         request_id: _builtins.str | None = ...,
         chat_id: _builtins.str | None = ...,
         view_id: _builtins.str | None = ...,
+        holder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_approval_id", b"_approval_id", "_chat_id", b"_chat_id", "_request_id", b"_request_id", "_tool_id", b"_tool_id", "_view_id", b"_view_id", "approval_id", b"approval_id", "chat_id", b"chat_id", "request_id", b"request_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_approval_id", b"_approval_id", "_chat_id", b"_chat_id", "_holder", b"_holder", "_request_id", b"_request_id", "_tool_id", b"_tool_id", "_view_id", b"_view_id", "approval_id", b"approval_id", "chat_id", b"chat_id", "holder", b"holder", "request_id", b"request_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_approval_id", b"_approval_id", "_chat_id", b"_chat_id", "_request_id", b"_request_id", "_tool_id", b"_tool_id", "_view_id", b"_view_id", "approval_id", b"approval_id", "chat_id", b"chat_id", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_approval_id", b"_approval_id", "_chat_id", b"_chat_id", "_holder", b"_holder", "_request_id", b"_request_id", "_tool_id", b"_tool_id", "_view_id", b"_view_id", "approval_id", b"approval_id", "chat_id", b"chat_id", "holder", b"holder", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id", "tool_id", b"tool_id", "view_id", b"view_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__approval_id: _TypeAlias = _typing.Literal["approval_id"]  # noqa: Y015
     _WhichOneofArgType__approval_id: _TypeAlias = _typing.Literal["_approval_id", b"_approval_id"]  # noqa: Y015
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__holder: _TypeAlias = _typing.Literal["holder"]  # noqa: Y015
+    _WhichOneofArgType__holder: _TypeAlias = _typing.Literal["_holder", b"_holder"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__tool_id: _TypeAlias = _typing.Literal["tool_id"]  # noqa: Y015
@@ -681,6 +687,8 @@ class SubmitRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__approval_id) -> _WhichOneofReturnType__approval_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__holder) -> _WhichOneofReturnType__holder | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
@@ -701,16 +709,19 @@ class SubmitResponse(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     TOOL_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    VOTES_MISSING_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
-    """True when this submit is the one that counts."""
+    """True when this submit was taken: it decides, or is one of several that must come."""
     status: _builtins.str
-    """accepted, unmatched, duplicate or expired."""
+    """accepted, voted, unmatched, duplicate or expired."""
     run_id: _builtins.str
     """The run."""
     tool_id: _builtins.str
     """The tool, or the approval."""
     detail: _builtins.str
     """For people."""
+    votes_missing: _builtins.int
+    """With `voted`: how many more users must approve."""
     def __init__(
         self,
         *,
@@ -719,12 +730,15 @@ class SubmitResponse(_message.Message):
         run_id: _builtins.str = ...,
         tool_id: _builtins.str = ...,
         detail: _builtins.str = ...,
+        votes_missing: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "votes_missing", b"votes_missing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "detail", b"detail", "run_id", b"run_id", "status", b"status", "tool_id", b"tool_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "run_id", b"run_id", "status", b"status", "tool_id", b"tool_id", "votes_missing", b"votes_missing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__votes_missing: _TypeAlias = _typing.Literal["votes_missing"]  # noqa: Y015
+    _WhichOneofArgType__votes_missing: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__votes_missing) -> _WhichOneofReturnType__votes_missing | None: ...
 
 Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
 
@@ -1022,6 +1036,138 @@ class Agent(_message.Message):
 Global___Agent: _TypeAlias = Agent  # noqa: Y015
 
 @_typing.final
+class ListAgentProblemsRequest(_message.Message):
+    """All of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentProblemsRequest: _TypeAlias = ListAgentProblemsRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentProblemsResponse(_message.Message):
+    """What is wrong with the folder."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentProblem]:
+        """Ordered by file; empty: every file is in force as it is."""
+
+    def __init__(
+        self,
+        *,
+        problems: _abc.Iterable[Global___AgentProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentProblemsResponse: _TypeAlias = ListAgentProblemsResponse  # noqa: Y015
+
+@_typing.final
+class AgentProblem(_message.Message):
+    """An agent file that was refused when it was last read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """Name of the file."""
+    problem: _builtins.str
+    """Why: field, value and rule."""
+    agent_key: _builtins.str
+    """The agent whose last good version stays in force; empty: none came from this file."""
+    def __init__(
+        self,
+        *,
+        file: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "file", b"file", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentProblem: _TypeAlias = AgentProblem  # noqa: Y015
+
+@_typing.final
+class GetIdentityRequest(_message.Message):
+    """Of the caller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetIdentityRequest: _TypeAlias = GetIdentityRequest  # noqa: Y015
+
+@_typing.final
+class GetIdentityResponse(_message.Message):
+    """Who calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """The tenant."""
+    user: _builtins.str
+    """The user in it."""
+    credential: _builtins.str
+    """How the user was proven: api_key: or jwt: and the credential's name; absent: by nothing."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Roles by which rules may mean the user, ordered."""
+
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the credential is good for, ordered: admin, answer, ask, operate, publish, read_content."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        user: _builtins.str = ...,
+        credential: _builtins.str | None = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        scopes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "roles", b"roles", "scopes", b"scopes", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+
+Global___GetIdentityResponse: _TypeAlias = GetIdentityResponse  # noqa: Y015
+
+@_typing.final
 class ListRunsRequest(_message.Message):
     """Which chat's runs."""
 
@@ -1313,6 +1459,7 @@ class AgentDelta(_message.Message):
     APPROVAL_ANSWER_FIELD_NUMBER: _builtins.int
     GATE_OPEN_FIELD_NUMBER: _builtins.int
     GATE_CLOSE_FIELD_NUMBER: _builtins.int
+    GATE_STEP_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """From 1, without gaps; an owner that took the run over with generation g goes on at g·1,000,000 + 1."""
     timestamp: _builtins.int
@@ -1517,6 +1664,10 @@ class AgentDelta(_message.Message):
     def gate_close(self) -> Global___GateClose:
         """It waits for this no more."""
 
+    @_builtins.property
+    def gate_step(self) -> Global___GateStep:
+        """Something has happened to an open gate."""
+
     def __init__(
         self,
         *,
@@ -1573,16 +1724,17 @@ class AgentDelta(_message.Message):
         approval_answer: Global___ApprovalAnswer | None = ...,
         gate_open: Global___GateOpen | None = ...,
         gate_close: Global___GateClose | None = ...,
+        gate_step: Global___GateStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__subagent_id: _TypeAlias = _typing.Literal["subagent_id"]  # noqa: Y015
     _WhichOneofArgType__subagent_id: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id"]  # noqa: Y015
     _WhichOneofReturnType__task_id: _TypeAlias = _typing.Literal["task_id"]  # noqa: Y015
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer", "gate_open", "gate_close"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer", "gate_open", "gate_close", "gate_step"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subagent_id) -> _WhichOneofReturnType__subagent_id | None: ...
@@ -3529,6 +3681,8 @@ class GateOpen(_message.Message):
     VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     ANSWERERS_FIELD_NUMBER: _builtins.int
+    RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
+    ON_EXPIRY_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -3547,6 +3701,10 @@ class GateOpen(_message.Message):
     """Forms: the view to show."""
     expires_at: _builtins.int
     """When it closes without an answer, Unix milliseconds."""
+    result_schema: _builtins.str
+    """Forms and questions: the JSON Schema of the answer that is accepted; absent: any JSON."""
+    on_expiry: _builtins.str
+    """Approvals: `approve` where the rule that asks approves when nobody answers in time; absent: that is a reject."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened; absent: the requester."""
@@ -3564,15 +3722,21 @@ class GateOpen(_message.Message):
         viewport_key: _builtins.str | None = ...,
         expires_at: _builtins.int = ...,
         answerers: _common_pb2.Answerers | None = ...,
+        result_schema: _builtins.str | None = ...,
+        on_expiry: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "on_expiry", b"on_expiry", "reason", b"reason", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "reason", b"reason", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__on_expiry: _TypeAlias = _typing.Literal["on_expiry"]  # noqa: Y015
+    _WhichOneofArgType__on_expiry: _TypeAlias = _typing.Literal["_on_expiry", b"_on_expiry"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    _WhichOneofReturnType__result_schema: _TypeAlias = _typing.Literal["result_schema"]  # noqa: Y015
+    _WhichOneofArgType__result_schema: _TypeAlias = _typing.Literal["_result_schema", b"_result_schema"]  # noqa: Y015
     _WhichOneofReturnType__risk: _TypeAlias = _typing.Literal["risk"]  # noqa: Y015
     _WhichOneofArgType__risk: _TypeAlias = _typing.Literal["_risk", b"_risk"]  # noqa: Y015
     _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
@@ -3580,13 +3744,116 @@ class GateOpen(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__on_expiry) -> _WhichOneofReturnType__on_expiry | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result_schema) -> _WhichOneofReturnType__result_schema | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__risk) -> _WhichOneofReturnType__risk | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__viewport_key) -> _WhichOneofReturnType__viewport_key | None: ...
 
 Global___GateOpen: _TypeAlias = GateOpen  # noqa: Y015
+
+@_typing.final
+class GateStep(_message.Message):
+    """Something has happened to a gate between its gate.open and its gate.close. Steps that the run only hears of, such as a
+    vote, are committed before they are acknowledged.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    gate_id: _builtins.str
+    """The gate."""
+    step: _builtins.str
+    """vote: one of several who must approve has; delegated: others, `to`, may answer too; asked_back: a question to the
+    requester, or the requester's reply, in `note`; claimed, released, reminded, escalated.
+    """
+    by: _builtins.str
+    """The user who did it, as the server has authenticated the call; absent: the system."""
+    credential: _builtins.str
+    """How that user was proven: api_key: or jwt: and the credential's name; absent: by nothing."""
+    note: _builtins.str
+    """What was said with it."""
+    decision: _builtins.str
+    """Of a vote: approve or edit."""
+    until: _builtins.int
+    """When it ends, Unix milliseconds."""
+    arguments: _builtins.str
+    """Of a vote to edit: the arguments that are to be approved from now on: JSON."""
+    request_id: _builtins.str
+    """The caller's id of the request that did it."""
+    holder: _builtins.str
+    """Of a claim: the client that holds it, by the id that it has chosen."""
+    @_builtins.property
+    def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those whom it is passed to or who are told: names as in Answerers."""
+
+    def __init__(
+        self,
+        *,
+        gate_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        by: _builtins.str | None = ...,
+        credential: _builtins.str | None = ...,
+        note: _builtins.str | None = ...,
+        to: _abc.Iterable[_builtins.str] | None = ...,
+        decision: _builtins.str | None = ...,
+        until: _builtins.int | None = ...,
+        arguments: _builtins.str | None = ...,
+        request_id: _builtins.str | None = ...,
+        holder: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "by", b"by", "credential", b"credential", "decision", b"decision", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
+    _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
+    _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    _WhichOneofReturnType__decision: _TypeAlias = _typing.Literal["decision"]  # noqa: Y015
+    _WhichOneofArgType__decision: _TypeAlias = _typing.Literal["_decision", b"_decision"]  # noqa: Y015
+    _WhichOneofReturnType__holder: _TypeAlias = _typing.Literal["holder"]  # noqa: Y015
+    _WhichOneofArgType__holder: _TypeAlias = _typing.Literal["_holder", b"_holder"]  # noqa: Y015
+    _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
+    _WhichOneofArgType__note: _TypeAlias = _typing.Literal["_note", b"_note"]  # noqa: Y015
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decision) -> _WhichOneofReturnType__decision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__holder) -> _WhichOneofReturnType__holder | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
+
+Global___GateStep: _TypeAlias = GateStep  # noqa: Y015
 
 @_typing.final
 class GateClose(_message.Message):

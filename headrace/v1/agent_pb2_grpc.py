@@ -76,6 +76,16 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
                 _registered_method=True)
+        self.ListAgentProblems = channel.unary_unary(
+                '/headrace.v1.AgentService/ListAgentProblems',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsResponse.FromString,
+                _registered_method=True)
+        self.GetIdentity = channel.unary_unary(
+                '/headrace.v1.AgentService/GetIdentity',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.GetIdentityRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.GetIdentityResponse.FromString,
+                _registered_method=True)
         self.ListRuns = channel.unary_unary(
                 '/headrace.v1.AgentService/ListRuns',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ListRunsRequest.SerializeToString,
@@ -135,8 +145,11 @@ class AgentServiceServicer(object):
 
         Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
         started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
-        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
+        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so. Where it
+        wants several, each approval is committed and answered `voted` until the last one; a user counts once, one reject
+        rejects, and an edit begins the count anew: all must approve the same arguments.
+        Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays open);
+        NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these arguments).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,6 +203,25 @@ class AgentServiceServicer(object):
         """Get one agent, with its instructions.
 
         Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAgentProblems(self, request, context):
+        """List the files of the agents' folder that have a problem, ordered by name.
+
+        Changes nothing. Each replica answers for the folder as it has read it.
+        Errors: PERMISSION_DENIED without the scope `operate`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetIdentity(self, request, context):
+        """Say who calls, and what for their credential is good.
+
+        Changes nothing. Without authentication everybody is the user `default` with all scopes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,6 +311,16 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.GetAgent,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentResponse.SerializeToString,
+            ),
+            'ListAgentProblems': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgentProblems,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsResponse.SerializeToString,
+            ),
+            'GetIdentity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetIdentity,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.GetIdentityRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.GetIdentityResponse.SerializeToString,
             ),
             'ListRuns': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRuns,
@@ -518,6 +560,60 @@ class AgentService(object):
             '/headrace.v1.AgentService/GetAgent',
             headrace_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgentProblems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/ListAgentProblems',
+            headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.ListAgentProblemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetIdentity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/GetIdentity',
+            headrace_dot_v1_dot_agent__pb2.GetIdentityRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.GetIdentityResponse.FromString,
             options,
             channel_credentials,
             insecure,

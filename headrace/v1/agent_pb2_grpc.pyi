@@ -59,8 +59,11 @@ class AgentServiceStub:
 
     Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
     started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
-    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
+    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so. Where it
+    wants several, each approval is committed and answered `voted` until the last one; a user counts once, one reject
+    rejects, and an edit begins the count anew: all must approve the same arguments.
+    Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays open);
+    NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these arguments).
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_agent_pb2.CancelRequest, _agent_pb2.CancelResponse]
     """Stop a run and everything below it.
@@ -94,6 +97,17 @@ class AgentServiceStub:
     """Get one agent, with its instructions.
 
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+    """
+    ListAgentProblems: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]
+    """List the files of the agents' folder that have a problem, ordered by name.
+
+    Changes nothing. Each replica answers for the folder as it has read it.
+    Errors: PERMISSION_DENIED without the scope `operate`.
+    """
+    GetIdentity: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetIdentityRequest, _agent_pb2.GetIdentityResponse]
+    """Say who calls, and what for their credential is good.
+
+    Changes nothing. Without authentication everybody is the user `default` with all scopes.
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]
     """List the runs of a chat, oldest first, with what all of them have cost.
@@ -152,8 +166,11 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
     started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
-    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
+    `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so. Where it
+    wants several, each approval is committed and answered `voted` until the last one; a user counts once, one reject
+    rejects, and an edit begins the count anew: all must approve the same arguments.
+    Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays open);
+    NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these arguments).
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_agent_pb2.CancelRequest, _agent_pb2.CancelResponse]  # type: ignore[assignment]
     """Stop a run and everything below it.
@@ -187,6 +204,17 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Get one agent, with its instructions.
 
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+    """
+    ListAgentProblems: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]  # type: ignore[assignment]
+    """List the files of the agents' folder that have a problem, ordered by name.
+
+    Changes nothing. Each replica answers for the folder as it has read it.
+    Errors: PERMISSION_DENIED without the scope `operate`.
+    """
+    GetIdentity: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetIdentityRequest, _agent_pb2.GetIdentityResponse]  # type: ignore[assignment]
+    """Say who calls, and what for their credential is good.
+
+    Changes nothing. Without authentication everybody is the user `default` with all scopes.
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]  # type: ignore[assignment]
     """List the runs of a chat, oldest first, with what all of them have cost.
@@ -260,8 +288,11 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
         started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
-        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer).
+        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so. Where it
+        wants several, each approval is committed and answered `voted` until the last one; a user counts once, one reject
+        rejects, and an edit begins the count anew: all must approve the same arguments.
+        Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays open);
+        NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these arguments).
         """
 
     @_abc_1.abstractmethod
@@ -325,6 +356,29 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get one agent, with its instructions.
 
         Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAgentProblems(
+        self,
+        request: _agent_pb2.ListAgentProblemsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.ListAgentProblemsResponse, _abc.Awaitable[_agent_pb2.ListAgentProblemsResponse]]:
+        """List the files of the agents' folder that have a problem, ordered by name.
+
+        Changes nothing. Each replica answers for the folder as it has read it.
+        Errors: PERMISSION_DENIED without the scope `operate`.
+        """
+
+    @_abc_1.abstractmethod
+    def GetIdentity(
+        self,
+        request: _agent_pb2.GetIdentityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetIdentityResponse, _abc.Awaitable[_agent_pb2.GetIdentityResponse]]:
+        """Say who calls, and what for their credential is good.
+
+        Changes nothing. Without authentication everybody is the user `default` with all scopes.
         """
 
     @_abc_1.abstractmethod

@@ -310,8 +310,11 @@ class Answerers(_message.Message):
 
     ANY_OF_FIELD_NUMBER: _builtins.int
     NOT_REQUESTER_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     not_requester: _builtins.bool
     """Four eyes: not the requester, whatever any_of says."""
+    count: _builtins.int
+    """Approvals: how many different users must approve; absent: one."""
     @_builtins.property
     def any_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any of these may: requester (the user whose run it is), tenant (every user of the tenant), user:NAME, role:NAME."""
@@ -321,12 +324,15 @@ class Answerers(_message.Message):
         *,
         any_of: _abc.Iterable[_builtins.str] | None = ...,
         not_requester: _builtins.bool = ...,
+        count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "count", b"count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "not_requester", b"not_requester"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "any_of", b"any_of", "count", b"count", "not_requester", b"not_requester"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
+    _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
 
 Global___Answerers: _TypeAlias = Answerers  # noqa: Y015
 

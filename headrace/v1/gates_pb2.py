@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from headrace.v1 import agent_pb2 as headrace_dot_v1_dot_agent__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xd7\x02\n\x10ListGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\x95\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"g\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"\xff\x03\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x12)\n\tanswerers\x18\x13 \x01(\x0b\x32\x16.headrace.v1.AnswerersB\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credential2\xbf\x02\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\"\xd7\x02\n\x10ListGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\xbd\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x12\x1b\n\x06holder\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 @H\x01\x88\x01\x01\x42\r\n\x0b_request_idB\t\n\x07_holder\"\x86\x01\n\x10\x43laimGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"y\n\x11\x43laimGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x17\n\nclaimed_by\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until\"d\n\x12ReleaseGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\"\'\n\x13ReleaseGateResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\x95\x01\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x1a\n\rvotes_missing\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_votes_missing\"\xb5\x01\n\x13\x44\x65legateGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x12\n\x02to\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(\x10\x12\x1a\n\x04note\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80}H\x00\x88\x01\x01\x12 \n\nrequest_id\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x42\x07\n\x05_noteB\r\n\x0b_request_id\"&\n\x14\x44\x65legateGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x90\x01\n\x0e\x41skBackRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x17\n\x04note\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80}\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"!\n\x0f\x41skBackResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x9b\x05\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x12)\n\tanswerers\x18\x13 \x01(\x0b\x32\x16.headrace.v1.Answerers\x12\x16\n\x06voters\x18\x14 \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x17\n\nclaimed_by\x18\x15 \x01(\tH\x07\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x16 \x01(\x03H\x08\x88\x01\x01\x12,\n\x05steps\x18\x17 \x03(\x0b\x32\x15.headrace.v1.GateStepB\x06\x8a\xb5\x18\x02@\x01\x42\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credentialB\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until2\xeb\x05\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*\x12\x66\n\tClaimGate\x12\x1d.headrace.v1.ClaimGateRequest\x1a\x1e.headrace.v1.ClaimGateResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/api/gate/claim:\x01*\x12n\n\x0bReleaseGate\x12\x1f.headrace.v1.ReleaseGateRequest\x1a .headrace.v1.ReleaseGateResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/api/gate/release:\x01*\x12r\n\x0c\x44\x65legateGate\x12 .headrace.v1.DelegateGateRequest\x1a!.headrace.v1.DelegateGateResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\"\x12/api/gate/delegate:\x01*\x12^\n\x07\x41skBack\x12\x1b.headrace.v1.AskBackRequest\x1a\x1c.headrace.v1.AskBackResponse\"\x18\x82\xd3\xe4\x93\x02\x12\"\r/api/gate/ask:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,28 +57,88 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ANSWERGATEREQUEST'].fields_by_name['payload']._serialized_options = b'\212\265\030\004\010\0010\001'
   _globals['_ANSWERGATEREQUEST'].fields_by_name['request_id']._loaded_options = None
   _globals['_ANSWERGATEREQUEST'].fields_by_name['request_id']._serialized_options = b'\212\265\030\003 \200\001'
+  _globals['_ANSWERGATEREQUEST'].fields_by_name['holder']._loaded_options = None
+  _globals['_ANSWERGATEREQUEST'].fields_by_name['holder']._serialized_options = b'\212\265\030\002 @'
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['run_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['gate_id']._loaded_options = None
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['gate_id']._serialized_options = b'\212\265\030\005\010\001 \200\001'
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['holder']._loaded_options = None
+  _globals['_CLAIMGATEREQUEST'].fields_by_name['holder']._serialized_options = b'\212\265\030\004\010\001 @'
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['run_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['gate_id']._loaded_options = None
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['gate_id']._serialized_options = b'\212\265\030\005\010\001 \200\001'
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['holder']._loaded_options = None
+  _globals['_RELEASEGATEREQUEST'].fields_by_name['holder']._serialized_options = b'\212\265\030\004\010\001 @'
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['run_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['gate_id']._loaded_options = None
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['gate_id']._serialized_options = b'\212\265\030\005\010\001 \200\001'
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['to']._loaded_options = None
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['to']._serialized_options = b'\212\265\030\002(\020'
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['note']._loaded_options = None
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['note']._serialized_options = b'\212\265\030\003 \200}'
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_DELEGATEGATEREQUEST'].fields_by_name['request_id']._serialized_options = b'\212\265\030\003 \200\001'
+  _globals['_ASKBACKREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_ASKBACKREQUEST'].fields_by_name['run_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
+  _globals['_ASKBACKREQUEST'].fields_by_name['gate_id']._loaded_options = None
+  _globals['_ASKBACKREQUEST'].fields_by_name['gate_id']._serialized_options = b'\212\265\030\005\010\001 \200\001'
+  _globals['_ASKBACKREQUEST'].fields_by_name['note']._loaded_options = None
+  _globals['_ASKBACKREQUEST'].fields_by_name['note']._serialized_options = b'\212\265\030\005\010\001 \200}'
+  _globals['_ASKBACKREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_ASKBACKREQUEST'].fields_by_name['request_id']._serialized_options = b'\212\265\030\003 \200\001'
   _globals['_GATE'].fields_by_name['arguments']._loaded_options = None
   _globals['_GATE'].fields_by_name['arguments']._serialized_options = b'\212\265\030\0020\001'
+  _globals['_GATE'].fields_by_name['voters']._loaded_options = None
+  _globals['_GATE'].fields_by_name['voters']._serialized_options = b'\212\265\030\002@\001'
+  _globals['_GATE'].fields_by_name['steps']._loaded_options = None
+  _globals['_GATE'].fields_by_name['steps']._serialized_options = b'\212\265\030\002@\001'
   _globals['_GATESERVICE'].methods_by_name['ListGates']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['ListGates']._serialized_options = b'\202\323\344\223\002\023\022\n/api/gatesb\005gates'
   _globals['_GATESERVICE'].methods_by_name['GetGate']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['GetGate']._serialized_options = b'\202\323\344\223\002\021\022\t/api/gateb\004gate'
   _globals['_GATESERVICE'].methods_by_name['AnswerGate']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['AnswerGate']._serialized_options = b'\202\323\344\223\002\025\"\020/api/gate/answer:\001*'
-  _globals['_LISTGATESREQUEST']._serialized_start=97
-  _globals['_LISTGATESREQUEST']._serialized_end=440
-  _globals['_LISTGATESRESPONSE']._serialized_start=442
-  _globals['_LISTGATESRESPONSE']._serialized_end=520
-  _globals['_GETGATEREQUEST']._serialized_start=522
-  _globals['_GETGATEREQUEST']._serialized_end=592
-  _globals['_GETGATERESPONSE']._serialized_start=594
-  _globals['_GETGATERESPONSE']._serialized_end=644
-  _globals['_ANSWERGATEREQUEST']._serialized_start=647
-  _globals['_ANSWERGATEREQUEST']._serialized_end=796
-  _globals['_ANSWERGATERESPONSE']._serialized_start=798
-  _globals['_ANSWERGATERESPONSE']._serialized_end=901
-  _globals['_GATE']._serialized_start=904
-  _globals['_GATE']._serialized_end=1415
-  _globals['_GATESERVICE']._serialized_start=1418
-  _globals['_GATESERVICE']._serialized_end=1737
+  _globals['_GATESERVICE'].methods_by_name['ClaimGate']._loaded_options = None
+  _globals['_GATESERVICE'].methods_by_name['ClaimGate']._serialized_options = b'\202\323\344\223\002\024\"\017/api/gate/claim:\001*'
+  _globals['_GATESERVICE'].methods_by_name['ReleaseGate']._loaded_options = None
+  _globals['_GATESERVICE'].methods_by_name['ReleaseGate']._serialized_options = b'\202\323\344\223\002\026\"\021/api/gate/release:\001*'
+  _globals['_GATESERVICE'].methods_by_name['DelegateGate']._loaded_options = None
+  _globals['_GATESERVICE'].methods_by_name['DelegateGate']._serialized_options = b'\202\323\344\223\002\027\"\022/api/gate/delegate:\001*'
+  _globals['_GATESERVICE'].methods_by_name['AskBack']._loaded_options = None
+  _globals['_GATESERVICE'].methods_by_name['AskBack']._serialized_options = b'\202\323\344\223\002\022\"\r/api/gate/ask:\001*'
+  _globals['_LISTGATESREQUEST']._serialized_start=122
+  _globals['_LISTGATESREQUEST']._serialized_end=465
+  _globals['_LISTGATESRESPONSE']._serialized_start=467
+  _globals['_LISTGATESRESPONSE']._serialized_end=545
+  _globals['_GETGATEREQUEST']._serialized_start=547
+  _globals['_GETGATEREQUEST']._serialized_end=617
+  _globals['_GETGATERESPONSE']._serialized_start=619
+  _globals['_GETGATERESPONSE']._serialized_end=669
+  _globals['_ANSWERGATEREQUEST']._serialized_start=672
+  _globals['_ANSWERGATEREQUEST']._serialized_end=861
+  _globals['_CLAIMGATEREQUEST']._serialized_start=864
+  _globals['_CLAIMGATEREQUEST']._serialized_end=998
+  _globals['_CLAIMGATERESPONSE']._serialized_start=1000
+  _globals['_CLAIMGATERESPONSE']._serialized_end=1121
+  _globals['_RELEASEGATEREQUEST']._serialized_start=1123
+  _globals['_RELEASEGATEREQUEST']._serialized_end=1223
+  _globals['_RELEASEGATERESPONSE']._serialized_start=1225
+  _globals['_RELEASEGATERESPONSE']._serialized_end=1264
+  _globals['_ANSWERGATERESPONSE']._serialized_start=1267
+  _globals['_ANSWERGATERESPONSE']._serialized_end=1416
+  _globals['_DELEGATEGATEREQUEST']._serialized_start=1419
+  _globals['_DELEGATEGATEREQUEST']._serialized_end=1600
+  _globals['_DELEGATEGATERESPONSE']._serialized_start=1602
+  _globals['_DELEGATEGATERESPONSE']._serialized_end=1640
+  _globals['_ASKBACKREQUEST']._serialized_start=1643
+  _globals['_ASKBACKREQUEST']._serialized_end=1787
+  _globals['_ASKBACKRESPONSE']._serialized_start=1789
+  _globals['_ASKBACKRESPONSE']._serialized_end=1822
+  _globals['_GATE']._serialized_start=1825
+  _globals['_GATE']._serialized_end=2492
+  _globals['_GATESERVICE']._serialized_start=2495
+  _globals['_GATESERVICE']._serialized_end=3242
 # @@protoc_insertion_point(module_scope)

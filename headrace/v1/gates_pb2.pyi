@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from headrace.v1 import agent_pb2 as _agent_pb2
 from headrace.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -174,6 +175,7 @@ class AnswerGateRequest(_message.Message):
     GATE_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The gate's run."""
     gate_id: _builtins.str
@@ -182,6 +184,8 @@ class AnswerGateRequest(_message.Message):
     """JSON: for an approval {decision, arguments?, note?, by?}, for a form or a question its result; see Submit."""
     request_id: _builtins.str
     """The caller's id of this request."""
+    holder: _builtins.str
+    """The holder of the caller's claim, where the gate is claimed."""
     def __init__(
         self,
         *,
@@ -189,16 +193,149 @@ class AnswerGateRequest(_message.Message):
         gate_id: _builtins.str = ...,
         payload: _builtins.str = ...,
         request_id: _builtins.str | None = ...,
+        holder: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "request_id", b"request_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_holder", b"_holder", "_request_id", b"_request_id", "holder", b"holder", "request_id", b"request_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "gate_id", b"gate_id", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_holder", b"_holder", "_request_id", b"_request_id", "gate_id", b"gate_id", "holder", b"holder", "payload", b"payload", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__holder: _TypeAlias = _typing.Literal["holder"]  # noqa: Y015
+    _WhichOneofArgType__holder: _TypeAlias = _typing.Literal["_holder", b"_holder"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__holder) -> _WhichOneofReturnType__holder | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
 
 Global___AnswerGateRequest: _TypeAlias = AnswerGateRequest  # noqa: Y015
+
+@_typing.final
+class ClaimGateRequest(_message.Message):
+    """Who claims which gate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The gate's run."""
+    gate_id: _builtins.str
+    """The gate's id in the run."""
+    holder: _builtins.str
+    """The client that claims it: an id of its own choice that survives its reload, and that no other client has. It stands in
+    the log.
+    """
+    lease_ms: _builtins.int
+    """How long it holds without being renewed, in milliseconds, 1,000 to 600,000; absent: 60,000."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        gate_id: _builtins.str = ...,
+        holder: _builtins.str = ...,
+        lease_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms", "lease_ms", b"lease_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms", "gate_id", b"gate_id", "holder", b"holder", "lease_ms", b"lease_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease_ms: _TypeAlias = _typing.Literal["lease_ms"]  # noqa: Y015
+    _WhichOneofArgType__lease_ms: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_ms) -> _WhichOneofReturnType__lease_ms | None: ...
+
+Global___ClaimGateRequest: _TypeAlias = ClaimGateRequest  # noqa: Y015
+
+@_typing.final
+class ClaimGateResponse(_message.Message):
+    """A claim as it stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    CLAIMED_UNTIL_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """claimed, or closed where the gate waits no more."""
+    claimed_by: _builtins.str
+    """The user who claimed it, as the server has authenticated the call."""
+    claimed_until: _builtins.int
+    """When it ends unless it is renewed, Unix milliseconds; never after the gate's own end."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+        claimed_by: _builtins.str | None = ...,
+        claimed_until: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__claimed_by: _TypeAlias = _typing.Literal["claimed_by"]  # noqa: Y015
+    _WhichOneofArgType__claimed_by: _TypeAlias = _typing.Literal["_claimed_by", b"_claimed_by"]  # noqa: Y015
+    _WhichOneofReturnType__claimed_until: _TypeAlias = _typing.Literal["claimed_until"]  # noqa: Y015
+    _WhichOneofArgType__claimed_until: _TypeAlias = _typing.Literal["_claimed_until", b"_claimed_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claimed_by) -> _WhichOneofReturnType__claimed_by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claimed_until) -> _WhichOneofReturnType__claimed_until | None: ...
+
+Global___ClaimGateResponse: _TypeAlias = ClaimGateResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseGateRequest(_message.Message):
+    """Which claim."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The gate's run."""
+    gate_id: _builtins.str
+    """The gate's id in the run."""
+    holder: _builtins.str
+    """The client that has claimed it."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        gate_id: _builtins.str = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate_id", b"gate_id", "holder", b"holder", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseGateRequest: _TypeAlias = ReleaseGateRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseGateResponse(_message.Message):
+    """What became of a claim."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASED_FIELD_NUMBER: _builtins.int
+    released: _builtins.bool
+    """False where there was nothing to release."""
+    def __init__(
+        self,
+        *,
+        released: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseGateResponse: _TypeAlias = ReleaseGateResponse  # noqa: Y015
 
 @_typing.final
 class AnswerGateResponse(_message.Message):
@@ -211,16 +348,19 @@ class AnswerGateResponse(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     GATE_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    VOTES_MISSING_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
-    """True when this answer is the one that counts."""
+    """True when this answer was taken: it decides, or is one of several that must come."""
     status: _builtins.str
-    """accepted, unmatched, duplicate or expired."""
+    """accepted, voted, unmatched, duplicate or expired."""
     run_id: _builtins.str
     """The gate's run."""
     gate_id: _builtins.str
     """The gate."""
     detail: _builtins.str
     """For people."""
+    votes_missing: _builtins.int
+    """With `voted`: how many more users must approve."""
     def __init__(
         self,
         *,
@@ -229,14 +369,144 @@ class AnswerGateResponse(_message.Message):
         run_id: _builtins.str = ...,
         gate_id: _builtins.str = ...,
         detail: _builtins.str = ...,
+        votes_missing: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "votes_missing", b"votes_missing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "gate_id", b"gate_id", "run_id", b"run_id", "status", b"status", "votes_missing", b"votes_missing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__votes_missing: _TypeAlias = _typing.Literal["votes_missing"]  # noqa: Y015
+    _WhichOneofArgType__votes_missing: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__votes_missing) -> _WhichOneofReturnType__votes_missing | None: ...
+
+Global___AnswerGateResponse: _TypeAlias = AnswerGateResponse  # noqa: Y015
+
+@_typing.final
+class DelegateGateRequest(_message.Message):
+    """Whom a gate is passed to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The gate's run."""
+    gate_id: _builtins.str
+    """The gate's id in the run."""
+    note: _builtins.str
+    """What is said with it, at most 4,000 characters."""
+    request_id: _builtins.str
+    """The caller's id of this request."""
+    @_builtins.property
+    def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who may answer too, 1 to 16: user:NAME or role:NAME, of the run's tenant."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        gate_id: _builtins.str = ...,
+        to: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str | None = ...,
+        request_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "_request_id", b"_request_id", "note", b"note", "request_id", b"request_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "_request_id", b"_request_id", "gate_id", b"gate_id", "note", b"note", "request_id", b"request_id", "run_id", b"run_id", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
+    _WhichOneofArgType__note: _TypeAlias = _typing.Literal["_note", b"_note"]  # noqa: Y015
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+
+Global___DelegateGateRequest: _TypeAlias = DelegateGateRequest  # noqa: Y015
+
+@_typing.final
+class DelegateGateResponse(_message.Message):
+    """What became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """delegated, or closed where the gate waits no more."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "detail", b"detail", "gate_id", b"gate_id", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AnswerGateResponse: _TypeAlias = AnswerGateResponse  # noqa: Y015
+Global___DelegateGateResponse: _TypeAlias = DelegateGateResponse  # noqa: Y015
+
+@_typing.final
+class AskBackRequest(_message.Message):
+    """What is asked of the requester, or replied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The gate's run."""
+    gate_id: _builtins.str
+    """The gate's id in the run."""
+    note: _builtins.str
+    """The question or the reply, at most 4,000 characters."""
+    request_id: _builtins.str
+    """The caller's id of this request."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        gate_id: _builtins.str = ...,
+        note: _builtins.str = ...,
+        request_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "request_id", b"request_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "gate_id", b"gate_id", "note", b"note", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+
+Global___AskBackRequest: _TypeAlias = AskBackRequest  # noqa: Y015
+
+@_typing.final
+class AskBackResponse(_message.Message):
+    """What became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """asked_back, or closed where the gate waits no more."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskBackResponse: _TypeAlias = AskBackResponse  # noqa: Y015
 
 @_typing.final
 class Gate(_message.Message):
@@ -263,6 +533,10 @@ class Gate(_message.Message):
     ANSWERED_BY_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
     ANSWERERS_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    CLAIMED_BY_FIELD_NUMBER: _builtins.int
+    CLAIMED_UNTIL_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that waits."""
     gate_id: _builtins.str
@@ -299,9 +573,21 @@ class Gate(_message.Message):
     """The user who answered, as the server has authenticated the call; absent: nobody."""
     credential: _builtins.str
     """How that user was proven: api_key: or jwt: and the credential's name; absent: by nothing."""
+    claimed_by: _builtins.str
+    """The user who has claimed it, while the claim holds."""
+    claimed_until: _builtins.int
+    """When the claim ends unless it is renewed, Unix milliseconds."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened."""
+
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users who have approved, where several must; those before the last edit do not count any more."""
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.GateStep]:
+        """What has happened to it, in order; in GetGate only."""
 
     def __init__(
         self,
@@ -325,15 +611,23 @@ class Gate(_message.Message):
         answered_by: _builtins.str | None = ...,
         credential: _builtins.str | None = ...,
         answerers: _common_pb2.Answerers | None = ...,
+        voters: _abc.Iterable[_builtins.str] | None = ...,
+        claimed_by: _builtins.str | None = ...,
+        claimed_until: _builtins.int | None = ...,
+        steps: _abc.Iterable[_agent_pb2.GateStep] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "closed_at", b"closed_at", "credential", b"credential", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "chat_id", b"chat_id", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
     _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__claimed_by: _TypeAlias = _typing.Literal["claimed_by"]  # noqa: Y015
+    _WhichOneofArgType__claimed_by: _TypeAlias = _typing.Literal["_claimed_by", b"_claimed_by"]  # noqa: Y015
+    _WhichOneofReturnType__claimed_until: _TypeAlias = _typing.Literal["claimed_until"]  # noqa: Y015
+    _WhichOneofArgType__claimed_until: _TypeAlias = _typing.Literal["_claimed_until", b"_claimed_until"]  # noqa: Y015
     _WhichOneofReturnType__closed_at: _TypeAlias = _typing.Literal["closed_at"]  # noqa: Y015
     _WhichOneofArgType__closed_at: _TypeAlias = _typing.Literal["_closed_at", b"_closed_at"]  # noqa: Y015
     _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
@@ -348,6 +642,10 @@ class Gate(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_by) -> _WhichOneofReturnType__answered_by | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claimed_by) -> _WhichOneofReturnType__claimed_by | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__claimed_until) -> _WhichOneofReturnType__claimed_until | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__closed_at) -> _WhichOneofReturnType__closed_at | None: ...
     @_typing.overload

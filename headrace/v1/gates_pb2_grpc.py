@@ -53,6 +53,26 @@ class GateServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.AnswerGateRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.AnswerGateResponse.FromString,
                 _registered_method=True)
+        self.ClaimGate = channel.unary_unary(
+                '/headrace.v1.GateService/ClaimGate',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ClaimGateRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ClaimGateResponse.FromString,
+                _registered_method=True)
+        self.ReleaseGate = channel.unary_unary(
+                '/headrace.v1.GateService/ReleaseGate',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ReleaseGateRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ReleaseGateResponse.FromString,
+                _registered_method=True)
+        self.DelegateGate = channel.unary_unary(
+                '/headrace.v1.GateService/DelegateGate',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.DelegateGateRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.DelegateGateResponse.FromString,
+                _registered_method=True)
+        self.AskBack = channel.unary_unary(
+                '/headrace.v1.GateService/AskBack',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.AskBackRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.AskBackResponse.FromString,
+                _registered_method=True)
 
 
 class GateServiceServicer(object):
@@ -77,7 +97,7 @@ class GateServiceServicer(object):
         """Get a gate, open or closed, with the arguments of its call.
 
         Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-        with the scope `operate`. Errors: NOT_FOUND (run, gate).
+        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,11 +107,61 @@ class GateServiceServicer(object):
         """Answer a gate; the same as Submit with its id.
 
         Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-        with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-        none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
-        taken too.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
-        the caller answer).
+        with it. Where the rule wants several, each approval before the last is committed and answered `voted`. A second is
+        answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
+        an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
+        Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
+        the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not see the gate);
+        PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another client has
+        claimed it).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimGate(self, request, context):
+        """Claim an open gate for one client, which others then see being answered.
+
+        Effect: until claimed_until nobody else answers or claims it; a line of the log and an event (gate.step). The same
+        user and holder claim it again to prolong it, or after a reload: a claim with more than half of the lease left is
+        answered as it stands, so a client that renews often writes no more than two lines in a lease. Gates that nobody
+        claims are answered without.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+        the caller answer); CLAIMED (another client has it), with claimedBy and until.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseGate(self, request, context):
+        """Give a claim up before its time is over.
+
+        Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens where the
+        caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DelegateGate(self, request, context):
+        """Pass an open gate on: others may answer it too, and find it with ListGates.
+
+        Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on stays one
+        of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+        the caller answer); QUEUE_FULL (too much has happened to the gate).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskBack(self, request, context):
+        """Ask the requester about an open gate, or reply as the requester; it stays open.
+
+        Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`. It reaches
+        people, not the model. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
+        the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +184,26 @@ def add_GateServiceServicer_to_server(servicer, server):
                     servicer.AnswerGate,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.AnswerGateRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.AnswerGateResponse.SerializeToString,
+            ),
+            'ClaimGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimGate,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ClaimGateRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ClaimGateResponse.SerializeToString,
+            ),
+            'ReleaseGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseGate,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ReleaseGateRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ReleaseGateResponse.SerializeToString,
+            ),
+            'DelegateGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.DelegateGate,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.DelegateGateRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.DelegateGateResponse.SerializeToString,
+            ),
+            'AskBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskBack,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.AskBackRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.AskBackResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -201,6 +291,114 @@ class GateService(object):
             '/headrace.v1.GateService/AnswerGate',
             headrace_dot_v1_dot_gates__pb2.AnswerGateRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.AnswerGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/ClaimGate',
+            headrace_dot_v1_dot_gates__pb2.ClaimGateRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ClaimGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/ReleaseGate',
+            headrace_dot_v1_dot_gates__pb2.ReleaseGateRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ReleaseGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DelegateGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/DelegateGate',
+            headrace_dot_v1_dot_gates__pb2.DelegateGateRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.DelegateGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/AskBack',
+            headrace_dot_v1_dot_gates__pb2.AskBackRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.AskBackResponse.FromString,
             options,
             channel_credentials,
             insecure,

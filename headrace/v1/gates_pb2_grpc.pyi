@@ -48,17 +48,51 @@ class GateServiceStub:
     """Get a gate, open or closed, with the arguments of its call.
 
     Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-    with the scope `operate`. Errors: NOT_FOUND (run, gate).
+    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
     """
     AnswerGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]
     """Answer a gate; the same as Submit with its id.
 
     Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-    with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-    none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
-    taken too.
-    Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
-    the caller answer).
+    with it. Where the rule wants several, each approval before the last is committed and answered `voted`. A second is
+    answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
+    an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
+    Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
+    the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not see the gate);
+    PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another client has
+    claimed it).
+    """
+    ClaimGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ClaimGateRequest, _gates_pb2.ClaimGateResponse]
+    """Claim an open gate for one client, which others then see being answered.
+
+    Effect: until claimed_until nobody else answers or claims it; a line of the log and an event (gate.step). The same
+    user and holder claim it again to prolong it, or after a reload: a claim with more than half of the lease left is
+    answered as it stands, so a client that renews often writes no more than two lines in a lease. Gates that nobody
+    claims are answered without.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+    the caller answer); CLAIMED (another client has it), with claimedBy and until.
+    """
+    ReleaseGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ReleaseGateRequest, _gates_pb2.ReleaseGateResponse]
+    """Give a claim up before its time is over.
+
+    Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens where the
+    caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
+    """
+    DelegateGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.DelegateGateRequest, _gates_pb2.DelegateGateResponse]
+    """Pass an open gate on: others may answer it too, and find it with ListGates.
+
+    Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on stays one
+    of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+    the caller answer); QUEUE_FULL (too much has happened to the gate).
+    """
+    AskBack: _grpc.UnaryUnaryMultiCallable[_gates_pb2.AskBackRequest, _gates_pb2.AskBackResponse]
+    """Ask the requester about an open gate, or reply as the requester; it stays open.
+
+    Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`. It reaches
+    people, not the model. Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
+    the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
     """
 
 @_typing.type_check_only
@@ -81,17 +115,51 @@ class GateServiceAsyncStub(GateServiceStub):
     """Get a gate, open or closed, with the arguments of its call.
 
     Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-    with the scope `operate`. Errors: NOT_FOUND (run, gate).
+    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
     """
     AnswerGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]  # type: ignore[assignment]
     """Answer a gate; the same as Submit with its id.
 
     Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-    with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-    none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
-    taken too.
-    Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
-    the caller answer).
+    with it. Where the rule wants several, each approval before the last is committed and answered `voted`. A second is
+    answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
+    an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
+    Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
+    the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not see the gate);
+    PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another client has
+    claimed it).
+    """
+    ClaimGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.ClaimGateRequest, _gates_pb2.ClaimGateResponse]  # type: ignore[assignment]
+    """Claim an open gate for one client, which others then see being answered.
+
+    Effect: until claimed_until nobody else answers or claims it; a line of the log and an event (gate.step). The same
+    user and holder claim it again to prolong it, or after a reload: a claim with more than half of the lease left is
+    answered as it stands, so a client that renews often writes no more than two lines in a lease. Gates that nobody
+    claims are answered without.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+    the caller answer); CLAIMED (another client has it), with claimedBy and until.
+    """
+    ReleaseGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.ReleaseGateRequest, _gates_pb2.ReleaseGateResponse]  # type: ignore[assignment]
+    """Give a claim up before its time is over.
+
+    Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens where the
+    caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
+    """
+    DelegateGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.DelegateGateRequest, _gates_pb2.DelegateGateResponse]  # type: ignore[assignment]
+    """Pass an open gate on: others may answer it too, and find it with ListGates.
+
+    Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on stays one
+    of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+    the caller answer); QUEUE_FULL (too much has happened to the gate).
+    """
+    AskBack: _aio.UnaryUnaryMultiCallable[_gates_pb2.AskBackRequest, _gates_pb2.AskBackResponse]  # type: ignore[assignment]
+    """Ask the requester about an open gate, or reply as the requester; it stays open.
+
+    Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`. It reaches
+    people, not the model. Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
+    the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
     """
 
 class GateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -123,7 +191,7 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get a gate, open or closed, with the arguments of its call.
 
         Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-        with the scope `operate`. Errors: NOT_FOUND (run, gate).
+        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
         """
 
     @_abc_1.abstractmethod
@@ -135,11 +203,69 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         """Answer a gate; the same as Submit with its id.
 
         Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-        with it. A second is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`:
-        none of these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
-        taken too.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, also of who may not see the gate); PERMISSION_DENIED (its rule does not let
-        the caller answer).
+        with it. Where the rule wants several, each approval before the last is committed and answered `voted`. A second is
+        answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
+        an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
+        Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
+        the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not see the gate);
+        PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another client has
+        claimed it).
+        """
+
+    @_abc_1.abstractmethod
+    def ClaimGate(
+        self,
+        request: _gates_pb2.ClaimGateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.ClaimGateResponse, _abc.Awaitable[_gates_pb2.ClaimGateResponse]]:
+        """Claim an open gate for one client, which others then see being answered.
+
+        Effect: until claimed_until nobody else answers or claims it; a line of the log and an event (gate.step). The same
+        user and holder claim it again to prolong it, or after a reload: a claim with more than half of the lease left is
+        answered as it stands, so a client that renews often writes no more than two lines in a lease. Gates that nobody
+        claims are answered without.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+        the caller answer); CLAIMED (another client has it), with claimedBy and until.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleaseGate(
+        self,
+        request: _gates_pb2.ReleaseGateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.ReleaseGateResponse, _abc.Awaitable[_gates_pb2.ReleaseGateResponse]]:
+        """Give a claim up before its time is over.
+
+        Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens where the
+        caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
+        """
+
+    @_abc_1.abstractmethod
+    def DelegateGate(
+        self,
+        request: _gates_pb2.DelegateGateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.DelegateGateResponse, _abc.Awaitable[_gates_pb2.DelegateGateResponse]]:
+        """Pass an open gate on: others may answer it too, and find it with ListGates.
+
+        Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on stays one
+        of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
+        the caller answer); QUEUE_FULL (too much has happened to the gate).
+        """
+
+    @_abc_1.abstractmethod
+    def AskBack(
+        self,
+        request: _gates_pb2.AskBackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.AskBackResponse, _abc.Awaitable[_gates_pb2.AskBackResponse]]:
+        """Ask the requester about an open gate, or reply as the requester; it stays open.
+
+        Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`. It reaches
+        people, not the model. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
+        the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
         """
 
 def add_GateServiceServicer_to_server(servicer: GateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -937,3 +937,172 @@ class ModelInfo(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__summary_model) -> _WhichOneofReturnType__summary_model | None: ...
 
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
+
+@_typing.final
+class ListProvidersRequest(_message.Message):
+    """Which providers: all of the file in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProvidersRequest: _TypeAlias = ListProvidersRequest  # noqa: Y015
+
+@_typing.final
+class ListProvidersResponse(_message.Message):
+    """How the providers do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProviderHealth]:
+        """In the provider file's order."""
+
+    def __init__(
+        self,
+        *,
+        providers: _abc.Iterable[Global___ProviderHealth] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["providers", b"providers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProvidersResponse: _TypeAlias = ListProvidersResponse  # noqa: Y015
+
+@_typing.final
+class ProviderHealth(_message.Message):
+    """How an account at a provider does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    MINUTE_REQUESTS_FIELD_NUMBER: _builtins.int
+    MINUTE_TOKENS_FIELD_NUMBER: _builtins.int
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Key of the provider."""
+    running: _builtins.int
+    """Calls of the tenant that are under way."""
+    waiting: _builtins.int
+    """Calls of the tenant that wait for the account's quota."""
+    minute_requests: _builtins.int
+    """Requests of the tenant in the last 60 s; 0 where the account has no limit for a minute."""
+    minute_tokens: _builtins.int
+    """Tokens of the tenant in the last 60 s, as `minute_requests`; those of calls under way are estimated."""
+    requests_per_minute: _builtins.int
+    """Limit of the account, all tenants together: requests in 60 s; absent: none."""
+    tokens_per_minute: _builtins.int
+    """Likewise tokens in 60 s."""
+    concurrency: _builtins.int
+    """Likewise requests at a time."""
+    replicas: _builtins.int
+    """Replicas of the gateway that share these limits."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelHealth]:
+        """Its models, in the file's order."""
+
+    def __init__(
+        self,
+        *,
+        provider_key: _builtins.str = ...,
+        models: _abc.Iterable[Global___ModelHealth] | None = ...,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        minute_requests: _builtins.int = ...,
+        minute_tokens: _builtins.int = ...,
+        requests_per_minute: _builtins.int | None = ...,
+        tokens_per_minute: _builtins.int | None = ...,
+        concurrency: _builtins.int | None = ...,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_requests_per_minute", b"_requests_per_minute", "_tokens_per_minute", b"_tokens_per_minute", "concurrency", b"concurrency", "requests_per_minute", b"requests_per_minute", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_requests_per_minute", b"_requests_per_minute", "_tokens_per_minute", b"_tokens_per_minute", "concurrency", b"concurrency", "minute_requests", b"minute_requests", "minute_tokens", b"minute_tokens", "models", b"models", "provider_key", b"provider_key", "replicas", b"replicas", "requests_per_minute", b"requests_per_minute", "running", b"running", "tokens_per_minute", b"tokens_per_minute", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
+    _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__requests_per_minute: _TypeAlias = _typing.Literal["requests_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__requests_per_minute: _TypeAlias = _typing.Literal["_requests_per_minute", b"_requests_per_minute"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_per_minute: _TypeAlias = _typing.Literal["tokens_per_minute"]  # noqa: Y015
+    _WhichOneofArgType__tokens_per_minute: _TypeAlias = _typing.Literal["_tokens_per_minute", b"_tokens_per_minute"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__requests_per_minute) -> _WhichOneofReturnType__requests_per_minute | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_per_minute) -> _WhichOneofReturnType__tokens_per_minute | None: ...
+
+Global___ProviderHealth: _TypeAlias = ProviderHealth  # noqa: Y015
+
+@_typing.final
+class ModelHealth(_message.Message):
+    """How a model does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
+    BLOCKED_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    ERROR_RATIO_FIELD_NUMBER: _builtins.int
+    FIRST_DELTA_MS_FIELD_NUMBER: _builtins.int
+    FIRST_DELTA_MS_P95_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name."""
+    breaker: _builtins.str
+    """State of its circuit breaker: closed, half-open, open."""
+    blocked_ms: _builtins.int
+    """Time in milliseconds until a call of the tenant may start; 0: now."""
+    attempts: _builtins.int
+    """Attempts of the tenant that have ended in the last five minutes; at most 1,000 of a model are remembered."""
+    error_ratio: _builtins.float
+    """Share of all attempts that failed for the model's or the provider's sake, 0 to 1; absent: there were none."""
+    first_delta_ms: _builtins.int
+    """Median time in milliseconds from an attempt's begin to its first delta; absent: none began to answer."""
+    first_delta_ms_p95: _builtins.int
+    """Likewise the time that one in twenty exceeded."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        breaker: _builtins.str = ...,
+        blocked_ms: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        error_ratio: _builtins.float | None = ...,
+        first_delta_ms: _builtins.int | None = ...,
+        first_delta_ms_p95: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio", "_first_delta_ms", b"_first_delta_ms", "_first_delta_ms_p95", b"_first_delta_ms_p95", "error_ratio", b"error_ratio", "first_delta_ms", b"first_delta_ms", "first_delta_ms_p95", b"first_delta_ms_p95"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio", "_first_delta_ms", b"_first_delta_ms", "_first_delta_ms_p95", b"_first_delta_ms_p95", "attempts", b"attempts", "blocked_ms", b"blocked_ms", "breaker", b"breaker", "error_ratio", b"error_ratio", "first_delta_ms", b"first_delta_ms", "first_delta_ms_p95", b"first_delta_ms_p95", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error_ratio: _TypeAlias = _typing.Literal["error_ratio"]  # noqa: Y015
+    _WhichOneofArgType__error_ratio: _TypeAlias = _typing.Literal["_error_ratio", b"_error_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__first_delta_ms: _TypeAlias = _typing.Literal["first_delta_ms"]  # noqa: Y015
+    _WhichOneofArgType__first_delta_ms: _TypeAlias = _typing.Literal["_first_delta_ms", b"_first_delta_ms"]  # noqa: Y015
+    _WhichOneofReturnType__first_delta_ms_p95: _TypeAlias = _typing.Literal["first_delta_ms_p95"]  # noqa: Y015
+    _WhichOneofArgType__first_delta_ms_p95: _TypeAlias = _typing.Literal["_first_delta_ms_p95", b"_first_delta_ms_p95"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error_ratio) -> _WhichOneofReturnType__error_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_delta_ms) -> _WhichOneofReturnType__first_delta_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_delta_ms_p95) -> _WhichOneofReturnType__first_delta_ms_p95 | None: ...
+
+Global___ModelHealth: _TypeAlias = ModelHealth  # noqa: Y015

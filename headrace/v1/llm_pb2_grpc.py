@@ -55,6 +55,11 @@ class LlmServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_llm__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_llm__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.ListProviders = channel.unary_unary(
+                '/headrace.v1.LlmService/ListProviders',
+                request_serializer=headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.FromString,
+                _registered_method=True)
 
 
 class LlmServiceServicer(object):
@@ -115,6 +120,17 @@ class LlmServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListProviders(self, request, context):
+        """Show how the providers in force do, as this replica has seen it, in the file's order.
+
+        Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
+        model is as well as it is for everybody; numbers of calls are the caller's tenant's.
+        Errors: OVERLOADED without a valid provider file since the start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LlmServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -137,6 +153,11 @@ def add_LlmServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=headrace_dot_v1_dot_llm__pb2.ListModelsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_llm__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'ListProviders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProviders,
+                    request_deserializer=headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -248,6 +269,33 @@ class LlmService(object):
             '/headrace.v1.LlmService/ListModels',
             headrace_dot_v1_dot_llm__pb2.ListModelsRequest.SerializeToString,
             headrace_dot_v1_dot_llm__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProviders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.LlmService/ListProviders',
+            headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.SerializeToString,
+            headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.FromString,
             options,
             channel_credentials,
             insecure,

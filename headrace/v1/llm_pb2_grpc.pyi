@@ -71,6 +71,13 @@ class LlmServiceStub:
     Changes nothing; may be repeated. Does not ask the providers.
     Errors: OVERLOADED without a valid provider file since the start.
     """
+    ListProviders: _grpc.UnaryUnaryMultiCallable[_llm_pb2.ListProvidersRequest, _llm_pb2.ListProvidersResponse]
+    """Show how the providers in force do, as this replica has seen it, in the file's order.
+
+    Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
+    model is as well as it is for everybody; numbers of calls are the caller's tenant's.
+    Errors: OVERLOADED without a valid provider file since the start.
+    """
 
 @_typing.type_check_only
 class LlmServiceAsyncStub(LlmServiceStub):
@@ -113,6 +120,13 @@ class LlmServiceAsyncStub(LlmServiceStub):
     """List the models of the provider file in force, all or those asked for, in the file's order.
 
     Changes nothing; may be repeated. Does not ask the providers.
+    Errors: OVERLOADED without a valid provider file since the start.
+    """
+    ListProviders: _aio.UnaryUnaryMultiCallable[_llm_pb2.ListProvidersRequest, _llm_pb2.ListProvidersResponse]  # type: ignore[assignment]
+    """Show how the providers in force do, as this replica has seen it, in the file's order.
+
+    Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
+    model is as well as it is for everybody; numbers of calls are the caller's tenant's.
     Errors: OVERLOADED without a valid provider file since the start.
     """
 
@@ -178,6 +192,19 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         """List the models of the provider file in force, all or those asked for, in the file's order.
 
         Changes nothing; may be repeated. Does not ask the providers.
+        Errors: OVERLOADED without a valid provider file since the start.
+        """
+
+    @_abc_1.abstractmethod
+    def ListProviders(
+        self,
+        request: _llm_pb2.ListProvidersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.ListProvidersResponse, _abc.Awaitable[_llm_pb2.ListProvidersResponse]]:
+        """Show how the providers in force do, as this replica has seen it, in the file's order.
+
+        Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
+        model is as well as it is for everybody; numbers of calls are the caller's tenant's.
         Errors: OVERLOADED without a valid provider file since the start.
         """
 

@@ -29,21 +29,27 @@ class ListChatsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Chats on a page, 1 to 200; 0: 50."""
     page_token: _builtins.str
     """From the last answer's next_page_token; empty: the first page."""
+    scope: _builtins.str
+    """own (when absent): the caller's; shared: those of others that the caller may read."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        scope: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_scope", b"_scope", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scope", b"_scope", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__scope: _TypeAlias = _typing.Literal["scope"]  # noqa: Y015
+    _WhichOneofArgType__scope: _TypeAlias = _typing.Literal["_scope", b"_scope"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scope) -> _WhichOneofReturnType__scope | None: ...
 
 Global___ListChatsRequest: _TypeAlias = ListChatsRequest  # noqa: Y015
 
@@ -87,6 +93,8 @@ class Chat(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SHARED_WITH_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -101,6 +109,12 @@ class Chat(_message.Message):
     """What people call it: the title it was given last, else the first words of the first message, white space collapsed:
     up to 60 code points, cut at a word; or "New chat".
     """
+    owner: _builtins.str
+    """The user whose chat it is."""
+    @_builtins.property
+    def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With whom it is shared; as the owner alone sees it."""
+
     def __init__(
         self,
         *,
@@ -110,10 +124,12 @@ class Chat(_message.Message):
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
         title: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        shared_with: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "title", b"title", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "owner", b"owner", "shared_with", b"shared_with", "title", b"title", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -173,6 +189,8 @@ class GetChatResponse(_message.Message):
     LAST_AGENT_KEY_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SHARED_WITH_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -185,6 +203,8 @@ class GetChatResponse(_message.Message):
     """The agent of its last run; only given with without_events."""
     title: _builtins.str
     """Its title, as in Chat."""
+    owner: _builtins.str
+    """The user whose chat it is."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events."""
@@ -197,6 +217,10 @@ class GetChatResponse(_message.Message):
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
         """The run's lines in order, as they were appended, for an owner that goes on with it; only when asked for."""
 
+    @_builtins.property
+    def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With whom it is shared; as the owner alone sees it."""
+
     def __init__(
         self,
         *,
@@ -208,10 +232,12 @@ class GetChatResponse(_message.Message):
         last_agent_key: _builtins.str | None = ...,
         lines: _abc.Iterable[Global___LogLine] | None = ...,
         title: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        shared_with: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "raw_messages", b"raw_messages", "references", b"references", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "raw_messages", b"raw_messages", "references", b"references", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
@@ -283,6 +309,66 @@ class UpdateChatResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateChatResponse: _TypeAlias = UpdateChatResponse  # noqa: Y015
+
+@_typing.final
+class ShareChatRequest(_message.Message):
+    """With whom."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    SHARED_WITH_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """The chat."""
+    request_id: _builtins.str
+    """The caller's id of this request; empty: a new one."""
+    @_builtins.property
+    def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who may read it: tenant (every user of it), user:NAME, role:NAME; 32 at most. Empty: nobody but its owner."""
+
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        shared_with: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "request_id", b"request_id", "shared_with", b"shared_with"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareChatRequest: _TypeAlias = ShareChatRequest  # noqa: Y015
+
+@_typing.final
+class ShareChatResponse(_message.Message):
+    """Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FIELD_NUMBER: _builtins.int
+    SHARED_WITH_FIELD_NUMBER: _builtins.int
+    n: _builtins.int
+    """Number of the line that says so; 0 when nothing had to change."""
+    @_builtins.property
+    def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With whom the chat is shared now."""
+
+    def __init__(
+        self,
+        *,
+        n: _builtins.int = ...,
+        shared_with: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n", "shared_with", b"shared_with"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareChatResponse: _TypeAlias = ShareChatResponse  # noqa: Y015
 
 @_typing.final
 class DeleteChatRequest(_message.Message):
@@ -3378,3 +3464,156 @@ class UnfinishedRun(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnfinishedRun: _TypeAlias = UnfinishedRun  # noqa: Y015
+
+@_typing.final
+class ReserveSpendRequest(_message.Message):
+    """What a run is to spend, and whose budgets it is held against."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AGENT_KEYS_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    @_builtins.property
+    def agent_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of the agents that it may ask."""
+
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpendBudget]:
+        """Budgets of the tenant that hold for it."""
+
+    @_builtins.property
+    def least(self) -> Global___SpendAmount:
+        """What it needs at least, in all its life."""
+
+    @_builtins.property
+    def wanted(self) -> Global___SpendAmount:
+        """What spares it the next claims."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        agent_keys: _abc.Iterable[_builtins.str] | None = ...,
+        budgets: _abc.Iterable[Global___SpendBudget] | None = ...,
+        least: Global___SpendAmount | None = ...,
+        wanted: Global___SpendAmount | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["least", b"least", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_keys", b"agent_keys", "budgets", b"budgets", "least", b"least", "run_id", b"run_id", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSpendRequest: _TypeAlias = ReserveSpendRequest  # noqa: Y015
+
+@_typing.final
+class SpendAmount(_message.Message):
+    """Money and tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NANO_USD_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    nano_usd: _builtins.int
+    """Billionths of a US dollar."""
+    tokens: _builtins.int
+    """Prompt and completion tokens."""
+    def __init__(
+        self,
+        *,
+        nano_usd: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nano_usd", b"nano_usd", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpendAmount: _TypeAlias = SpendAmount  # noqa: Y015
+
+@_typing.final
+class SpendBudget(_message.Message):
+    """A limit for what is spent in a period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGET_ID_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    NANO_USD_MAX_FIELD_NUMBER: _builtins.int
+    TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    WARN_AT_FIELD_NUMBER: _builtins.int
+    budget_id: _builtins.str
+    """Its id, the same in every period."""
+    period: _builtins.str
+    """day or month, UTC."""
+    user: _builtins.str
+    """Only what this user spends; empty: all together."""
+    agent_key: _builtins.str
+    """Only what this agent spends; empty: all together."""
+    key: _builtins.str
+    """Only what this API key spends (api_key:…); empty: all together."""
+    nano_usd_max: _builtins.int
+    """Limit in billionths of a US dollar; absent: none."""
+    tokens_max: _builtins.int
+    """Limit in tokens; absent: none."""
+    warn_at: _builtins.float
+    """Share of which webhooks are told, 0 to 1; 0: none."""
+    def __init__(
+        self,
+        *,
+        budget_id: _builtins.str = ...,
+        period: _builtins.str = ...,
+        user: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        key: _builtins.str = ...,
+        nano_usd_max: _builtins.int | None = ...,
+        tokens_max: _builtins.int | None = ...,
+        warn_at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nano_usd_max", b"_nano_usd_max", "_tokens_max", b"_tokens_max", "nano_usd_max", b"nano_usd_max", "tokens_max", b"tokens_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nano_usd_max", b"_nano_usd_max", "_tokens_max", b"_tokens_max", "agent_key", b"agent_key", "budget_id", b"budget_id", "key", b"key", "nano_usd_max", b"nano_usd_max", "period", b"period", "tokens_max", b"tokens_max", "user", b"user", "warn_at", b"warn_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__nano_usd_max: _TypeAlias = _typing.Literal["nano_usd_max"]  # noqa: Y015
+    _WhichOneofArgType__nano_usd_max: _TypeAlias = _typing.Literal["_nano_usd_max", b"_nano_usd_max"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_max: _TypeAlias = _typing.Literal["tokens_max"]  # noqa: Y015
+    _WhichOneofArgType__tokens_max: _TypeAlias = _typing.Literal["_tokens_max", b"_tokens_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nano_usd_max) -> _WhichOneofReturnType__nano_usd_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_max) -> _WhichOneofReturnType__tokens_max | None: ...
+
+Global___SpendBudget: _TypeAlias = SpendBudget  # noqa: Y015
+
+@_typing.final
+class ReserveSpendResponse(_message.Message):
+    """What the run may spend."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def granted(self) -> Global___SpendAmount:
+        """In all its life."""
+
+    def __init__(
+        self,
+        *,
+        granted: Global___SpendAmount | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveSpendResponse: _TypeAlias = ReserveSpendResponse  # noqa: Y015

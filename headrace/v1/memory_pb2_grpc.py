@@ -5,6 +5,7 @@ import warnings
 
 from headrace.v1 import gates_pb2 as headrace_dot_v1_dot_gates__pb2
 from headrace.v1 import memory_pb2 as headrace_dot_v1_dot_memory__pb2
+from headrace.v1 import operator_pb2 as headrace_dot_v1_dot_operator__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -52,6 +53,11 @@ class MemoryServiceStub(object):
                 '/headrace.v1.MemoryService/UpdateChat',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.FromString,
+                _registered_method=True)
+        self.ShareChat = channel.unary_unary(
+                '/headrace.v1.MemoryService/ShareChat',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ShareChatRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ShareChatResponse.FromString,
                 _registered_method=True)
         self.DeleteChat = channel.unary_unary(
                 '/headrace.v1.MemoryService/DeleteChat',
@@ -208,6 +214,16 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
                 _registered_method=True)
+        self.ReserveSpend = channel.unary_unary(
+                '/headrace.v1.MemoryService/ReserveSpend',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendResponse.FromString,
+                _registered_method=True)
+        self.ListRuns = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListRuns',
+                request_serializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.FromString,
+                _registered_method=True)
         self.GetGate = channel.unary_unary(
                 '/headrace.v1.MemoryService/GetGate',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
@@ -222,7 +238,7 @@ class MemoryServiceServicer(object):
     """
 
     def ListChats(self, request, context):
-        """List chats, the last changed first.
+        """List chats, the last changed first: the caller's own, or those that others share with the caller.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -247,6 +263,16 @@ class MemoryServiceServicer(object):
 
         Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
         Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShareChat(self, request, context):
+        """Say with whom a chat is shared, in place of what was said before.
+
+        Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
+        that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -567,6 +593,29 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReserveSpend(self, request, context):
+        """Keep a part of the tenant's budgets for a run, before it spends it.
+
+        Effect: from now on the run may spend `least` in all its life, and up to `wanted` where every budget has room for it;
+        it replaces what was kept before. Of it, what the run's lines have charged is spent, and the rest is kept until the run
+        ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
+        Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
+        Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
+        NOT_FOUND (run); INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRuns(self, request, context):
+        """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGate(self, request, context):
         """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -593,6 +642,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.UpdateChat,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.SerializeToString,
+            ),
+            'ShareChat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareChat,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ShareChatRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ShareChatResponse.SerializeToString,
             ),
             'DeleteChat': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteChat,
@@ -749,6 +803,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.SerializeToString,
             ),
+            'ReserveSpend': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReserveSpend,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendResponse.SerializeToString,
+            ),
+            'ListRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRuns,
+                    request_deserializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.SerializeToString,
+            ),
             'GetGate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGate,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.FromString,
@@ -839,6 +903,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/UpdateChat',
             headrace_dot_v1_dot_memory__pb2.UpdateChatRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.UpdateChatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareChat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ShareChat',
+            headrace_dot_v1_dot_memory__pb2.ShareChatRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ShareChatResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1676,6 +1767,60 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ListGates',
             headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReserveSpend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ReserveSpend',
+            headrace_dot_v1_dot_memory__pb2.ReserveSpendRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ReserveSpendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListRuns',
+            headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.SerializeToString,
+            headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from headrace.v1 import gates_pb2 as _gates_pb2
 from headrace.v1 import memory_pb2 as _memory_pb2
+from headrace.v1 import operator_pb2 as _operator_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -38,7 +39,7 @@ class MemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MemoryServiceAsyncStub: ...
     ListChats: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]
-    """List chats, the last changed first.
+    """List chats, the last changed first: the caller's own, or those that others share with the caller.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -55,6 +56,12 @@ class MemoryServiceStub:
 
     Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
     Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    """
+    ShareChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ShareChatRequest, _memory_pb2.ShareChatResponse]
+    """Say with whom a chat is shared, in place of what was said before.
+
+    Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
+    that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
     """
     DeleteChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]
     """Delete a chat with its log, workspace lines and blobs.
@@ -242,6 +249,21 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST.
     """
+    ReserveSpend: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]
+    """Keep a part of the tenant's budgets for a run, before it spends it.
+
+    Effect: from now on the run may spend `least` in all its life, and up to `wanted` where every budget has room for it;
+    it replaces what was kept before. Of it, what the run's lines have charged is spent, and the rest is kept until the run
+    ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
+    Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
+    Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
+    NOT_FOUND (run); INVALID_REQUEST.
+    """
+    ListRuns: _grpc.UnaryUnaryMultiCallable[_operator_pb2.OperatorListRunsRequest, _operator_pb2.OperatorListRunsResponse]
+    """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
+    """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -257,7 +279,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListChats: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]  # type: ignore[assignment]
-    """List chats, the last changed first.
+    """List chats, the last changed first: the caller's own, or those that others share with the caller.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -274,6 +296,12 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
     Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    """
+    ShareChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.ShareChatRequest, _memory_pb2.ShareChatResponse]  # type: ignore[assignment]
+    """Say with whom a chat is shared, in place of what was said before.
+
+    Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
+    that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
     """
     DeleteChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]  # type: ignore[assignment]
     """Delete a chat with its log, workspace lines and blobs.
@@ -461,6 +489,21 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     Changes nothing. Errors: INVALID_REQUEST.
     """
+    ReserveSpend: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]  # type: ignore[assignment]
+    """Keep a part of the tenant's budgets for a run, before it spends it.
+
+    Effect: from now on the run may spend `least` in all its life, and up to `wanted` where every budget has room for it;
+    it replaces what was kept before. Of it, what the run's lines have charged is spent, and the rest is kept until the run
+    ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
+    Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
+    Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
+    NOT_FOUND (run); INVALID_REQUEST.
+    """
+    ListRuns: _aio.UnaryUnaryMultiCallable[_operator_pb2.OperatorListRunsRequest, _operator_pb2.OperatorListRunsResponse]  # type: ignore[assignment]
+    """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
+    """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -479,7 +522,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ListChatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ListChatsResponse, _abc.Awaitable[_memory_pb2.ListChatsResponse]]:
-        """List chats, the last changed first.
+        """List chats, the last changed first: the caller's own, or those that others share with the caller.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -508,6 +551,18 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
         Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        """
+
+    @_abc_1.abstractmethod
+    def ShareChat(
+        self,
+        request: _memory_pb2.ShareChatRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ShareChatResponse, _abc.Awaitable[_memory_pb2.ShareChatResponse]]:
+        """Say with whom a chat is shared, in place of what was said before.
+
+        Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
+        that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
 
     @_abc_1.abstractmethod
@@ -880,6 +935,33 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List gates that wait: GateService.ListGates, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ReserveSpend(
+        self,
+        request: _memory_pb2.ReserveSpendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ReserveSpendResponse, _abc.Awaitable[_memory_pb2.ReserveSpendResponse]]:
+        """Keep a part of the tenant's budgets for a run, before it spends it.
+
+        Effect: from now on the run may spend `least` in all its life, and up to `wanted` where every budget has room for it;
+        it replaces what was kept before. Of it, what the run's lines have charged is spent, and the rest is kept until the run
+        ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
+        Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
+        Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
+        NOT_FOUND (run); INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ListRuns(
+        self,
+        request: _operator_pb2.OperatorListRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_pb2.OperatorListRunsResponse, _abc.Awaitable[_operator_pb2.OperatorListRunsResponse]]:
+        """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
         """
 
     @_abc_1.abstractmethod

@@ -96,7 +96,8 @@ class ScheduleServiceServicer(object):
     def ListSchedules(self, request, context):
         """List the user's schedules, the oldest first.
 
-        Changes nothing.
+        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
+        Errors: INVALID_REQUEST for a page_token that this service has not given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,8 @@ class ScheduleServiceStub:
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
     """List the user's schedules, the oldest first.
 
-    Changes nothing.
+    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
+    Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]
     """Get a schedule with its last firings.
@@ -97,7 +98,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
     """List the user's schedules, the oldest first.
 
-    Changes nothing.
+    Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
+    Errors: INVALID_REQUEST for a page_token that this service has not given.
     """
     GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]  # type: ignore[assignment]
     """Get a schedule with its last firings.
@@ -159,7 +161,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
         """List the user's schedules, the oldest first.
 
-        Changes nothing.
+        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile.
+        Errors: INVALID_REQUEST for a page_token that this service has not given.
         """
 
     @_abc_1.abstractmethod

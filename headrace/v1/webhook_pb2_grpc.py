@@ -153,7 +153,7 @@ class WebhookServiceServicer(object):
         """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
 
         Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-        Errors: NOT_FOUND.
+        Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -75,7 +75,7 @@ class WebhookServiceStub:
     """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
 
     Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-    Errors: NOT_FOUND.
+    Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.ListDeliveriesRequest, _webhook_pb2.ListDeliveriesResponse]
     """List the deliveries to a webhook, the newest event first: those that wait, and those that ended within 7 days.
@@ -136,7 +136,7 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
 
     Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-    Errors: NOT_FOUND.
+    Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_pb2.ListDeliveriesRequest, _webhook_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
     """List the deliveries to a webhook, the newest event first: those that wait, and those that ended within 7 days.
@@ -236,7 +236,7 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
 
         Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-        Errors: NOT_FOUND.
+        Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
         """
 
     @_abc_1.abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.llm_gateway import provider_health
 from services.llm_gateway.calls.embedding_caller import EmbeddingCaller
 from services.llm_gateway.count_tokens import choose_exact_encoding, count_tokens
 from services.runtime.rpc.push_stream import opening_sink
@@ -41,6 +42,13 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
                 for provider, model in entries
             ]
         )
+
+    async def ListProviders(
+        self, request: llm_pb2.ListProvidersRequest, context: Context
+    ) -> llm_pb2.ListProvidersResponse:
+        self._catalogue.check_loaded()
+        caller = self._model_caller
+        return provider_health.list_providers(self._catalogue.providers, caller.accounts, caller.breakers)
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
         _, model = self._catalogue.find_model(request.provider_key, request.model)

@@ -8,8 +8,9 @@ import grpc
 
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.access.sharing import parse_names, show_names
 from services.memory.log.chat import get_first_n
-from services.memory.log.lines import Title
+from services.memory.log.lines import Sharing, Title
 from services.memory.log.stamps import make_stamp
 from services.memory.log.titles import clean_title
 from services.memory.storage.paging import Page
@@ -35,9 +36,10 @@ class ChatRpcs(MemoryServiceServicer):
     _facts: FactStore
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
-        page, next_page_token = await self._engine.index.list_page(
-            identity.require_identity(), Page.parse(request.page_size, request.page_token)
-        )
+        caller, page = identity.require_identity(), Page.parse(request.page_size, request.page_token)
+        index = self._engine.index
+        list_chats = index.list_shared if request.scope == "shared" else index.list_page
+        entries, next_page_token = await list_chats(caller, page)
         chats = [
             memory_pb2.Chat(
                 chat_id=entry.chat_id,
@@ -46,8 +48,10 @@ class ChatRpcs(MemoryServiceServicer):
                 first_agent_key=entry.first_agent_key,
                 created_at=entry.created_at,
                 updated_at=entry.updated_at,
+                owner=entry.user,
+                shared_with=show_names(entry.owner, entry.shared_names),
             )
-            for entry in page
+            for entry in entries
         ]
         return memory_pb2.ListChatsResponse(chats=chats, next_page_token=next_page_token)
 
@@ -62,9 +66,21 @@ class ChatRpcs(MemoryServiceServicer):
         current = chat.info.given_title
         if title == (current or "") or (request.if_untitled and current is not None):
             return memory_pb2.UpdateChatResponse(title=chat.info.title)
-        line = Title(**make_stamp(request.chat_id, request_id=request.request_id), text=title)
-        n = await self._append_line(line, request)
+        stamp = make_stamp(request.chat_id, request_id=request.request_id)
+        n = await self._append_line(Title(**stamp, text=title, if_untitled=request.if_untitled), request)
+        if n == 0:  # another title came first
+            return memory_pb2.UpdateChatResponse(title=(await self._access.load_chat(request.chat_id)).info.title)
         return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.first_words)
+
+    async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Context) -> memory_pb2.ShareChatResponse:
+        chat, names = await self._access.load_chat(request.chat_id), parse_names(request.shared_with)
+        if request.request_id in chat.appends:
+            n = chat.appends[request.request_id].first_n
+            return memory_pb2.ShareChatResponse(n=n, shared_with=chat.info.shared_with)
+        if names == [*chat.info.shared_with]:
+            return memory_pb2.ShareChatResponse(shared_with=names)
+        line = Sharing(**make_stamp(request.chat_id, request_id=request.request_id), shared_with=names)
+        return memory_pb2.ShareChatResponse(n=await self._append_line(line, request), shared_with=names)
 
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context

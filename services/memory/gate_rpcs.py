@@ -9,7 +9,7 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import common_pb2, gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.storage.gate_query import GateQuery, parse_page
+from services.memory.storage.gates.query import GateQuery, parse_page
 from services.runtime.auth import identity
 from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity
@@ -17,7 +17,7 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.gate_rows import GateEntry
+    from services.memory.storage.gates.rows import GateEntry
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -66,6 +66,7 @@ def _may_see(gate: GateEntry, caller: Identity) -> bool:
 
 
 def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
+    is_claimed = not entry.closed_at and entry.claimed_until > now_ms()
     return gates_pb2.Gate(
         run_id=entry.run_id,
         gate_id=entry.gate_id,
@@ -84,5 +85,12 @@ def _make_gate(entry: GateEntry) -> gates_pb2.Gate:
         closed_at=entry.closed_at or None,
         answered_by=entry.answered_by or None,
         credential=entry.credential or None,
-        answerers=common_pb2.Answerers(any_of=entry.names, not_requester=bool(entry.not_requester)),
+        answerers=common_pb2.Answerers(
+            any_of=entry.names,
+            not_requester=bool(entry.not_requester),
+            count=entry.votes_needed if entry.votes_needed > 1 else None,
+        ),
+        voters=entry.voters.split(),
+        claimed_by=entry.claimed_by if is_claimed else None,
+        claimed_until=entry.claimed_until if is_claimed else None,
     )

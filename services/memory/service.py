@@ -10,6 +10,8 @@ import grpc
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
+from services.memory.access.sharing import show_names
+from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.gate_rpcs import GateRpcs
@@ -20,6 +22,7 @@ from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Query, Revert
 from services.memory.log.session_state import get_context_key, make_state_line
 from services.memory.log.stamps import make_stamp
+from services.memory.operator_rpcs import OperatorRpcs
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, FactRpcs):
+class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, OperatorRpcs, BudgetRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(
@@ -151,15 +154,22 @@ class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, FactRpcs):
         run_id = request.run_id or None
         chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         if request.without_events:
-            entry = await self._access.find_entry(chat_id)
+            entry = await self._access.find_readable(chat_id)
             return memory_pb2.GetChatResponse(
-                chat_id=chat_id, chat_name=entry.name, title=entry.title, last_agent_key=entry.last_agent_key
+                chat_id=chat_id,
+                chat_name=entry.name,
+                title=entry.title,
+                last_agent_key=entry.last_agent_key,
+                owner=entry.user,
+                shared_with=show_names(entry.owner, entry.shared_names),
             )
-        chat = await self._access.load_chat(chat_id)
+        chat = await self._access.read_chat(chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = chat_history.ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.
         response = await asyncio.to_thread(shown.build_response, log, partial(self._engine.blobs.find, chat_id))
+        response.owner = chat.info.owner.user
+        response.shared_with.extend(show_names(chat.info.owner, chat.info.shared_with))
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
@@ -259,7 +269,7 @@ class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, FactRpcs):
 
     async def GetBlob(self, request: memory_pb2.GetBlobRequest, context: Context) -> memory_pb2.GetBlobResponse:
         blob = None
-        if await self._access.may_use_id(request.chat_id):
+        if await self._access.may_read_blobs(request.chat_id):
             blob = await asyncio.to_thread(self._engine.blobs.find, request.chat_id, request.blob_id)
         if blob is None:
             raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
@@ -275,7 +285,7 @@ class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, FactRpcs):
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")
             return chat_id
-        found = await self._access.find_chat_of_run(run_id)
+        found = await self._access.find_readable_chat_of_run(run_id)
         if found is None or chat_id not in ("", found):
             raise NotFound(f"run {run_id} does not exist" + (f" in chat {chat_id}" if chat_id else ""), runId=run_id)
         return found

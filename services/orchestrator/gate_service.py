@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
+from services.orchestrator.cluster.forwarding import Forwarder
+from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, submit_rpc
+from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.run.run import Run
 from services.orchestrator.service import AgentService
+from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, acting_as, require_identity
+from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 
+AboutGate: TypeAlias = (
+    gates_pb2.ClaimGateRequest | gates_pb2.ReleaseGateRequest | gates_pb2.DelegateGateRequest | gates_pb2.AskBackRequest
+)
+
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
-    def __init__(self, agents: AgentService, peers: Peers) -> None:
+    def __init__(self, agents: AgentService, runs: Runs, relays: Forwarder, peers: Peers) -> None:
         self._agents = agents
+        self._runs = runs
+        self._relays = relays
         self._peers = peers
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
@@ -24,18 +38,27 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         with translating_peer_errors():
             response = await self._peers.memory.GetGate(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
-        # Memory has seen to it that the caller may see the gate; the chat is the requester's.
-        with acting_as(Identity.from_stored(require_identity().tenant, response.gate.requester)):
+        caller, gate = require_identity(), response.gate
+        requester = Identity.from_stored(caller.tenant, gate.requester)
+        # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
+        if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, caller):
+            return response
+        with acting_as(requester):
             chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=request.run_id))
         calls = (event.tool_snapshot for event in chat.events if event.HasField("tool_snapshot"))
         call = next((call for call in calls if call.tool_id == response.gate.tool_id), None)
         if call is not None and (arguments := call.tool_params or call.arguments):
             response.gate.arguments = arguments
+        steps = (event.gate_step for event in chat.events if event.HasField("gate_step"))
+        response.gate.steps.extend(step for step in steps if step.gate_id == request.gate_id)
         return response
 
     async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Context) -> gates_pb2.AnswerGateResponse:
         submit = agent_pb2.SubmitRequest(
-            run_id=request.run_id, payload=request.payload, request_id=request.request_id or None
+            run_id=request.run_id,
+            payload=request.payload,
+            request_id=request.request_id or None,
+            holder=request.holder or None,
         )
         if request.gate_id.startswith(ids.APPROVAL):
             submit.approval_id = request.gate_id
@@ -48,4 +71,76 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
             run_id=answer.run_id,
             gate_id=answer.tool_id,
             detail=answer.detail,
+            votes_missing=answer.votes_missing if answer.HasField("votes_missing") else None,
         )
+
+    async def ClaimGate(self, request: gates_pb2.ClaimGateRequest, context: Context) -> gates_pb2.ClaimGateResponse:
+        claim_rpc.check_lease(request)
+
+        async def here(run: Run | None) -> gates_pb2.ClaimGateResponse:
+            if run is not None:
+                return await self._runs.claim_gate(run, request)
+            await self._find_closed(request.run_id, request.gate_id)
+            return gates_pb2.ClaimGateResponse(status="closed")
+
+        return await self._relays.answer(
+            "GateService/ClaimGate", request, context, here, requester=await self._find_requester(request)
+        )
+
+    async def ReleaseGate(
+        self, request: gates_pb2.ReleaseGateRequest, context: Context
+    ) -> gates_pb2.ReleaseGateResponse:
+        async def here(run: Run | None) -> gates_pb2.ReleaseGateResponse:
+            if run is not None:
+                return await self._runs.release_gate(run, request)
+            await self._find_closed(request.run_id, request.gate_id)
+            return gates_pb2.ReleaseGateResponse(released=False)
+
+        return await self._relays.answer(
+            "GateService/ReleaseGate", request, context, here, requester=await self._find_requester(request)
+        )
+
+    async def DelegateGate(
+        self, request: gates_pb2.DelegateGateRequest, context: Context
+    ) -> gates_pb2.DelegateGateResponse:
+        gate_steps.check_delegation(request)
+        request.request_id = request.request_id or new_uuid()
+
+        async def here(run: Run | None) -> gates_pb2.DelegateGateResponse:
+            if run is not None:
+                return await self._runs.delegate_gate(run, request)
+            await self._find_closed(request.run_id, request.gate_id)
+            return gates_pb2.DelegateGateResponse(status="closed")
+
+        return await self._relays.answer(
+            "GateService/DelegateGate", request, context, here, requester=await self._find_requester(request)
+        )
+
+    async def AskBack(self, request: gates_pb2.AskBackRequest, context: Context) -> gates_pb2.AskBackResponse:
+        gate_steps.check_question(request)
+        request.request_id = request.request_id or new_uuid()
+
+        async def here(run: Run | None) -> gates_pb2.AskBackResponse:
+            if run is not None:
+                return await self._runs.ask_back(run, request)
+            await self._find_closed(request.run_id, request.gate_id)
+            return gates_pb2.AskBackResponse(status="closed")
+
+        return await self._relays.answer(
+            "GateService/AskBack", request, context, here, requester=await self._find_requester(request)
+        )
+
+    async def _find_requester(self, request: AboutGate) -> Identity:
+        return await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, request.gate_id)
+
+    async def _find_closed(self, run_id: str, gate_id: str) -> None:
+        """Raise NotFound where the caller may not see the gate of a run that has ended, or there is none."""
+        wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
+        with translating_peer_errors():
+            await self._peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+
+def _may_decide(gate: gates_pb2.Gate, caller: Identity) -> bool:
+    rule = gate.answerers
+    is_named = may_answer(rule.any_of, gate.requester, caller, not_requester=rule.not_requester)
+    return is_named and "answer" in caller.scopes

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc
+from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.due_schedules import DueSchedules
@@ -23,10 +23,12 @@ from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -36,7 +38,7 @@ from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
-NAME, GATES = "headrace.v1.AgentService", "headrace.v1.GateService"
+NAME, GATES, OPERATING = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator"))
 
 
 @asynccontextmanager
@@ -55,7 +57,10 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         await patiently(partial(stored_runs.list_unfinished, peers))
         rules_path = config.config_dir / "approvals.yaml"
         rules = RulesFile(rules_path)
-        for path, read in ((agents_dir, registry.reload), (rules_path, rules.reload)):
+        budgets_path = config.config_dir / "budgets.yaml"
+        budgets = BudgetsFile(budgets_path)
+        watched = ((agents_dir, registry.reload), (rules_path, rules.reload), (budgets_path, budgets.reload))
+        for path, read in watched:
             await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
@@ -66,7 +71,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         live = LiveRuns(capacity, fair_use)
         admission = Admission(live, registry, peers, capacity, fair_use)
-        runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, peers, group)
+        runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, budgets, peers, group)
         stack.enter_context(metrics.exposing_runs(live.all))
         takeover = Takeover(runs, registry, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
@@ -75,10 +80,17 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         for beside in (takeover.watch(), DueSchedules(runs, peers, config.schedule_look_s).watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
-        service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers, embeddings)
+        relays = Forwarder(runs, takeover, lanes, owner.lease_s)
+        service = AgentService(registry, runs, relays, peers, embeddings)
+        gates = GateService(service, runs, relays, peers)
         served = [
             GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-            GrpcService(GATES, GateService(service, peers), gates_pb2_grpc.add_GateServiceServicer_to_server),
+            GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
+            GrpcService(
+                OPERATING,
+                OperatorService(service, peers, owner),
+                operator_pb2_grpc.add_OperatorServiceServicer_to_server,
+            ),
         ]
         yield await stack.enter_async_context(
             serving_grpc(

@@ -16,7 +16,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.runtime.auth.identity import acting_as
+from services.runtime.auth.identity import Identity, acting_as, require_identity, require_scope
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
@@ -49,7 +49,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_run, self._peers, request, out)
-            return await self._relays.stream("Attach", request, context, out, here)
+            with acting_as(await self._find_owner(request.run_id)):
+                return await self._relays.stream("Attach", request, context, out, here)
 
     async def _attach(self, repeated: RepeatedQuery, context: Context, out: MessageSink) -> int:
         request = agent_pb2.AttachRequest(run_id=repeated.run_id)
@@ -104,13 +105,37 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
 
+    async def ListAgentProblems(
+        self, request: agent_pb2.ListAgentProblemsRequest, context: Context
+    ) -> agent_pb2.ListAgentProblemsResponse:
+        require_scope("operate")
+        return agent_pb2.ListAgentProblemsResponse(
+            problems=[
+                agent_pb2.AgentProblem(file=file, problem=problem, agent_key=key)
+                for file, problem, key in self._registry.list_refused()
+            ]
+        )
+
+    async def GetIdentity(
+        self, request: agent_pb2.GetIdentityRequest, context: Context
+    ) -> agent_pb2.GetIdentityResponse:
+        caller = require_identity()
+        return agent_pb2.GetIdentityResponse(
+            tenant=caller.tenant,
+            user=caller.user,
+            credential=caller.credential or None,
+            roles=sorted(caller.roles),
+            scopes=sorted(caller.scopes),
+        )
+
     async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
-        chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
-        live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
-        runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
-        away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
-        # The chat's live runs are one owner's, so one other answer is complete.
-        response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
+        with acting_as(await stored_runs.find_chat_owner(self._peers, chat_id=request.chat_id)):
+            chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
+            live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
+            runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
+            away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
+            # The chat's live runs are one owner's, so one other answer is complete.
+            response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
         return response or run_list.page(runs, request)
 
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
@@ -125,11 +150,18 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await context_rpc.get_context(self._peers, self._registry, live, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
-        live = self._runs.live.find(request.run_id)
-        if live is not None:
-            return agent_pb2.GetRunResponse(run=live.as_run())
-        response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
-        return response or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
+        with acting_as(await self._find_owner(request.run_id)):
+            live = self._runs.live.find(request.run_id)
+            if live is not None:
+                return agent_pb2.GetRunResponse(run=live.as_run())
+            response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
+            return response or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
+
+    async def _find_owner(self, run_id: str) -> Identity:
+        """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""
+        if self._runs.live.find(run_id) is not None:
+            return require_identity()
+        return await stored_runs.find_chat_owner(self._peers, run_id=run_id)
 
 
 def _make_agent(definition: Definition) -> agent_pb2.Agent:

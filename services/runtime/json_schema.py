@@ -23,10 +23,13 @@ SCHEMAS_KEPT = 256
 
 
 @lru_cache(SCHEMAS_KEPT)
-def compile_validator(schema: str) -> Draft202012Validator:
-    """Return a validator with patterns in linear time, which fetches nothing; raises ValidationError."""
+def compile_validator(schema: str, mask: str | None = None) -> Draft202012Validator:
+    """Return a validator with patterns in linear time, which fetches nothing; raises ValidationError.
+
+    Its messages repeat the value, or have `mask` in its place.
+    """
     options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
-    return Draft202012Validator(schema, offline=True, pattern_options=options)
+    return Draft202012Validator(schema, offline=True, pattern_options=options, mask=mask)
 
 
 def find_schema_problem(schema: str) -> str:

@@ -116,5 +116,6 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             category=tool.category or None,
             tags=tool.tags,
             timeout_ms=tool.front_end and tool.front_end.timeout_ms,
+            result_schema=(tool.front_end and tool.front_end.result_schema) or None,
             asks_model="model" in tool.needs,
         )

@@ -22,6 +22,8 @@ from headrace.v1 import (
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
+    operator_pb2,
+    operator_pb2_grpc,
     schedule_pb2_grpc,
     spend_pb2,
     spend_pb2_grpc,
@@ -33,6 +35,7 @@ from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.webhooks.rpcs import WebhookService
+from services.runtime.clock import now_ms
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
@@ -46,6 +49,19 @@ RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222
 BLOCK = f"{RUN}_c_1"
 USAGE = common_pb2.Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_calls=1)
 
+TENANT_RUN = operator_pb2.OperatorRun(
+    run_id=RUN,
+    chat_id=CHAT,
+    user="ada",
+    agent_key="clerk",
+    state="waiting",
+    began_at=1_795_000_000_000,
+    model_calls=2,
+    input_tokens=1200,
+    output_tokens=34,
+    cost_nano_usd=1_500_000,
+    owner="a:7001",
+)
 GATE = gates_pb2.Gate(
     run_id=RUN,
     gate_id="approval_0d79ff40",
@@ -120,6 +136,9 @@ class Script(_AgentServicer, _GateServicer):
     vectors: Sequence[bytes] | HeadraceError = ()
     """What Embed gives."""
 
+    claim_error: HeadraceError | None = None
+    """What ClaimGate fails with."""
+
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     sent: int = 0
@@ -184,6 +203,25 @@ class Script(_AgentServicer, _GateServicer):
         status = "accepted" if request.gate_id == GATE.gate_id else "unmatched"
         return gates_pb2.AnswerGateResponse(accepted=status == "accepted", status=status, detail="as it is")
 
+    async def ClaimGate(self, request: Any, context: Context) -> gates_pb2.ClaimGateResponse:
+        self._heard(request, context)
+        if self.claim_error is not None:
+            raise self.claim_error
+        until = now_ms() + (request.lease_ms or 60_000)
+        return gates_pb2.ClaimGateResponse(status="claimed", claimed_by="default", claimed_until=until)
+
+    async def ReleaseGate(self, request: Any, context: Context) -> gates_pb2.ReleaseGateResponse:
+        self._heard(request, context)
+        return gates_pb2.ReleaseGateResponse(released=True)
+
+    async def DelegateGate(self, request: Any, context: Context) -> gates_pb2.DelegateGateResponse:
+        self._heard(request, context)
+        return gates_pb2.DelegateGateResponse(status="delegated")
+
+    async def AskBack(self, request: Any, context: Context) -> gates_pb2.AskBackResponse:
+        self._heard(request, context)
+        return gates_pb2.AskBackResponse(status="asked_back")
+
     async def Steer(self, request: Any, context: Context) -> agent_pb2.SteerResponse:
         self._heard(request, context)
         return agent_pb2.SteerResponse(run_id=request.run_id, status="accepted")
@@ -202,6 +240,15 @@ class Script(_AgentServicer, _GateServicer):
     async def GetAgent(self, request: Any, context: Context) -> agent_pb2.GetAgentResponse:
         self._heard(request, context)
         raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
+
+    async def ListAgentProblems(self, request: Any, context: Context) -> agent_pb2.ListAgentProblemsResponse:
+        self._heard(request, context)
+        problem = agent_pb2.AgentProblem(file="clerk.json", problem="mode: is required", agent_key="clerk")
+        return agent_pb2.ListAgentProblemsResponse(problems=[problem])
+
+    async def GetIdentity(self, request: Any, context: Context) -> agent_pb2.GetIdentityResponse:
+        self._heard(request, context)
+        return agent_pb2.GetIdentityResponse(tenant="acme", user="ada", scopes=["answer", "ask"])
 
     async def GetRun(self, request: Any, context: Context) -> agent_pb2.GetRunResponse:
         if self.run is None:
@@ -362,6 +409,9 @@ class ScriptedMemory(_MemoryServicer):
     async def ForkChat(self, request: Any, context: Context) -> memory_pb2.ForkChatResponse:
         return memory_pb2.ForkChatResponse(chat_id=f"fork of {request.chat_id} {request.run_id}")
 
+    async def ShareChat(self, request: Any, context: Context) -> memory_pb2.ShareChatResponse:
+        return memory_pb2.ShareChatResponse(n=6, shared_with=request.shared_with)
+
     async def UpdateChat(self, request: Any, context: Context) -> memory_pb2.UpdateChatResponse:
         return memory_pb2.UpdateChatResponse(n=5, title=request.title)
 
@@ -465,12 +515,64 @@ class ScriptedSpend(spend_pb2_grpc.SpendServiceServicer):
         )
 
 
+class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
+    """One run, one provider, one replica, whatever is asked for."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def ListRuns(
+        self, request: operator_pb2.OperatorListRunsRequest, context: Any
+    ) -> operator_pb2.OperatorListRunsResponse:
+        self._script.requests.append(request)
+        return operator_pb2.OperatorListRunsResponse(runs=[TENANT_RUN], next_page_token="p2")
+
+    async def GetRun(
+        self, request: operator_pb2.OperatorGetRunRequest, context: Any
+    ) -> operator_pb2.OperatorGetRunResponse:
+        self._script.requests.append(request)
+        event = agent_pb2.AgentDelta(seq=3, timestamp=1, content_start=agent_pb2.ContentStart(content_id="c_1"))
+        return operator_pb2.OperatorGetRunResponse(run=TENANT_RUN, events=[event], without_content=True)
+
+    async def CancelRuns(
+        self, request: operator_pb2.CancelRunsRequest, context: Any
+    ) -> operator_pb2.CancelRunsResponse:
+        self._script.requests.append(request)
+        ends = [operator_pb2.CancelledRun(run_id=run_id, status="cancelling") for run_id in request.run_ids or [RUN]]
+        ends[-1].status, ends[-1].reason = "failed", "OVERLOADED"
+        return operator_pb2.CancelRunsResponse(runs=ends, next_page_token="" if request.run_ids else "p2")
+
+    async def ListProviders(self, request: llm_pb2.ListProvidersRequest, context: Any) -> llm_pb2.ListProvidersResponse:
+        models = [
+            llm_pb2.ModelHealth(model="fine", breaker="closed", attempts=12, error_ratio=0.25, first_delta_ms=420),
+            llm_pb2.ModelHealth(model="idle", breaker="open", blocked_ms=5000),
+        ]
+        return llm_pb2.ListProvidersResponse(
+            providers=[
+                llm_pb2.ProviderHealth(
+                    provider_key="prov", models=models, running=2, waiting=1, concurrency=4, replicas=1
+                )
+            ]
+        )
+
+    async def ListReplicas(
+        self, request: operator_pb2.ListReplicasRequest, context: Any
+    ) -> operator_pb2.ListReplicasResponse:
+        one = operator_pb2.Replica(address="a:7001", runs=2, lease_expires_at=1_795_000_000_000, is_alive=True)
+        return operator_pb2.ListReplicasResponse(replicas=[one, operator_pb2.Replica(address="b:7001", is_this=True)])
+
+
 def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService(
+            "headrace.v1.OperatorService",
+            ScriptedOperator(script),
+            operator_pb2_grpc.add_OperatorServiceServicer_to_server,
+        ),
         GrpcService(
             "headrace.v1.ScheduleService",
             ScheduleService(make_schedule_store()),

@@ -13,8 +13,9 @@ class ListedSchedules:
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
 
-    async def list_own(self, owner: Identity) -> list[Schedule]:
-        return [*self._schedules.values()]
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        own = ((row.created_at, row.schedule_id, row) for row in self._schedules.values())
+        return [row for *place, row in sorted(own) if (*place,) > after][:count]
 
     async def list_all(self) -> list[Schedule]:
         return [*self._schedules.values()]

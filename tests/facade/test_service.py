@@ -13,7 +13,7 @@ import pytest
 from google.api import annotations_pb2
 from structlog.testing import capture_logs
 
-from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
+from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
 from services.facade import service
 from services.facade.config import Config
 from services.facade.proto_routes import CONTRACT_FILES, load_routes
@@ -28,13 +28,13 @@ ASK = {"message": "hi"}
 def test_every_annotated_rpc_is_a_route_and_nothing_else_is() -> None:
     annotated = {
         rpc.full_name
-        for file in (agent_pb2, gates_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
+        for file in (agent_pb2, gates_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for rpc in service.methods
         if rpc.GetOptions().HasExtension(annotations_pb2.http)
     }
     assert {route.rpc.full_name for route in load_routes()} == annotated
-    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 57
+    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 69
 
 
 def test_every_grpc_code_has_an_http_status() -> None:

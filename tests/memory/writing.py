@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, spend_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.spend_pb2_grpc import SpendServiceStub
@@ -141,6 +141,10 @@ class Memory:
         with rpc_errors():
             request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
             return list((await self.stub.Search(request)).hits)
+
+    async def tenant_runs(self, **fields: Any) -> operator_pb2.OperatorListRunsResponse:
+        with rpc_errors():
+            return await self.stub.ListRuns(operator_pb2.OperatorListRunsRequest(**fields))
 
     async def gates(self, **fields: Any) -> gates_pb2.ListGatesResponse:
         with rpc_errors():

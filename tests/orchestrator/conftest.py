@@ -132,6 +132,9 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         models = [info for info in self.models if info.model == request.model]
         return llm_pb2.ListModelsResponse(models=models)
 
+    async def ListProviders(self, request: llm_pb2.ListProvidersRequest, context: Any) -> llm_pb2.ListProvidersResponse:
+        return llm_pb2.ListProvidersResponse(providers=[llm_pb2.ProviderHealth(provider_key="scripted")])
+
     async def Embed(self, request: llm_pb2.EmbedRequest, context: Any) -> llm_pb2.EmbedResponse:
         self.embed_requests.append(request)
         await self.embedding.wait()

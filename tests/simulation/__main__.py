@@ -17,6 +17,7 @@ import sys
 
 from tests.simulation.plan import make_plan
 from tests.simulation.planted.bugs import BUGS
+from tests.simulation.schedule_plan import make_schedule_plan
 from tests.simulation.series import Series, run_series, say
 from tests.simulation.shrink import shrink
 from tests.simulation.simulate import prepare_process, simulate
@@ -30,17 +31,19 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="look for less that breaks the same, and print its story")
     parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
     parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges are to find")
+    parser.add_argument("--schedules", action="store_true", help="worlds of schedules and kills alone")
     parser.add_argument("--write", action="store_true", help="write the result into docs/reliability.md")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
+    make = make_schedule_plan if given.schedules else make_plan
     if not (given.story or given.trace or given.shrink):
-        return run_series(Series(seeds, given.jobs, given.twice, given.bug, given.write))
+        return run_series(Series(seeds, given.jobs, given.twice, given.bug, make, given.write))
     prepare_process()
     failed = 0
     for seed in seeds:
-        plan = make_plan(seed)
+        plan = make(seed)
         if given.shrink:
             plan = shrink(plan, lambda smaller: bool(simulate(smaller, bug=given.bug).problems))
         result = simulate(plan, bug=given.bug, traces=given.trace)

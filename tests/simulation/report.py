@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, TOOLS, USER
@@ -38,4 +39,4 @@ def describe_series(summary: Summary) -> Iterator[str]:
                 yield f"| {kind} | {service} | {' | '.join(str(count or '') for count in counts)} |"
     yield ""
     others = (f"{kind} {count}" for kind, count in sorted(summary.counts.items()))
-    yield f"What came of them and beside them: {', '.join(others)}."
+    yield from wrap(f"What came of them and beside them: {', '.join(others)}.", 120)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from tests.simulation.plan import Plan, make_plan
 from tests.simulation.report import write_report
 from tests.simulation.simulate import Result, prepare_process, simulate_seed
 
@@ -25,6 +26,8 @@ class Series:
     """Whether each seed is simulated in two processes, which must say the same."""
     bug: str = ""
     """Name of a planted bug."""
+    make: Callable[[int], Plan] = make_plan
+    """Makes a seed's plan."""
     is_written: bool = False
     """Whether the result goes into docs/reliability.md."""
 
@@ -72,9 +75,9 @@ def run_series(series: Series) -> int:
     with ProcessPoolExecutor(
         series.jobs, mp_context=context, initializer=prepare_process, max_tasks_per_child=fresh
     ) as pool:
-        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part, series.bug) for part in parts]
+        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part, series) for part in parts]
         if series.is_twice:
-            running += [pool.submit(_simulate_all, part[::-1], series.bug, shakes=True) for part in parts]
+            running += [pool.submit(_simulate_all, part[::-1], series, shakes=True) for part in parts]
         for done in as_completed(running):
             for result in done.result():
                 summary.add(result)
@@ -89,8 +92,8 @@ def run_series(series: Series) -> int:
     return min(len(summary.failed), 1)
 
 
-def _simulate_all(seeds: Sequence[int], bug: str, *, shakes: bool = False) -> list[Result]:
-    return [simulate_seed(seed, bug=bug, shakes=shakes) for seed in seeds]
+def _simulate_all(seeds: Sequence[int], series: Series, *, shakes: bool = False) -> list[Result]:
+    return [simulate_seed(seed, make=series.make, bug=series.bug, shakes=shakes) for seed in seeds]
 
 
 def say(*lines: str) -> None:

@@ -89,10 +89,10 @@ def prepare_process() -> None:
     gc.freeze()
 
 
-def simulate_seed(seed: int, *, bug: str = "", shakes: bool = False) -> Result:
-    """Run the world of `seed`; what it raises is a problem of this seed, and others go on."""
+def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, bug: str = "", shakes: bool = False) -> Result:
+    """Run the world of `seed`, whose plan `make` makes; what it raises is a problem of this seed, and others go on."""
     try:
-        return simulate(make_plan(seed), bug=bug, shakes=shakes)
+        return simulate(make(seed), bug=bug, shakes=shakes)
     except Exception:
         return Result(seed, problems=[f"the simulation failed: {traceback.format_exc()}"])
 

@@ -44,7 +44,7 @@ from services.tools.server import tool_server
 from tests.orchestrator.conftest import ScriptedLlm, content, finish
 from tests.runtime.auth.issuing import key_settings
 
-ADA, BOB = Identity("acme", "ada"), Identity("globex", "bob")
+ADA, BOB = (Identity(*names, scopes=ALL_SCOPES) for names in (("acme", "ada"), ("globex", "bob")))
 KEYS = {ADA: "key-of-ada", BOB: "key-of-bob"}
 SCOPES = ",".join(sorted(ALL_SCOPES))
 """Each is good for everything, in its own tenant."""
@@ -197,7 +197,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
             runs_max=runs_max,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
-        addresses["GateService"] = addresses["AgentService"]
+        addresses["GateService"] = addresses["OperatorService"] = addresses["AgentService"]
         channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in addresses.items()}
         shown = build_caller_metadata(auth, ORCHESTRATOR)
         trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}

@@ -9,11 +9,21 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
+from headrace.v1 import (
+    agent_pb2,
+    gates_pb2,
+    llm_pb2,
+    memory_pb2,
+    operator_pb2,
+    schedule_pb2,
+    spend_pb2,
+    tools_pb2,
+    webhook_pb2,
+)
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
+FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES
@@ -76,10 +86,19 @@ REQUESTS: dict[str, Make] = {
     "GateService.AnswerGate": _one(
         lambda ids: gates_pb2.AnswerGateRequest(run_id=ids.run, gate_id="c_1", payload="{}")
     ),
+    "GateService.ClaimGate": _one(lambda ids: gates_pb2.ClaimGateRequest(run_id=ids.run, gate_id="c_1", holder="tab")),
+    "GateService.ReleaseGate": _one(
+        lambda ids: gates_pb2.ReleaseGateRequest(run_id=ids.run, gate_id="c_1", holder="tab")
+    ),
+    "GateService.DelegateGate": _one(
+        lambda ids: gates_pb2.DelegateGateRequest(run_id=ids.run, gate_id="c_1", to=["user:eve"])
+    ),
+    "GateService.AskBack": _one(lambda ids: gates_pb2.AskBackRequest(run_id=ids.run, gate_id="c_1", note="why?")),
     "MemoryService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),
     "MemoryService.GetChat": _one(
         lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)
     ),
+    "MemoryService.ShareChat": _one(lambda ids: memory_pb2.ShareChatRequest(chat_id=ids.chat, shared_with=["tenant"])),
     "MemoryService.UpdateChat": _one(lambda ids: memory_pb2.UpdateChatRequest(chat_id=ids.chat, title="Mine")),
     "MemoryService.ForkChat": _one(lambda ids: memory_pb2.ForkChatRequest(chat_id=ids.chat, run_id=ids.run)),
     "MemoryService.Append": _one(
@@ -143,6 +162,18 @@ REQUESTS: dict[str, Make] = {
         lambda ids: memory_pb2.UpdateFactRequest(fact_id=ids.fact or ids.run, text="drinks tea")
     ),
     "MemoryService.DeleteFact": _one(lambda ids: memory_pb2.DeleteFactRequest(fact_id=ids.fact or ids.run)),
+    "MemoryService.ListRuns": _one(lambda ids: operator_pb2.OperatorListRunsRequest(run_ids=[ids.run])),
+    "MemoryService.ReserveSpend": _one(
+        lambda ids: memory_pb2.ReserveSpendRequest(
+            run_id=ids.run,
+            budgets=[memory_pb2.SpendBudget(budget_id="b", period="day", tokens_max=1)],
+            least=memory_pb2.SpendAmount(),
+            wanted=memory_pb2.SpendAmount(),
+        )
+    ),
+    "OperatorService.ListRuns": _one(lambda ids: operator_pb2.OperatorListRunsRequest(run_ids=[ids.run])),
+    "OperatorService.GetRun": _one(lambda ids: operator_pb2.OperatorGetRunRequest(run_id=ids.run, include_events=True)),
+    "OperatorService.CancelRuns": _one(lambda ids: operator_pb2.CancelRunsRequest(run_ids=[ids.run])),
     "ScheduleService.CreateSchedule": _one(
         lambda ids: schedule_pb2.CreateScheduleRequest(
             agent_key="plain", message="hi", cron="0 0 1 1 *", chat_id=ids.chat

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import platform
 from typing import Any
 
 import click
@@ -17,6 +19,7 @@ from headrace.cli.run_view.times import format_time
 class _Answerers(msgspec.Struct, frozen=True, rename="camel"):
     any_of: tuple[str, ...] = ()
     not_requester: bool = False
+    count: int = 1
 
 
 class Gate(msgspec.Struct, frozen=True, rename="camel"):
@@ -32,20 +35,46 @@ class Gate(msgspec.Struct, frozen=True, rename="camel"):
     risk: str = ""
     reason: str = ""
     answerers: _Answerers = _Answerers()
+    voters: tuple[str, ...] = ()
+    claimed_by: str = ""
+    claimed_until: int = 0
 
     @property
     def line(self) -> str:
         about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
         why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
-        who = describe_answerers(self.answerers.any_of, not_requester=self.answerers.not_requester)
+        rule = self.answerers
+        who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
         by = f", to be answered by {who}" if who not in ("", f"user:{self.requester}") else ""
+        by += f" ({', '.join(self.voters)} approved)" if self.voters else ""
+        if self.claimed_by:
+            by += f", being answered by {self.claimed_by} until {format_time(self.claimed_until)}"
         return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}{by}"
 
 
-class _Answered(msgspec.Struct, frozen=True):
+class _Answered(msgspec.Struct, frozen=True, rename="camel"):
     accepted: bool
     status: str
     detail: str
+    votes_missing: int = 0
+
+
+class _Claim(msgspec.Struct, frozen=True, rename="camel"):
+    status: str
+    claimed_by: str = ""
+    claimed_until: int = 0
+
+
+class _Released(msgspec.Struct, frozen=True):
+    released: bool
+
+
+def name_holder() -> str:
+    """Return the id by which this machine's terminals claim gates."""
+    return f"cli {getpass.getuser()}@{platform.node()}"[:64]
+
+
+_holder_option = click.option("--holder", default=name_holder, help="The client that claims; one for each machine.")
 
 
 @click.group()
@@ -87,11 +116,12 @@ def show(url: str, run_id: str, gate_id: str) -> None:
 
 @gates.command()
 @url_option
+@_holder_option
 @click.option("--note", help="A note to the model, with approve and reject.")
 @click.argument("run_id")
 @click.argument("gate_id")
 @click.argument("answer")
-def answer(url: str, note: str | None, run_id: str, gate_id: str, answer: str) -> None:
+def answer(url: str, holder: str, note: str | None, run_id: str, gate_id: str, answer: str) -> None:
     """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON.
 
     JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
@@ -104,9 +134,72 @@ def answer(url: str, note: str | None, run_id: str, gate_id: str, answer: str) -
             payload = json.loads(answer)
         except ValueError as error:
             raise click.UsageError(f"ANSWER is approve, reject or JSON: {error}") from error
-    body = {"runId": run_id, "gateId": gate_id, "payload": payload}
+    body = {"runId": run_id, "gateId": gate_id, "payload": payload, "holder": holder}
     data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
     answered = msgspec.json.decode(data, type=_Answered)
-    click.echo(f"{answered.status}: {answered.detail}")
+    missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
+    click.echo(f"{answered.status}: {answered.detail}{missing}")
     if not answered.accepted:
+        raise SystemExit(1)
+
+
+@gates.command()
+@url_option
+@_holder_option
+@click.option(
+    "--lease", "lease_s", default=60, show_default=True, type=click.IntRange(1, 600), help="For how long, in s."
+)
+@click.argument("run_id")
+@click.argument("gate_id")
+def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
+    """Claim the gate GATE_ID of the run RUN_ID, so that no other client answers it, or prolong the claim."""
+    body = {"runId": run_id, "gateId": gate_id, "holder": holder, "leaseMs": lease_s * 1000}
+    data = make_request(url, lambda facade: facade.post("/api/gate/claim", body))
+    claim = msgspec.json.decode(data, type=_Claim)
+    if claim.status != "claimed":
+        click.echo("the gate is closed", err=True)
+        raise SystemExit(1)
+    click.echo(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
+
+
+@gates.command()
+@url_option
+@_holder_option
+@click.argument("run_id")
+@click.argument("gate_id")
+def release(url: str, holder: str, run_id: str, gate_id: str) -> None:
+    """Give a claim of the gate GATE_ID of the run RUN_ID up."""
+    body = {"runId": run_id, "gateId": gate_id, "holder": holder}
+    data = make_request(url, lambda facade: facade.post("/api/gate/release", body))
+    released = msgspec.json.decode(data, type=_Released).released
+    click.echo("released" if released else "there was nothing to release")
+
+
+@gates.command()
+@url_option
+@click.option("--note", help="What is said with it.")
+@click.argument("run_id")
+@click.argument("gate_id")
+@click.argument("to", nargs=-1, required=True)
+def delegate(url: str, note: str | None, run_id: str, gate_id: str, to: tuple[str, ...]) -> None:
+    """Let others, TO (user:NAME or role:NAME), answer the gate GATE_ID of the run RUN_ID too."""
+    body = {"runId": run_id, "gateId": gate_id, "to": list(to)} | ({"note": note} if note else {})
+    _report_status(make_request(url, lambda facade: facade.post("/api/gate/delegate", body)))
+
+
+@gates.command("ask-back")
+@url_option
+@click.argument("run_id")
+@click.argument("gate_id")
+@click.argument("note")
+def ask_back(url: str, run_id: str, gate_id: str, note: str) -> None:
+    """Ask the requester about the gate GATE_ID of the run RUN_ID, or reply as the requester; it stays open."""
+    body = {"runId": run_id, "gateId": gate_id, "note": note}
+    _report_status(make_request(url, lambda facade: facade.post("/api/gate/ask", body)))
+
+
+def _report_status(data: msgspec.Raw) -> None:
+    status = json.loads(bytes(data))["status"]
+    click.echo(status)
+    if status == "closed":
         raise SystemExit(1)

@@ -59,9 +59,11 @@ class PendingInput:
         text = line or self.form.default
         if line.isdecimal() and 0 < int(line) <= len(self.form.choices):
             text = self.form.choices[int(line) - 1]
-        if not text:
+        is_question = self.tool_name.casefold() == ASK_HUMAN
+        is_choice = not self.form.choices or text in (*self.form.choices, self.form.default)
+        if not text or (is_question and not is_choice):
             return None
-        return {"choice" if self.form.choices and self.tool_name.casefold() != ASK_HUMAN else "answer": text}
+        return {"choice" if self.form.choices and not is_question else "answer": text}
 
 
 class PendingInputs:

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.operating.table import print_table
 
 GROUPS = ("day", "user", "agent", "model", "key")
 
@@ -83,14 +84,6 @@ def spend(
     lines = [[*(row.get_group(group) for group in wanted["groupBy"]), *row.format_sums()] for row in usage.rows]
     head = [*wanted["groupBy"], "usd", "in", "cached", "out", "calls"]
     foot = ["total", *[""] * (len(wanted["groupBy"]) - 1), *usage.total.format_sums()]
-    table = [head, *lines, foot]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    names = len(wanted["groupBy"])
-    for cells in table:
-        padded = (
-            cell.ljust(width) if index < names else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        click.echo("  ".join(padded).rstrip())
+    print_table(head, [*lines, foot], right=head[len(wanted["groupBy"]) :])
     if usage.is_cut:
         click.echo("rows are left out: ask for fewer days or groups", err=True)

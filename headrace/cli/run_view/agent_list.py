@@ -17,6 +17,25 @@ class Agent(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
 
 
+class AgentProblem(msgspec.Struct, frozen=True, rename="camel"):
+    """A refused file as GET /api/agents/problems has it."""
+
+    file: str
+    problem: str
+    agent_key: str = ""
+
+
+async def print_agent_problems(url: str) -> None:
+    async with FacadeClient(url) as facade:
+        data = await facade.get("/api/agents/problems")
+    problems = msgspec.json.decode(data, type=list[AgentProblem])
+    for problem in problems:
+        stays = f" (the last good version of {problem.agent_key} stays in force)" if problem.agent_key else ""
+        click.echo(f"{problem.file}: {problem.problem}{stays}")
+    if not problems:
+        click.echo("every file is in force")
+
+
 async def print_agents(url: str, tag: str | None) -> None:
     async with FacadeClient(url) as facade:
         data = await facade.get("/api/agents", **({"tag": tag} if tag else {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.cli.run_view import compaction_view
-from headrace.cli.run_view.answerers import describe_answerers
+from headrace.cli.run_view.answerers import describe_answerers, describe_step
 from headrace.v1 import agent_pb2
 
 SUMMARY_CHARS_MAX = 200
@@ -59,8 +59,10 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"told: {delta.request_steer.message}"
         case "gate_open":
             rule = delta.gate_open.answerers
-            who = describe_answerers(rule.any_of, not_requester=rule.not_requester)
+            who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
             return f"waits for {who}" if who else ""
+        case "gate_step" if delta.gate_step.step not in ("claimed", "released"):  # renewed twice a minute
+            return describe_step(delta.gate_step)
         case "approval_ask":
             return f"approval is asked for: {delta.approval_ask.reason}"
         case "approval_answer":

@@ -62,7 +62,8 @@ class Schemas:
         if way == "in" and field.type == _F.TYPE_STRING:
             plain |= {"minLength": 1} if rules.required else {}
             plain |= {"maxLength": rules.bytes_max} if rules.bytes_max else {}
-            plain |= {"pattern": f"^{UUID}$" if rules.required else f"^({UUID})?$"} if rules.uuid else {}
+            is_there = rules.required or field.is_repeated
+            plain |= {"pattern": f"^{UUID}$" if is_there else f"^({UUID})?$"} if rules.uuid else {}
             plain |= {"enum": [*rules.words]} if rules.words else {}
         return plain
 

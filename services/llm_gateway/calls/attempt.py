@@ -149,9 +149,14 @@ class Attempt:
     def _report_end(self) -> None:
         call, target = self.call, self._target
         call.deltas = self._reader.deltas
-        target.breaker.end_call(self._breaker_call, succeeded=self._succeeded, never_began=self._never_began)
-        self._log.log_call(call)
         first_delta_s = None if call.first_delta_s is None else call.first_delta_s - call.started_s
+        target.breaker.end_call(
+            self._breaker_call,
+            succeeded=self._succeeded,
+            never_began=self._never_began,
+            first_delta_s=first_delta_s,
+        )
+        self._log.log_call(call)
         metrics.count_attempt(
             target.provider.key, target.entry.name, call.outcome, call.deltas, first_delta_s, call.usage
         )

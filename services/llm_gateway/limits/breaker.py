@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from services.llm_gateway.limits.recent_attempts import AttemptSummary, RecentAttempts
 from services.llm_gateway.telemetry import metrics
 from services.runtime.clock import monotonic_s
 
@@ -65,6 +66,7 @@ class Breaker:
         """End of the pause, or the time of the next probe."""
         self._pause_s = OPEN_S
         self._answered_s = -math.inf
+        self._recent = RecentAttempts()
         self._failed_tenants: set[str] = set()
         """Tenants that wait while the breaker is not closed."""
         metrics.set_breaker_state("closed", *self._labels)
@@ -94,8 +96,11 @@ class Breaker:
         """Record that the model has begun to answer somebody."""
         self._answered_s = self._now()
 
-    def end_call(self, call: Call, *, succeeded: bool | None, never_began: bool = False) -> None:
-        """Record an outcome; None says nothing about the model."""
+    def end_call(
+        self, call: Call, *, succeeded: bool | None, never_began: bool = False, first_delta_s: float | None = None
+    ) -> None:
+        """Record an outcome; None says nothing about the model. `first_delta_s` is counted from the call's begin."""
+        self._recent.add_attempt(self._now(), call.tenant, succeeded, first_delta_s)
         if never_began and self._answered_s > call.started_s:
             succeeded = None
         if call.is_beside:
@@ -123,6 +128,9 @@ class Breaker:
                 self._start_pause()
             case _:
                 pass  # the call began before the breaker opened
+
+    def summarise_recent(self, tenant: str) -> AttemptSummary:
+        return self._recent.summarise(self._now(), tenant)
 
     def _measure_pause_s(self) -> float:
         return max(self._blocked_until_s - self._now(), 0.0)

@@ -66,6 +66,12 @@ class Account:
     def counts_tokens(self) -> bool:
         return self._quota.tokens_per_minute is not None
 
+    def get_use(self, tenant: str) -> TenantUse:
+        """Return what the tenant has of the account now."""
+        now_s = asyncio.get_running_loop().time()
+        self._forget_old(now_s)
+        return self._uses.get_use(tenant, now_s)
+
     def set_quota(self, quota: Quota | None) -> None:
         """Apply the limits of a changed provider file, keeping the counters."""
         self._quota = quota or Quota()
@@ -203,8 +209,7 @@ class Account:
         # A request larger than the whole quota runs alone rather than never.
         tokens_max = max(self._divide_limit(self._quota.tokens_per_minute) - tokens, 0)
         now_s = asyncio.get_running_loop().time()
-        while self._window and self._window[0].at_s <= now_s - self._window_s:
-            self._forget_oldest()
+        self._forget_old(now_s)
         requests, tokens_used, wait_s = len(self._window), self._window_tokens, 0.0
         for oldest in self._window:
             if requests <= requests_max and tokens_used <= tokens_max:
@@ -213,12 +218,13 @@ class Account:
             wait_s = oldest.at_s + self._window_s - now_s
         return wait_s
 
-    def _forget_oldest(self) -> None:
-        oldest = self._window.popleft()
-        oldest.is_in_window = False
-        self._window_tokens -= oldest.tokens
-        oldest.use.requests -= 1
-        oldest.use.tokens -= oldest.tokens
+    def _forget_old(self, now_s: float) -> None:
+        while self._window and self._window[0].at_s <= now_s - self._window_s:
+            oldest = self._window.popleft()
+            oldest.is_in_window = False
+            self._window_tokens -= oldest.tokens
+            oldest.use.requests -= 1
+            oldest.use.tokens -= oldest.tokens
 
     def _divide_limit(self, limit: int | None) -> float:
         return math.inf if limit is None else max(limit // self._replicas, 1)
@@ -234,12 +240,12 @@ class Account:
 
 class Accounts:
     def __init__(self, replicas: int) -> None:
-        self._replicas = replicas
+        self.replicas = replicas
         self._accounts: dict[str, Account] = {}
 
     def get_account(self, provider: Provider) -> Account:
         if provider.key not in self._accounts:
-            self._accounts[provider.key] = Account(provider.key, provider.quota, replicas=self._replicas)
+            self._accounts[provider.key] = Account(provider.key, provider.quota, replicas=self.replicas)
         return self._accounts[provider.key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:

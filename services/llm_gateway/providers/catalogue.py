@@ -55,7 +55,7 @@ class Catalogue:
         Raises:
             Overloaded: No provider file was valid since the start.
         """
-        self._check_loaded()
+        self.check_loaded()
         providers = [provider for provider in self.providers if key in ("", provider.key)]
         if model:
             return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
@@ -74,7 +74,7 @@ class Catalogue:
             InvalidRequest: There is none.
             Overloaded: No provider file was valid since the start.
         """
-        self._check_loaded()
+        self.check_loaded()
         provider = self._providers.get(key)
         if provider is None:
             raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
@@ -84,6 +84,6 @@ class Catalogue:
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
 
-    def _check_loaded(self) -> None:
+    def check_loaded(self) -> None:
         if not self.is_loaded:
             raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
 from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
-from services.memory.log.lines import CompactBoundary, Known, Line, Pin, Query, Revert, State, Step, SummaryEdit, Title
+from services.memory.log.lines import (
+    CompactBoundary,
+    Known,
+    Line,
+    Pin,
+    Query,
+    Revert,
+    Sharing,
+    State,
+    Step,
+    SummaryEdit,
+    Title,
+)
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
 from services.runtime.auth.identity import Identity
@@ -17,7 +29,7 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title
+_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title | Sharing
 """Lines that are the chat's own where no run writes them."""
 
 
@@ -76,7 +88,8 @@ class Chat:
     def admit(self, lines: Sequence[Known], lease_generation: int, beside: Collection[str] | None = None) -> Span | str:
         """Check an append and number its lines, to be committed now, or rolled back with its facts.
 
-        A repeated append gets its first answer, or the run that has its query's request id. Raises as check does, and
+        A repeated append gets its first answer, or the run that has its query's request id; a title for a chat without
+        one, where there is one, a Span of no line. Raises as check does, and
         ChatBusy if an unfinished run is not in `beside`.
         """
         first = lines[0]
@@ -86,6 +99,8 @@ class Chat:
             return known
         if run_id := self.find_duplicate(lines):
             return run_id
+        if isinstance(first, Title) and first.if_untitled and self.info.given_title is not None:
+            return Span(0, 0, self.info.checkpoints)  # decided here, where no rename can come in between
         self.check(lines, lease_generation)
         if beside is not None:
             # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.

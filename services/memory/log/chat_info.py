@@ -15,6 +15,7 @@ from services.memory.log.lines import (
     Range,
     Revert,
     Run,
+    Sharing,
     State,
     Step,
     Title,
@@ -24,7 +25,9 @@ from services.memory.log.titles import make_chat_name, make_first_words
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from services.memory.log.charges import Charge
 
 SCOPE_ALL = "all"
 """The scope of a revert that people see too."""
@@ -41,6 +44,14 @@ class _EventFields(msgspec.Struct, gc=False):
     type: str = ""
 
 
+class _ErrorFields(msgspec.Struct, gc=False):
+    code: str = ""
+
+
+_CHARGED = ("model_calls", "input_tokens", "output_tokens", "cost_nano_usd")
+"""Fields of charges that a run sums up."""
+
+_ERROR_FIELDS = msgspec.json.Decoder(_ErrorFields)
 QUERY_FIELDS = msgspec.json.Decoder(QueryFields)
 _EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
 
@@ -66,6 +77,21 @@ class RunInfo:
     """Whether its lines say what each of its model calls has cost."""
     credential: str = ""
     is_ended: bool = False
+    state: str = ""
+    """How it ended: completed, cancelled or failed; empty while it goes on."""
+    reason: str = ""
+    """Of a completed run its finish reason, of a failed one its error's; else empty."""
+    updated_at: int = 0
+    """Commit time of its last line, Unix milliseconds."""
+    model_calls: int = 0
+    """What its lines have charged, as the three that follow."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_nano_usd: int = 0
+
+    def add_charges(self, charges: Iterable[Charge]) -> RunInfo:
+        added = {name: getattr(self, name) + sum(getattr(charge, name) for charge in charges) for name in _CHARGED}
+        return replace(self, **added)
 
 
 @dataclass(slots=True)
@@ -99,6 +125,7 @@ class ChatInfo:
     first_words: str = make_first_words("")
     given_title: str | None = None
     """The title that the chat was given last; empty if it was taken back, None if there was none."""
+    shared_with: Sequence[str] = ()
     first_agent_key: str = ""
     created_at: int = 0
     updated_at: int = 0
@@ -143,13 +170,16 @@ class ChatInfo:
             self._add_position(line)
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
             self.runs[run.run_id] = replace(
-                run,
+                run.add_charges(line.charges) if line.charges else run,
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),
                 has_gates=run.has_gates or (isinstance(line, Event) and opens_gate(line)),
                 has_charges=run.has_charges or line.charges is not None,
                 is_ended=isinstance(line, Run),
+                state=line.state if isinstance(line, Run) else "",
+                reason=_get_reason(line),
+                updated_at=line.updated_at,
             )
 
     def _add_query(self, line: Query) -> None:
@@ -168,7 +198,8 @@ class ChatInfo:
             checkpoint=self.checkpoints,
             has_charges=line.charges is not None,
             credential=line.credential,
-        )
+            updated_at=line.updated_at,
+        ).add_charges(line.charges or ())
         self.checkpoints += 1
 
     def _add_position(self, line: Line) -> None:
@@ -177,6 +208,8 @@ class ChatInfo:
                 self.checkpoints += 1
             case Title():
                 self.given_title = line.text
+            case Sharing():
+                self.shared_with = line.shared_with
             case State():
                 self.state_versions[line.context_id or ""] = line.version
             case Revert():
@@ -216,6 +249,12 @@ def get_last_seq(line: Line) -> int:
             return line.events.last
         case _:
             return 0
+
+
+def _get_reason(line: Line) -> str:
+    if not isinstance(line, Run):
+        return ""
+    return line.finish_reason or (_ERROR_FIELDS.decode(line.error).code if line.error else "")
 
 
 def opens_gate(line: Event) -> bool:

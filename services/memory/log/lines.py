@@ -286,6 +286,15 @@ class Title(Stamped, kw_only=True, tag="title"):
 
     text: str = ""
     """Empty: the first words of the first message again."""
+    if_untitled: bool = False
+    """Whether it was for a chat without a title alone; with one, no such line is appended."""
+
+
+class Sharing(Stamped, kw_only=True, tag="sharing"):
+    """Who else may read the chat, by its owner; reverts leave it."""
+
+    shared_with: list[str] = []
+    """Names as in rules for gates, in order, each once."""
 
 
 class Unknown(Struct, rename="camel"):
@@ -315,6 +324,7 @@ Known: TypeAlias = (
     | Pin
     | SummaryEdit
     | Title
+    | Sharing
 )
 Line: TypeAlias = Known | Unknown
 

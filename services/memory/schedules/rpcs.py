@@ -41,8 +41,8 @@ class ScheduleService(ScheduleServiceServicer):
     async def ListSchedules(
         self, request: schedule_pb2.ListSchedulesRequest, context: Context
     ) -> schedule_pb2.ListSchedulesResponse:
-        found = await self._schedules.list_own()
-        return schedule_pb2.ListSchedulesResponse(schedules=map(_make_row, found))
+        found, token = await self._schedules.list_own(request.page_size, request.page_token)
+        return schedule_pb2.ListSchedulesResponse(schedules=map(_make_row, found), next_page_token=token)
 
     async def GetSchedule(
         self, request: schedule_pb2.GetScheduleRequest, context: Context

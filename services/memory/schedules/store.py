@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
+from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -43,6 +45,8 @@ RETRY_MS = 5_000
 
 TIMES = ("cron", "once_at", "time_zone", "paused")
 """Fields that decide which time is next."""
+
+_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 
 NOT_TRIED: dict[str, Any] = {"queued_at": 0, "retry_at": 0, "refusal": None}
 """The fields about the time that is due, before it was tried."""
@@ -82,8 +86,17 @@ class ScheduleStore:
             return schedule
         return _check_same(await self.get(schedule.schedule_id), schedule)
 
-    async def list_own(self) -> list[Schedule]:
-        return await self._schedules.list_own(identity.require_identity())
+    async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
+        """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
+        if not 0 <= size <= PAGE_MAX:
+            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for all")
+        match = _TOKEN.fullmatch(token)
+        if token and match is None:
+            raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+        size, after = size or SCHEDULES_MAX, (int(match[1]), match[2]) if match else (0, "")
+        found = await self._schedules.list_own(identity.require_identity(), after, size + 1)
+        page = found[:size]
+        return page, f"{page[-1].created_at}.{page[-1].schedule_id}" if len(found) > size else ""
 
     async def get(self, schedule_id: str) -> Schedule:
         """Return the user's schedule. Raises NotFound."""

@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.gate_query import GateQuery
-    from services.memory.storage.gate_rows import GateEntry
+    from services.memory.storage.gates.query import GateQuery
+    from services.memory.storage.gates.rows import GateEntry
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.leases import Lease
+    from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+    from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.schedules import Schedule
     from services.memory.storage.search import Hit, Question
-    from services.memory.storage.spend_query import SpendAnswer, SpendQuery
+    from services.memory.storage.spend.query import SpendAnswer, SpendQuery
     from services.memory.storage.user_facts import Fact, MakeChange
     from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
@@ -74,12 +77,20 @@ class ChatIndex(Protocol):
         """Return a page of the owner's chats, the last changed first, and the next page's token."""
         ...
 
+    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        """Return a page of others' chats that `reader` may read, as list_page does."""
+        ...
+
     async def find_chat_of_run(self, run_id: str) -> str | None: ...
 
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
         """List unfinished runs, the oldest first, of one chat or of all, or only those without a lease."""
+        ...
+
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
+        """Return a page of a tenant's runs, the one that began last first, and the next page's token."""
         ...
 
     async def list_chats(self) -> list[str]: ...
@@ -107,6 +118,10 @@ class GateIndex(Protocol):
 
 class SpendIndex(Protocol):
     """What was spent: a view of the logs, complete for every append that was acknowledged, and of deleted chats."""
+
+    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        """Grant a run a part of budgets, one claim of a tenant at a time; None if it has no such run that goes on."""
+        ...
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         """Return the sums by group, one group more than may be shown where there are as many."""
@@ -179,8 +194,8 @@ class UserFacts(Protocol):
 
 
 class Schedules(Protocol):
-    async def list_own(self, owner: Identity) -> list[Schedule]:
-        """List the user's schedules, the oldest first."""
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        """List `count` of the user's schedules, the oldest first, behind the one with this time and id."""
         ...
 
     async def list_all(self) -> list[Schedule]:
@@ -241,9 +256,12 @@ class Webhooks(Protocol):
         """Deliver again what has ended, behind everything that waits; without ids all dead letters. Return how many."""
         ...
 
-    async def claim(self, now: int, until: int, each: int, count: int, busy: Collection[str]) -> list[Claim]:
+    async def claim(
+        self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
+    ) -> list[Claim]:
         """Return what is to be tried now, and give it to nobody else before `until`: at most `count`, of these `each`
-        for a webhook and one for a subject. The webhooks of `busy` are left out."""
+        for a webhook and one for a subject. The webhooks of `busy` are left out; `left` says how many a tenant may
+        have."""
         ...
 
     async def find_next(self, now: int) -> int:

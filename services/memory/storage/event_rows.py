@@ -16,11 +16,11 @@ from urllib.parse import quote
 import msgspec
 
 from services.memory.log.lines import Event, Line, Run
-from services.memory.storage.gate_rows import decode_gate_event, make_closing
+from services.memory.storage.gates.rows import decode_gate_event, make_closing
 
 if TYPE_CHECKING:
     from services.memory.log.chat_info import ChatInfo, RunInfo
-    from services.memory.storage.gate_rows import GateEvent
+    from services.memory.storage.gates.rows import GateEvent
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"
 BUDGET_WARNING, PING = "headrace.budget.warning", "headrace.ping"

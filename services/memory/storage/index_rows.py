@@ -10,8 +10,8 @@ from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
-from services.memory.storage.gate_rows import GateChange, fold_gates
-from services.memory.storage.spend_rows import SpendRow, fold_spend
+from services.memory.storage.gates.rows import GateChange, fold_gates
+from services.memory.storage.spend.rows import SpendRow, fold_spend
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -44,10 +44,16 @@ class ChatEntry:
     is_damaged: bool
     tenant: str
     user: str
+    shared_with: str = ""
+    """Names of those who may read it, each with a line break before and behind it."""
 
     @property
     def owner(self) -> Identity:
         return Identity(self.tenant, self.user)
+
+    @property
+    def shared_names(self) -> list[str]:
+        return self.shared_with.split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ def _make_entry(chat: Chat) -> ChatEntry:
         is_damaged=facts.is_damaged,
         tenant=facts.owner.tenant,
         user=facts.owner.user,
+        shared_with="".join(f"\n{name}\n" for name in facts.shared_with),
     )
 
 

@@ -17,7 +17,7 @@ from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.lines import Line, Range, Run, Unknown, decode_line, encode_line
+from services.memory.log.lines import Line, Range, Run, Sharing, Unknown, decode_line, encode_line
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat
 
 _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
-_NO_CHARGES = msgspec.Raw(b"[]")
+_NONE = msgspec.Raw(b"[]")
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -79,7 +79,10 @@ class LogCut:
                 changes["_lines"] = msgspec.Raw(b"%d" % (len(lines) - index))
             # A copy has cost nothing: what its lines were charged is the first chat's.
             if isinstance(line, Run) or (not isinstance(line, Unknown) and line.charges):
-                changes["_charges"] = _NO_CHARGES
+                changes["_charges"] = _NONE
+            # And it is nobody's but who has made it.
+            if isinstance(line, Sharing):
+                changes["sharedWith"] = _NONE
             if changes:
                 texts[index] = msgspec.json.encode(_OBJECT.decode(texts[index]) | changes)
         return texts

@@ -24,6 +24,7 @@ from services.memory.storage.webhooks import (
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Collection
 
     from services.memory.storage.event_rows import OutsideEvent
@@ -89,13 +90,14 @@ ORDER BY occurred_at DESC, event_id DESC, webhook_id DESC LIMIT $3
 """
 
 _DUE = """
-SELECT w.webhook_id, w.data, w.is_full FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
+SELECT w.webhook_id, w.tenant, w.data, w.is_full FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
     SELECT 1 FROM deliveries AS d WHERE d.webhook_id = w.webhook_id AND d.state = 'waiting' AND d.next_at <= $1)
 """
 
+# A plus before a column keeps SQLite from going through all that are due, where a key finds the few that are meant.
 _CLAIM = f"""
 UPDATE deliveries SET next_at = $3, tries = tries + 1
-WHERE webhook_id = $1 AND state = 'waiting' AND next_at <= $2 AND event_id IN (
+WHERE webhook_id = $1 AND state = 'waiting' AND +next_at <= $2 AND event_id IN (
     SELECT head.event_id FROM deliveries AS head
     WHERE head.webhook_id = $1 AND head.state = 'waiting' AND head.next_at <= $2 AND NOT EXISTS (
         SELECT 1 FROM deliveries AS earlier
@@ -119,7 +121,7 @@ WHERE webhook_id = $1 AND event_id = $2 AND state = 'waiting' AND tries = $6 RET
 
 _POSTPONE = """
 UPDATE deliveries SET next_at = $3
-WHERE webhook_id = $1 AND subject = $2 AND state = 'waiting' AND next_at < CAST($3 AS bigint)
+WHERE webhook_id = $1 AND subject = $2 AND state = 'waiting' AND +next_at < CAST($3 AS bigint)
 """
 """Those behind it, which are not looked at before."""
 
@@ -132,10 +134,16 @@ FROM deliveries WHERE state IN ('waiting', 'dead')
 """
 
 _NOTE_FULL = """
-UPDATE webhooks SET is_full = CASE WHEN (
+UPDATE webhooks SET is_full = 1 - is_full WHERE is_full <> CASE WHEN (
     SELECT count(*) FROM deliveries AS d WHERE d.webhook_id = webhooks.webhook_id AND d.state = 'waiting'
 ) >= $1 THEN 1 ELSE 0 END
 """
+
+_FORGET_MISSED = """
+DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'scheduled' AND next_at <= $2
+    AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = $1 AND w.is_paused = 1)
+"""
+"""What has come due while the webhook was paused."""
 
 _FORGET = "DELETE FROM deliveries WHERE closed_at > 0 AND closed_at < $1"
 
@@ -178,7 +186,8 @@ class SqlWebhooks:
         self._fan_out = make_fan_out(next_place)
         self._come_due = (
             f"UPDATE deliveries SET state = 'waiting', place = {next_place}, began_at = next_at"
-            f" WHERE state = 'scheduled' AND next_at <= $1"
+            f" WHERE state = 'scheduled' AND +next_at <= $1"
+            f" AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = deliveries.webhook_id AND w.is_paused = 0)"
         )
 
     def listen(self, wake: Callable[[], None]) -> None:
@@ -200,12 +209,13 @@ class SqlWebhooks:
 
     async def put(self, webhook: Webhook) -> bool:
         statement = _UPDATE if webhook.version > 1 else _INSERT
-        rows = await self._fetch(
-            statement,
+        values = (
             *(webhook.webhook_id, webhook.tenant, webhook.version),
             *(_join_words(webhook.types), _join_words(webhook.agent_keys), int(webhook.paused)),
             *(webhook.matches_from, webhook.created_at, encode_webhook(webhook)),
         )
+        missed = (_FORGET_MISSED, (webhook.webhook_id, webhook.updated_at))
+        *_, rows = await self._run(*([missed] if webhook.version > 1 else []), (statement, values))
         self._wake()  # what has waited for the end of a pause is due
         return bool(rows)
 
@@ -251,16 +261,21 @@ class SqlWebhooks:
         self._wake()
         return count
 
-    async def claim(self, now: int, until: int, each: int, count: int, busy: Collection[str]) -> list[Claim]:
+    async def claim(
+        self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
+    ) -> list[Claim]:
         await self._fetch(self._come_due, now)
         due = [row for row in await self._fetch(_DUE, now) if row[0] not in busy]
         due.sort(key=lambda _: choose_uniform(0, 1))  # none is always the last one
         claims: list[Claim] = []
-        for webhook_id, *row in due:
-            if len(claims) >= count:
-                break
-            rows = await self._fetch(_CLAIM, webhook_id, now, until, min(each, count - len(claims)))
+        left = left.copy()
+        for webhook_id, tenant, *row in due:
+            limit = min(each, count - len(claims), left[tenant])
+            if limit <= 0:
+                continue
+            rows = await self._fetch(_CLAIM, webhook_id, now, until, limit)
             claims += [Claim(_read_webhook(row), Delivery(*found)) for found in rows]
+            left[tenant] -= len(rows)
         return claims
 
     async def find_next(self, now: int) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
+from services.runtime.auth.answerers import list_names
 
 if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry
+    from services.runtime.auth.identity import Identity
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
@@ -38,6 +40,18 @@ class Page:
         if match is None:
             raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
         return cls(size or PAGE_DEFAULT, (-int(match[1]), match[2]))
+
+    def render_shared(self, reader: Identity, user_column: str) -> tuple[str, list[Any]]:
+        """Return the clauses that find the page's chats of others, and one more, with marks ($1) and their values."""
+        values: list[Any] = [reader.tenant, reader.user, *(f"\n{name}\n" for name in list_names(reader))]
+        # As both engines take it, with regard to case, whatever the names are made of.
+        is_named = " OR ".join(f"replace(shared_with, ${at}, '') <> shared_with" for at in range(3, len(values) + 1))
+        where = f"WHERE shared_with <> '' AND tenant = $1 AND {user_column} <> $2 AND ({is_named})"
+        if self.after:
+            where += f" AND (-updated_at, chat_id) > (${len(values) + 1}, ${len(values) + 2})"
+            values += self.after
+        values.append(self.size + 1)
+        return f"{where} ORDER BY -updated_at, chat_id LIMIT ${len(values)}", values
 
     def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
         """Return the page and the next one's token; `chats` holds one more than the page if there are more."""

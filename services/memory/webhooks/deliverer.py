@@ -7,7 +7,7 @@ again. Nothing is asked for while nothing waits, but for one look in a while: at
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,6 +38,9 @@ EACH = 4
 
 FLIGHTS_MAX = 128
 """Deliveries on their way from this process."""
+
+TENANT_MAX = 32
+"""Of these, deliveries of one tenant: the receivers of another may all hang."""
 
 LOOK_S = 30.0
 """Time between looks while nothing is known to wait."""
@@ -73,6 +76,8 @@ class Deliverer:
         self._is_stopping = False
         self._flights: Counter[str] = Counter()
         """Deliveries on their way, by webhook."""
+        self._left: defaultdict[str, int] = defaultdict(lambda: TENANT_MAX)
+        """Deliveries that a tenant may have on their way beside those that it has."""
         self._counted_at = self._forgot_at = 0
         webhooks.listen(self._wake.set)
 
@@ -101,9 +106,10 @@ class Deliverer:
         if count <= 0:
             return self._look_s
         busy = {webhook_id for webhook_id, flights in self._flights.items() if flights >= EACH}
-        claims = await self._webhooks.claim(now, now + CLAIM_MS, EACH, count, busy)
+        claims = await self._webhooks.claim(now, now + CLAIM_MS, EACH, count, busy, self._left)
         for claim in claims:
             self._flights[claim.webhook.webhook_id] += 1
+            self._left[claim.webhook.tenant] -= 1
             group.create_task(self._deliver(claim))
         if claims:
             return 0.0
@@ -133,6 +139,9 @@ class Deliverer:
             self._flights[webhook.webhook_id] -= 1
             if not self._flights[webhook.webhook_id]:
                 del self._flights[webhook.webhook_id]
+            self._left[webhook.tenant] += 1
+            if self._left[webhook.tenant] == TENANT_MAX:
+                del self._left[webhook.tenant]
             self._wake.set()  # what is behind it may go
 
 

@@ -79,8 +79,12 @@ class WebhookStore:
         if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
             return _check_same(stored, webhook), ""
         if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
-            raise QuotaExceeded(f"{WEBHOOKS_MAX} webhooks are there already; delete some", limit=str(WEBHOOKS_MAX))
+            raise _make_too_many()
         if await self._webhooks.put(webhook):
+            # Others may have been made since. Whoever sees too many goes again, so that never more stay.
+            if len(await self._webhooks.list_own(tenant)) > WEBHOOKS_MAX:
+                await self._webhooks.delete(webhook.webhook_id)
+                raise _make_too_many()
             return webhook, secret
         stored = await self._webhooks.find(webhook.webhook_id)
         # A statement whose answer was lost is repeated, and then finds its own webhook.
@@ -136,6 +140,8 @@ class WebhookStore:
 
     async def ping(self, webhook_id: str) -> Delivery:
         webhook = await self.get(webhook_id)
+        if webhook.is_full:
+            raise QuotaExceeded("so many deliveries wait for this webhook that nothing is added; delete it, or wait")
         data = {"webhookId": webhook.webhook_id}
         event = make_event(webhook.tenant, PING, new_uuid(), webhook.webhook_id, now_ms(), data)
         delivery = await self._webhooks.add_delivery(webhook.webhook_id, event)
@@ -224,6 +230,10 @@ def _check_same(stored: Webhook, webhook: Webhook) -> Webhook:
     if (webhook.url, webhook.types, webhook.agent_keys) != (stored.url, stored.types, stored.agent_keys):
         raise InvalidRequest.of("webhookId", "must be new, or that of the same webhook")
     return stored
+
+
+def _make_too_many() -> QuotaExceeded:
+    return QuotaExceeded(f"{WEBHOOKS_MAX} webhooks are there already; delete some", limit=str(WEBHOOKS_MAX))
 
 
 def _not_found(webhook_id: str) -> NotFound:

@@ -78,6 +78,11 @@ class Registry:
             raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
         return self._agents[min(self._agents)]
 
+    def list_refused(self) -> list[tuple[str, str, str]]:
+        """Return name, problem, and the key that its last good version keeps in force or "", of each refused file."""
+        stays = {name: agent.key for name, agent in self._by_file.items()}
+        return [(name, problem, stays.get(name, "")) for name, problem in sorted(self._refused.items())]
+
     def _check_loaded(self) -> None:
         if not self.is_loaded:
             raise Overloaded("no agent file was valid since the orchestrator's start; its log says what is wrong")

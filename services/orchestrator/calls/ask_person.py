@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
@@ -12,6 +13,8 @@ from services.orchestrator import ids
 from services.orchestrator.calls.gate import wait_at_gate
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict
+from services.orchestrator.run.control.gate_state import GateState
+from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
@@ -50,6 +53,17 @@ def parse_answer(payload: str) -> ApprovalAnswer:
     return answer
 
 
+def _add_votes(gate: GateState | None, submission: Submission) -> ApprovalAnswer:
+    """Return the last of several answers with what those before it have brought: arguments, and notes to the model."""
+    answer = parse_answer(submission.payload)
+    if gate is None or answer.decision == "reject" or not (votes := gate.votes):
+        return answer
+    note = "; ".join(filter(None, [*(vote.note for vote in votes), answer.note]))
+    if answer.decision == "approve" and gate.arguments:
+        return replace(answer, decision="edit", edited=msgspec.Raw(gate.arguments.encode()), note=note)
+    return replace(answer, note=note)
+
+
 async def ask_person(scope: Scope, call: Call, found: Verdict) -> ApprovalAnswer:
     run = scope.run
     call.asked += 1
@@ -68,19 +82,26 @@ async def ask_person(scope: Scope, call: Call, found: Verdict) -> ApprovalAnswer
         reason=found.reason,
         expires_at=expires_at,
         answerers=found.answerers,
+        on_expiry="approve" if found.on_expiry == "approve" else None,
     )
     question = agent_pb2.ApprovalAsk(
         approval_id=approval_id, tool_id=call.tool_id, reason=found.reason, risk=found.risk, expires_at=expires_at
     )
-    end = await wait_at_gate(scope, gate, question)
+    end = await wait_at_gate(scope, gate, call, question)
     submission = end.submission
-    expired = ApprovalAnswer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
-    answer = expired if submission is None else parse_answer(submission.payload)
+    known = run.waits.find_gate(approval_id)
+    nobody = f"nobody answered within {timeout_ms / 1000:g} s"
+    if submission is not None:
+        answer = _add_votes(known, submission)
+    elif known is not None and known.opened.on_expiry == "approve" and not known.votes:
+        answer, nobody = ApprovalAnswer("approve"), f"{nobody}, and the rule approves then"
+    else:
+        answer = ApprovalAnswer("reject", note=nobody)
     event = agent_pb2.ApprovalAnswer(
         approval_id=approval_id,
         decision=answer.decision,
         by=submission.by or None if submission else None,
-        note=answer.note or None,
+        note=(answer.note if submission else nobody) or None,
         credential=submission.credential or None if submission else None,
     )
     await scope.record(*end.closing, event)

@@ -7,34 +7,23 @@ import msgspec
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.gate import wait_at_gate
+from services.orchestrator.calls.result_schema import ASK_HUMAN, Question, find_result_schema
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.answers.call import CLIENT, Call
+from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
-ASK_HUMAN = "ask_human"
-
-
-class _Question(msgspec.Struct):
-    default: str = ""
-    required: bool = True
-
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    submission = await (_wait_for_program if _is_programs(call) else _wait_for_person)(scope, call)
+    submission = await (_wait_for_program if call.is_programs else _wait_for_person)(scope, call)
     if submission is not None:
         return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(submission.payload))
     if call.name.casefold() == ASK_HUMAN:
-        question = msgspec.json.decode(call.effective, type=_Question)
+        question = msgspec.json.decode(call.effective, type=Question)
         if question.default and not question.required:
             return outcomes.make_success(answer=question.default, expired=True)
     return outcomes.make_failure("expired")
-
-
-def _is_programs(call: Call) -> bool:
-    """Return whether the query's caller carries the call out itself: no person is waited for."""
-    return call.tool is not None and call.tool.tier == CLIENT
 
 
 def find_answerers(call: Call) -> common_pb2.Answerers | None:
@@ -57,8 +46,9 @@ async def _wait_for_person(scope: Scope, call: Call) -> Submission | None:
         viewport_key=call.viewport_key,
         expires_at=now_ms() + call.wait_left_ms,
         answerers=find_answerers(call),
+        result_schema=find_result_schema(call) or None,
     )
-    end = await wait_at_gate(scope, gate)
+    end = await wait_at_gate(scope, gate, call)
     if end.closing:
         await scope.record(*end.closing)
     return end.submission

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2
+from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.replay.resume_point import EXPIRED
 from services.orchestrator.run.scope import Scope
@@ -26,14 +27,14 @@ class GateEnd:
     """What the caller is to record: nothing for a gate that never opened, as its answer was there before."""
 
 
-async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, *beside: Message) -> GateEnd:
-    """Open the gate, record `beside` with it, and wait until it is answered or its time is over.
+async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *beside: Message) -> GateEnd:
+    """Open the gate of `call`, record `beside` with it, and wait until it is answered or its time is over.
 
     A gate that an earlier owner of the run has opened stays as it was: so does the time that is left.
     """
     run = scope.run
     opened = next((known for known in run.recording.find_payloads("gate_open") if known.gate_id == gate.gate_id), None)
-    run.waits.expect(gate.gate_id, opened or gate)
+    run.waits.expect(opened or gate, call)
     with run.waiting():
         if opened is None and not run.waits.is_claimed(gate.gate_id):
             opened = gate

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, gates_pb2
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.runs import Runs
@@ -27,6 +27,9 @@ from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
+
+GATES = "GateService/"
+"""Begins names of RPCs that are not AgentService's."""
 
 RELAYED = "x-headrace-relayed"
 
@@ -112,7 +115,7 @@ class Forwarder:
     async def _call_owner(self, rpc: str, request: Message, context: Context, address: str) -> Any:
         timeout_s = min(context.time_remaining() or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
-            response_type = getattr(agent_pb2, f"{rpc}Response")
+            response_type = getattr(gates_pb2 if rpc.startswith(GATES) else agent_pb2, f"{rpc.split('/')[-1]}Response")
             call: Any = channel.unary_unary(_rpc_path(rpc), type(request).SerializeToString, response_type.FromString)
             with _owner_errors():
                 return await call(request, timeout=timeout_s, metadata=_make_metadata())
@@ -158,4 +161,4 @@ def _make_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def _rpc_path(rpc: str) -> str:
-    return f"/headrace.v1.AgentService/{rpc}"
+    return f"/headrace.v1.{rpc}" if rpc.startswith(GATES) else f"/headrace.v1.AgentService/{rpc}"

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from headrace.errors import HeadraceError, Overloaded
-from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
@@ -16,7 +16,7 @@ from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
-from services.orchestrator.lifecycle.live_calls import steer_rpc, submit_rpc
+from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -25,6 +25,7 @@ from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.first_turn import FirstTurn
@@ -61,6 +62,7 @@ class Runs:
         query_log: QueryLog,
         registry: Registry,
         rules: RulesFile,
+        budgets: BudgetsFile,
         peers: Peers,
         group: asyncio.TaskGroup,
     ) -> None:
@@ -69,6 +71,7 @@ class Runs:
         self._query_log = query_log
         self._registry = registry
         self._rules = rules
+        self._budgets = budgets
         self._peers = peers
         self._group = group
         self._compactions = IdleCompactions(group)
@@ -163,6 +166,9 @@ class Runs:
 
     def _cancel_earlier(self, run: Run) -> None:
         if run.query.when_busy not in ("interrupt", "rollback"):
+            for before in self.live.before(run):
+                if before.agent.on_new_message == "cancel" and before.state.name == "waiting":
+                    before.control.cancel()
             return
         earlier = self.live.before(run)
         for before in earlier:
@@ -210,7 +216,9 @@ class Runs:
             self._forget_run(run)
 
     def _make_run(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint = NEW) -> Run:
-        services = RunServices(self._peers, self._registry.by_key, self._rules, run_subagent, self.live.rest)
+        services = RunServices(
+            self._peers, self._registry.by_key, self._rules, self._budgets, run_subagent, self.live.rest
+        )
         return Run(run_id, agent, query, services, past)
 
     def _forget_run(self, run: Run) -> None:
@@ -229,6 +237,18 @@ class Runs:
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
         return await submit_rpc.submit(run, request, self._group)
+
+    async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
+        return await claim_rpc.claim_gate(run, request, self._group)
+
+    async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
+        return await claim_rpc.release_gate(run, request, self._group)
+
+    async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
+        return await gate_steps.delegate_gate(run, request, self._group)
+
+    async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
+        return await gate_steps.ask_back(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Steer the run; a message that it cannot hear becomes the next query.

@@ -7,15 +7,40 @@ from collections.abc import Iterable
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    """Raises NotFound."""
+    """Return the caller's chat. Raises NotFound, also for one that the caller may only read."""
+    chat = await _load_readable(peers, request)
+    if not _is_own(chat):
+        raise make_chat_not_found(chat.chat_id)
+    return chat
+
+
+async def find_chat_owner(peers: Peers, *, chat_id: str = "", run_id: str | None = None) -> Identity:
+    """Return whose chat it is, where the caller may read it; the caller's own identity otherwise."""
+    caller = require_identity()
+    try:
+        request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
+        chat = await _load_readable(peers, request)
+    except NotFound:
+        return caller
+    # A caller's own chat stays the caller's, with roles and scopes.
+    return caller if _is_own(chat) else Identity.from_stored(caller.tenant, chat.owner)
+
+
+async def _load_readable(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
     with translating_peer_errors():
         return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+
+def _is_own(chat: memory_pb2.GetChatResponse) -> bool:
+    # Memory of an earlier version says no owner, and shows own chats alone.
+    return chat.owner in ("", require_identity().user)
 
 
 def make_chat_not_found(chat_id: str) -> NotFound:

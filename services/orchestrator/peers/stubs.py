@@ -49,7 +49,7 @@ WAITED_FOR = (
         "PutBlob",
         "Revert",
     ),
-    *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate"),
+    *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate", "ListRuns", "ReserveSpend"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )
 """Calls that wait for memory, which may be restarting."""

@@ -15,8 +15,11 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.approvals.rules import Rules
+from services.orchestrator.run.budgets.allowance import Allowance, list_agents_below
+from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.control.budget import Spending
 from services.orchestrator.run.control.chat_position import ChatPosition
+from services.orchestrator.run.control.gate_claims import GateClaims
 from services.orchestrator.run.control.state import RunState
 from services.orchestrator.run.control.steer_queue import SteerQueue
 from services.orchestrator.run.control.stop_control import StopControl
@@ -43,6 +46,7 @@ class RunServices:
     agents: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
 
     rules: RulesFile = field(default_factory=RulesFile)
+    budgets: BudgetsFile = field(default_factory=BudgetsFile)
     delegate: Delegate | None = None
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
@@ -88,6 +92,7 @@ class Run:
     __slots__ = (
         "block_names",
         "chat",
+        "claims",
         "control",
         "feed",
         "first_turn",
@@ -121,7 +126,8 @@ class Run:
         self.chat = ChatPosition(is_first=is_first)
         self.feed = Feed(past.seq, past.history)
         self.block_names = BlockNames.after(run_id, past.recording.messages())
-        self.spending = Spending(agent, past.recording.charges)
+        allowance = Allowance(run_id, self.identity, services.peers, services.budgets, self._list_agents)
+        self.spending = Spending(agent, past.recording.charges, allowance)
         self.state = RunState(
             past.history[0].timestamp if past.history else now_ms(),
             is_stored=bool(past.reason),
@@ -130,6 +136,7 @@ class Run:
         self.control = StopControl(self.state, is_live=not past.recording.steps)
         self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged)
         self.waits = past.waits()
+        self.claims = GateClaims(past.recording.find_payloads("gate_step"))
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
         self.first_turn: FirstTurn | None = None
@@ -138,6 +145,12 @@ class Run:
     @property
     def main(self) -> Scope:
         return self.scopes.main
+
+    def _list_agents(self) -> set[str]:
+        """List all agents that the run may ask, itself among them."""
+        known = self.services.agents
+        roots = [self.main.agent.key, *self.main.agent.subagents, *self.main.attention.agents]
+        return list_agents_below(roots, lambda key: known[key].subagents if key in known else ())
 
     @property
     def agent(self) -> Definition:

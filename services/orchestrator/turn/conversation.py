@@ -163,7 +163,7 @@ class Conversation:
 
     async def _measure_needs(self, turn: _Turn) -> CallNeeds:
         model, info = self.scope.settings.model, self.context.model
-        if self.run.spending.limits_money:
+        if self.run.spending.needs_prices:
             info = await get_priced_model(self.peers, model.provider_key or "", model.model or "")
         # What memory has not counted: the form, and an answer to be mended.
         uncounted = estimate_tokens(max(0, len(turn.request) - turn.counted_bytes))

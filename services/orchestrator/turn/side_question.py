@@ -43,8 +43,11 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
     request = make_question(model, stage, system, text)
     try:
         needs = await measure_question(run, peers, model, request)
-        with run.spending.side_call(needs) as reservation:
-            await stream_charged(run, peers, request, needs, reservation, lambda delta: answer.append(delta.content))
+        async with run.spending.covering(needs):
+            with run.spending.side_call(needs) as reservation:
+                await stream_charged(
+                    run, peers, request, needs, reservation, lambda delta: answer.append(delta.content)
+                )
     except BudgetExceeded:
         return ""  # tokens or money are spent: the turn itself will report it
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
@@ -55,7 +58,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 async def measure_question(run: Run, peers: Peers, model: ModelConfig, request: llm_pb2.ChatRequest) -> CallNeeds:
-    is_priced = run.spending.limits_money
+    is_priced = run.spending.needs_prices
     tokens = estimate_tokens(request.ByteSize())
     return await measure_needs(peers, model, tokens, is_priced=is_priced, usual_tokens=OUTPUT_TOKENS)
 

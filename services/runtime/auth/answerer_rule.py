@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import common_pb2
-from services.runtime.auth.answerers import REQUESTER, TENANT
+from services.runtime.auth.answerers import REQUESTER, TENANT, USER
 
 NAMES_MAX = 32
+
+COUNT_MAX = 16
 
 Name = Annotated[str, StringConstraints(pattern=r"^(requester|tenant|user:[!-~]{1,128}|role:[!-+\--~]{1,64})$")]
 
@@ -26,6 +28,20 @@ class AnswererRule(BaseModel):
     """Four eyes: the requester may not answer, whatever `anyOf` says. It needs authentication: without it everybody is
     the requester, and nobody can answer."""
 
+    count: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1
+    """Approvals: how many different users must approve before the call runs, 16 at most; one reject rejects. It needs
+    authentication: without it everybody is the same user, and more than one cannot be reached."""
+
+    @model_validator(mode="after")
+    def _check_count(self) -> AnswererRule:
+        names = {name for name in self.any_of if not (self.not_requester and name == REQUESTER)}
+        is_open = not self.any_of and self.not_requester
+        is_closed = not is_open and all(name == REQUESTER or name.startswith(USER) for name in names)
+        if is_closed and self.count > max(1, len(names)):
+            raise ValueError(f"count: {self.count} users must approve, and anyOf names {max(1, len(names))}")
+        return self
+
     def make_answerers(self) -> common_pb2.Answerers:
         names = self.any_of or ((TENANT,) if self.not_requester else (REQUESTER,))
-        return common_pb2.Answerers(any_of=names, not_requester=self.not_requester)
+        count = self.count if self.count > 1 else None
+        return common_pb2.Answerers(any_of=names, not_requester=self.not_requester, count=count)

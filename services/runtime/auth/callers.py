@@ -21,9 +21,9 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _GATES, _LLM, _MEMORY, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
+_AGENT, _GATES, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
     f"/headrace.v1.{name}Service/"
-    for name in ("Agent", "Gate", "Llm", "Memory", "Schedule", "Spend", "Tool", "Webhook")
+    for name in ("Agent", "Gate", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
 )
 
 
@@ -34,11 +34,12 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
-    **_allow(_AGENT, "GetContext Embed", _PUBLIC),
-    **_allow(_GATES, "ListGates GetGate AnswerGate", _PUBLIC),
+    **_allow(_AGENT, "GetContext Embed ListAgentProblems GetIdentity", _PUBLIC),
+    **_allow(_GATES, "ListGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
+    **_allow(_LLM, "ListProviders", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
-    **_allow(_MEMORY, "ListChats GetChat UpdateChat DeleteChat ForkChat Search", _PUBLIC),
+    **_allow(_MEMORY, "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search", _PUBLIC),
     **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
     **_allow(
         _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC
@@ -50,7 +51,8 @@ CALLERS: dict[str, frozenset[str]] = {
         "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule",
         _PUBLIC,
     ),
-    **_allow(_MEMORY, "ListGates GetGate", _RUNS),
+    **_allow(_MEMORY, "ListGates GetGate ListRuns ReserveSpend", _RUNS),
+    **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),
     **_allow(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", _PUBLIC),

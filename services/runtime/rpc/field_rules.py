@@ -89,7 +89,9 @@ def _compile_field(field: FieldDescriptor) -> tuple[Check, ...]:
 
         checks.append(run)
 
-    if rules.uuid:
+    if rules.uuid and field.is_repeated:
+        checks.append(_check_ids)
+    elif rules.uuid:
         rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
     if rules.words:
         words = frozenset(rules.words)
@@ -112,6 +114,12 @@ def _compile_field(field: FieldDescriptor) -> tuple[Check, ...]:
 def _check_json_field(text: str, path: str) -> None:
     if text:
         check_json(text, path)
+
+
+def _check_ids(values: Iterable[str], path: str) -> None:
+    for index, value in enumerate(values):
+        if not is_uuid(value):
+            raise InvalidRequest.of(f"{path}[{index}]", "must be a UUID in lower case")
 
 
 def _check_one(message: Message, path: str) -> None:

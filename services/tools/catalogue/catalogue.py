@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 from jsonschema_rs import Draft202012Validator
@@ -116,7 +116,7 @@ class Catalogue:
             after_call_hint=definition.after_call_hint or "",
             approval=definition.approval,
             answerers=definition.make_answerers(),
-            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms),
+            front_end=FrontEnd(kind, viewport_key, definition.timeout_ms, _dump_schema(definition.result_schema)),
             unavailable="" if is_shown else f"its view {viewport_key!r} does not exist",
         )
 
@@ -134,6 +134,10 @@ class Catalogue:
                 yield tool
             else:
                 log.error("tool refused", source=source, tool=tool.name, problem="name: defined more than once")
+
+
+def _dump_schema(schema: dict[str, Any] | None) -> str:
+    return "" if schema is None else json.dumps(schema, ensure_ascii=False)
 
 
 def _make_entry(tool: Tool) -> CatalogueEntry | None:

@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
@@ -35,6 +36,9 @@ KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend
 FILE_BYTES_MAX = 1024 * 1024
 """Limit of a file, which people write by hand."""
 
+RESULT_SCHEMA_BYTES_MAX = 64 * 1024
+"""Limit of a schema that the opening of each gate repeats."""
+
 WAIT_MS_MAX = 24 * 60 * 60 * 1000
 """Longest wait for a person, a day: nobody looks at a question longer."""
 
@@ -43,7 +47,12 @@ EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
 """Key of a view, which is its file's name without the suffix."""
 
-BELONGS_TO: dict[str, Kind] = {"command": "backend", "viewport": "frontend", "timeout_ms": "frontend"}
+BELONGS_TO: dict[str, Kind] = {
+    "command": "backend",
+    "viewport": "frontend",
+    "timeout_ms": "frontend",
+    "result_schema": "frontend",
+}
 """Fields that mean something for one kind alone."""
 
 
@@ -95,6 +104,10 @@ class Definition(BaseModel):
     timeout_ms: Annotated[int, Field(ge=1, le=WAIT_MS_MAX)] | None = Field(default=None, validation_alias="timeoutMs")
     """Frontend only: how long the run waits for a person, in milliseconds, a day at most. Left out, 300,000."""
 
+    result_schema: dict[str, Any] | None = Field(default=None, validation_alias="resultSchema")
+    """Frontend only: JSON Schema (draft 2020-12) of what a person may submit, 64 KiB at most. An answer that does not
+    fit is refused, and the run goes on waiting. Left out, any JSON is taken."""
+
     def make_answerers(self) -> common_pb2.Answerers | None:
         return self.answerers.make_answerers() if self.answerers is not None else None
 
@@ -107,13 +120,26 @@ class Definition(BaseModel):
                 raise ValueError('a JSON Schema of an object is expected: {"type": "object", …}')
         return value
 
+    @field_validator("result_schema")
+    @classmethod
+    def _check_result_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            text = json.dumps(value, ensure_ascii=False)
+            compile_schema(text)
+            if len(text.encode()) > RESULT_SCHEMA_BYTES_MAX:
+                raise ValueError(f"longer than {RESULT_SCHEMA_BYTES_MAX} bytes")
+        return value
+
     @model_validator(mode="after")
     def _check_kind(self, info: ValidationInfo) -> Definition:
         # The kind is the validation's context.
         for field, kind in BELONGS_TO.items():
             if getattr(self, field) is not None and info.context != kind:
-                name = "timeoutMs" if field == "timeout_ms" else field
-                raise ValueError(f"{name}: only a {kind} tool has it, and this one is of the kind {info.context}")
+                raise ValueError(
+                    f"{to_camel(field)}: only a {kind} tool has it, and this one is of the kind {info.context}"
+                )
+        if info.context == "frontend" and self.answerers is not None and self.answerers.count > 1:
+            raise ValueError("answerers.count: a form has one answer; several must approve calls of other kinds alone")
         return self
 
 

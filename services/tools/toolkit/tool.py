@@ -31,6 +31,9 @@ class FrontEnd:
     timeout_ms: int | None = None
     """How long a frontend tool waits for a submit; None: the default."""
 
+    result_schema: str = ""
+    """JSON Schema, as text, of what may be submitted; empty: any JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:

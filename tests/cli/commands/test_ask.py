@@ -195,6 +195,8 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
             step for step in answering("it works") if isinstance(step, agent_pb2.AgentDelta)
         )
         assert (await run("agents", url=facade.url))[1] == b"helper  REACT           [weather]\n"
+        refused = "clerk.json: mode: is required (the last good version of clerk stays in force)\n"
+        assert (await run("agents", "--problems", url=facade.url))[1].decode() == refused
         code, out, _ = await run("chats", "list", url=facade.url)
         assert (code, out.split()[0], out.decode().split()[-3:]) == (0, CHAT.encode(), ["水车", "怎么", "转"])
         assert await run("chats", "rename", CHAT, "The mill", url=facade.url) == (0, b"The mill\n", b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from headrace.errors import Claimed
 from headrace.v1 import gates_pb2
 from tests.cli.commands.test_ask import run
 from tests.facade.scripted import GATE, RUN, suite
@@ -19,7 +20,9 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
         edited = await run(*at, '{"decision": "edit", "arguments": {"amount": 1}}', url=facade.url)
         refused = await run("gates", "answer", RUN, "t_none", "reject", url=facade.url)
         wrong = [await run(*at, *rest, url=facade.url) for rest in (["maybe"], ["{}", "--note", "x"])]
-    asked, _, first, second, _ = facade.script.requests
+        passed = await run("gates", "delegate", RUN, GATE.gate_id, "user:cleo", "role:board", url=facade.url)
+        questioned = await run("gates", "ask-back", RUN, GATE.gate_id, "what for?", url=facade.url)
+    asked, _, first, second, _, delegated, question = facade.script.requests
     assert asked == gates_pb2.ListGatesRequest(scope="own", risk="high", agent_key="clerk", page_size=50)
     row = listed.decode().split("  ")
     assert (row[0], row[1], row[3]) == (RUN, GATE.gate_id, "approval")
@@ -30,3 +33,22 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
     assert json.loads(second.payload) == {"decision": "edit", "arguments": {"amount": 1}}
     assert (refused[0], refused[1]) == (1, b"unmatched: as it is\n")
     assert [result[0] for result in wrong] == [2, 2]
+    assert (passed[1], questioned[1]) == (b"delegated\n", b"asked_back\n")
+    assert [*delegated.to] == ["user:cleo", "role:board"]
+    assert (question.gate_id, question.note) == (GATE.gate_id, "what for?")
+
+
+async def test_a_gate_is_claimed_answered_with_the_claim_and_released(tmp_path: Path) -> None:
+    at = (RUN, GATE.gate_id)
+    async with suite(tmp_path) as facade:
+        claimed = await run("gates", "claim", "--lease", "90", *at, url=facade.url)
+        await run("gates", "answer", *at, "approve", url=facade.url)
+        released = await run("gates", "release", "--holder", "desk", *at, url=facade.url)
+        facade.script.claim_error = Claimed("it is being answered by 'bob' until noon", claimedBy="bob", until=1)
+        refused = await run("gates", "claim", *at, url=facade.url)
+    claim, answer, release, _ = facade.script.requests
+    assert (claimed[0], claimed[1].decode().startswith("claimed by default until ")) == (0, True)
+    assert (claim.gate_id, claim.lease_ms, claim.holder[:4]) == (GATE.gate_id, 90_000, "cli ")
+    assert answer.holder == claim.holder, "the same machine"
+    assert (released[1], release.holder) == (b"released\n", "desk")
+    assert (refused[0], b"answered by 'bob'" in refused[2]) == (1, True)

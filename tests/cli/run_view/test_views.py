@@ -223,3 +223,13 @@ def test_what_is_said_again_leaves_nobody_waiting_for_the_first_attempt() -> Non
         ]
     )
     assert "The answer" in ESCAPES.sub("", shown), "alone, it is shown as it comes, not by lines"
+
+
+def test_what_happens_to_an_open_gate_is_a_sentence() -> None:
+    vote = make_event("gate_step", gate_id="g", step="vote", decision="approve", by="ada", credential="api_key:desk")
+    passed_on = make_event("gate_step", gate_id="g", step="delegated", by="ada", to=["role:finance"], note="please")
+    escalated = make_event("gate_step", gate_id="g", step="escalated", to=["user:bob"])
+    said = plain([vote, passed_on, escalated])
+    assert "vote to approve by ada\n" in said
+    assert "delegated by ada (identity unproven) to role:finance: please\n" in said
+    assert "escalated to user:bob\n" in said

@@ -14,23 +14,36 @@ from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
     common_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
+    llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
+    operator_pb2,
+    operator_pb2_grpc,
+    schedule_pb2_grpc,
     spend_pb2,
     spend_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
+    webhook_pb2_grpc,
 )
 from services.facade import service
 from services.facade.config import Config
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
+from services.memory.schedules.rpcs import ScheduleService
+from services.memory.schedules.store import ScheduleStore
+from services.memory.webhooks.rpcs import WebhookService
+from services.memory.webhooks.store import WebhookStore
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_facts import make_fact_store
+from tests.facade.scripted_schedules import make_schedule_store
+from tests.facade.scripted_webhooks import make_webhook_store
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
@@ -38,6 +51,7 @@ Request = TypeVar("Request")
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _MemoryServicer: Any = FactRpcs
+_OperatorServicer: Any = operator_pb2_grpc.OperatorServiceServicer
 _ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
 
 VIEWS = {
@@ -199,12 +213,65 @@ class Story:
 
 
 @dataclass
+class Operator(_OperatorServicer):
+    """Runs of a tenant that end when they are stopped, and what they run on."""
+
+    runs: list[operator_pb2.OperatorRun] = field(default_factory=list[operator_pb2.OperatorRun])
+    providers: list[llm_pb2.ProviderHealth] = field(default_factory=list[llm_pb2.ProviderHealth])
+    replicas: list[operator_pb2.Replica] = field(default_factory=list[operator_pb2.Replica])
+    requests: list[operator_pb2.OperatorListRunsRequest] = field(
+        default_factory=list[operator_pb2.OperatorListRunsRequest]
+    )
+    cancelled: list[str] = field(default_factory=list[str])
+    is_refused: bool = False
+    """Whether the caller has no scope for it."""
+
+    async def ListRuns(
+        self, request: operator_pb2.OperatorListRunsRequest, context: Any
+    ) -> operator_pb2.OperatorListRunsResponse:
+        if self.is_refused:
+            raise PermissionDenied("this credential has no scope 'operate'", scope="operate")
+        self.requests.append(request)
+        states = {"live": ("running", "waiting"), "": tuple(run.state for run in self.runs)}
+        found = [
+            run
+            for run in self.runs
+            if run.state in states.get(request.state, (request.state,)) and request.user in ("", run.user)
+        ]
+        return operator_pb2.OperatorListRunsResponse(runs=found)
+
+    async def CancelRuns(
+        self, request: operator_pb2.CancelRunsRequest, context: Any
+    ) -> operator_pb2.CancelRunsResponse:
+        self.cancelled += request.run_ids
+        for run in self.runs:
+            run.state = "cancelled" if run.run_id in request.run_ids else run.state
+        ends = [operator_pb2.CancelledRun(run_id=run_id, status="cancelling") for run_id in request.run_ids]
+        return operator_pb2.CancelRunsResponse(runs=ends)
+
+    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
+        return llm_pb2.ListProvidersResponse(providers=self.providers)
+
+    async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
+        return operator_pb2.ListReplicasResponse(replicas=self.replicas)
+
+
+@dataclass
 class Orchestrator(Script):
     """The facade tests' script, and what a console asks beside it."""
 
     agent_name: str = "Helper"
     steered_into: str = ""
     """The run that takes what a run is told; empty: that run itself."""
+    gates: list[gates_pb2.Gate] = field(default_factory=list[gates_pb2.Gate])
+    """Of all users; those whose requester is default are the caller's own."""
+    scopes: tuple[str, ...] = ("admin", "answer", "ask", "operate", "read_content")
+    """What the caller's credential is good for."""
+    problems: tuple[agent_pb2.AgentProblem, ...] = ()
+    """What ListAgentProblems gives."""
+    operator: Operator = field(default_factory=Operator)
+    refused_gate: HeadraceError | None = None
+    """What AnswerGate raises."""
 
     async def first(self, kind: type[Request]) -> Request:
         """The first request of this type; waits for it."""
@@ -228,6 +295,48 @@ class Orchestrator(Script):
         return agent_pb2.ListAgentsResponse(
             agents=[helper, agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")]
         )
+
+    async def ListAgentProblems(self, request: Any, context: Any) -> agent_pb2.ListAgentProblemsResponse:
+        return agent_pb2.ListAgentProblemsResponse(problems=self.problems)
+
+    async def GetIdentity(self, request: Any, context: Any) -> agent_pb2.GetIdentityResponse:
+        return agent_pb2.GetIdentityResponse(tenant="default", user="default", scopes=self.scopes)
+
+    async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Any) -> agent_pb2.GetAgentResponse:
+        agent = agent_pb2.Agent(key=request.agent_key, name=self.agent_name, instructions="Be <b>brief</b>.\nAlways.")
+        return agent_pb2.GetAgentResponse(agent=agent)
+
+    async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Any) -> gates_pb2.ListGatesResponse:
+        self.requests.append(request)
+        found = [
+            gate
+            for gate in self.gates
+            if gate.state == "open"
+            and (request.scope != "own" or gate.requester == "default")
+            and request.kind in ("", gate.kind)
+            and request.risk in ("", gate.risk)
+            and request.agent_key in ("", gate.agent_key)
+        ]
+        return gates_pb2.ListGatesResponse(gates=found)
+
+    async def GetGate(self, request: gates_pb2.GetGateRequest, context: Any) -> gates_pb2.GetGateResponse:
+        return gates_pb2.GetGateResponse(gate=self.find_gate(request.gate_id))
+
+    async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Any) -> gates_pb2.AnswerGateResponse:
+        if self.refused_gate is not None:
+            raise self.refused_gate
+        self.requests.append(request)
+        gate = self.find_gate(request.gate_id)
+        if gate.state != "open":
+            return gates_pb2.AnswerGateResponse(status="duplicate")
+        gate.state, gate.answered_by, gate.closed_at = "answered", "default", 1_800_000_000_000
+        return gates_pb2.AnswerGateResponse(accepted=True, status="accepted")
+
+    def find_gate(self, gate_id: str) -> gates_pb2.Gate:
+        for gate in self.gates:
+            if gate.gate_id == gate_id:
+                return gate
+        raise NotFound(f"there is no gate {gate_id!r}")
 
     async def Steer(self, request: Any, context: Any) -> agent_pb2.SteerResponse:
         self.requests.append(request)
@@ -278,6 +387,8 @@ class Memory(_MemoryServicer):
     state: str = "{}"
     state_version: int = 0
     spend: Spend = field(default_factory=Spend)
+    schedules: ScheduleStore = field(default_factory=make_schedule_store)
+    webhooks: WebhookStore = field(default_factory=make_webhook_store)
     _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
@@ -428,7 +539,23 @@ async def serving(
 def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcService]:
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
         GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService(
+            "headrace.v1.OperatorService",
+            script.operator,
+            operator_pb2_grpc.add_OperatorServiceServicer_to_server,
+        ),
+        GrpcService(
+            "headrace.v1.ScheduleService",
+            ScheduleService(memory.schedules),
+            schedule_pb2_grpc.add_ScheduleServiceServicer_to_server,
+        ),
         GrpcService("headrace.v1.SpendService", memory.spend, spend_pb2_grpc.add_SpendServiceServicer_to_server),
         GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
+        GrpcService(
+            "headrace.v1.WebhookService",
+            WebhookService(memory.webhooks),
+            webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
+        ),
     ]

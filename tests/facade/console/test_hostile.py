@@ -52,7 +52,7 @@ async def test_no_text_becomes_markup(opening: Opening) -> None:
     async with opening(script=script, memory=memory) as console:
         await console.ask(EVIL)
         await expect(console.page.locator(".failure")).to_contain_text(EVIL)
-        await expect(console.page.locator("nav li")).to_contain_text(EVIL)
+        await expect(console.page.locator("#chats li")).to_contain_text(EVIL)
         await expect(console.page.locator("#agent option").nth(1)).to_have_text(f"🧭 {EVIL}")
         await expect(console.page.locator(".run > .flow > .answer > p").first).to_have_text(EVIL)
         assert await console.page.locator(":is(#runs, nav) :is(img, script, svg, iframe, object)").count() == 0

@@ -36,12 +36,12 @@ def two_runs() -> Memory:
 async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) -> None:
     async with opening(memory=two_runs()) as console:
         await console.page.get_by_role("button", name="Show more").click()
-        await expect(console.page.locator("nav li")).to_have_count(2)
+        await expect(console.page.locator("#chats li")).to_have_count(2)
         await console.page.get_by_role("link", name="水车 怎么").click()
         await expect(console.page.locator(".question p")).to_have_text(["question 1", "question 2"])
         await expect(console.page.locator(".answer em")).to_have_text(["1", "2"])
         await expect(console.page.locator(".tool").first).to_contain_text("Paris")
-        await expect(console.page.locator("nav [aria-current=page]")).to_contain_text("水车 怎么")
+        await expect(console.page.locator("#chats [aria-current=page]")).to_contain_text("水车 怎么")
         await console.page.get_by_role("button", name="New chat").click()
         await expect(console.page.locator(".run")).to_have_count(0)
         await console.page.go_back()
@@ -77,7 +77,9 @@ async def test_a_chat_is_renamed(opening: Opening) -> None:
         console.suite.memory.refusal = None
         await dialog.get_by_label("Title").press("Enter")
         await expect(dialog).to_have_count(0)
-        link = console.page.locator("nav").get_by_role("link", name="What turns the mill, and why against the stream")
+        link = console.page.locator("#chats").get_by_role(
+            "link", name="What turns the mill, and why against the stream"
+        )
         await expect(link).to_be_visible()
 
 

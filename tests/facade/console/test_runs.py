@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from headrace.errors import ChatBusy, Overloaded
-from headrace.v1 import agent_pb2, common_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import Memory, Orchestrator, Story
 from tests.facade.scripted import CHAT, RUN
@@ -150,6 +150,30 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
         await expect(approval.get_by_role("button", name=click)).to_be_disabled()
         decided.set()
         await expect(approval).to_have_text(("Approved" if click == "Approve" else "Rejected") + " by Ada")
+
+
+async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening) -> None:
+    async with opening(Story().call("c1", "pay", "{}").ask_approval("c1").wait(asyncio.Event())) as console:
+        await console.ask()
+        approval = console.page.get_by_role("region", name="Approval")
+        await approval.get_by_role("button", name="Ask or reply").click()
+        await expect(approval).to_contain_text("Write the question")
+        await approval.get_by_label("Note to the model").fill("what for?")
+        await approval.get_by_role("button", name="Ask or reply").click()
+        await expect(approval).to_contain_text("Sent; it stays open.")
+        await expect(approval.get_by_role("button", name="Approve")).to_be_enabled()
+        asked = await console.suite.script.first(gates_pb2.AskBackRequest)
+        assert (asked.run_id, asked.gate_id, asked.note) == (RUN, "ap_1", "what for?")
+
+
+async def test_what_happens_to_an_open_gate_is_shown(opening: Opening) -> None:
+    story = Story().call("c1", "pay", "{}").ask_approval("c1")
+    story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", credential="k", decision="approve"))
+    story.add(gate_step=agent_pb2.GateStep(gate_id="ap_1", step="escalated", to=["role:board"]))
+    async with opening(story.wait(asyncio.Event())) as console:
+        await console.ask()
+        lines = console.page.locator(".gate-step")
+        await expect(lines).to_have_text(["vote to approve by bob", "escalated to role:board"])
 
 
 async def test_an_approval_is_answered_with_other_arguments(opening: Opening) -> None:

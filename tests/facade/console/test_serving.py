@@ -15,7 +15,7 @@ STATIC = console.STATIC
 FILES = sorted(STATIC.rglob("*.*"))
 MODULES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.js"))
 
-FOLDERS = ("page", "run", "people", "markdown", "events", "server", "elements")
+FOLDERS = ("pages", "chat", "run", "people", "navigation", "markdown", "events", "server", "elements")
 """The folders of the modules from the top to the bottom, main.js above them all: imports go downwards."""
 
 
@@ -51,7 +51,8 @@ async def test_nothing_else_is_served(tmp_path: Path, path: str) -> None:
 
 def imported_files(module: str) -> list[Path]:
     folder = (STATIC / module).parent
-    return [(folder / name).resolve() for name in re.findall(r'from "(.*)"', (STATIC / module).read_text())]
+    names = re.findall(r'(?:from |import\()"([^"]*)"', (STATIC / module).read_text())
+    return [(folder / name).resolve() for name in names]
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name != "main.js"])

@@ -81,6 +81,9 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
     async def Embed(self, request: Any, context: Any) -> llm_pb2.EmbedResponse:
         raise NotImplementedError
 
+    async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
+        return llm_pb2.ListProvidersResponse()
+
     async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -86,6 +87,19 @@ async def test_what_has_a_title_keeps_it_where_that_is_asked(memory: Memory) -> 
     )
     await update(memory, chat_id, "")
     assert (await update(memory, chat_id, "again", if_untitled=True)).title == FIRST_WORDS, "a person wants none"
+
+
+@pytest.mark.engines
+async def test_a_title_for_want_of_one_never_replaces_what_a_person_writes_at_the_same_time(memory: Memory) -> None:
+    for _ in range(8):
+        chat_id = await make_chat(memory, QUESTION)
+        _, *models = await asyncio.gather(
+            update(memory, chat_id, "of a person"),
+            *(update(memory, chat_id, f"of model {n}", if_untitled=True) for n in range(3)),
+        )
+        assert {shown[1] for shown in await list_titles(memory, chat_id)} == {"of a person"}
+        assert sum(answer.n > 0 for answer in models) <= 1
+        assert all(answer.title for answer in models)
 
 
 @pytest.mark.engines

@@ -240,6 +240,29 @@ async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: C
     assert [len(row.firings) for row in (await memory.schedules.ListSchedules(request)).schedules] == [1]
 
 
+async def test_schedules_are_listed_page_by_page(memory: Memory, clock: Clock) -> None:
+    made = [(await create(memory, cron="0 * * * *", name=f"{number}")).schedule_id for number in range(5)]
+
+    async def list_page(size: int, token: str = "") -> schedule_pb2.ListSchedulesResponse:
+        request = schedule_pb2.ListSchedulesRequest(page_size=size, page_token=token)
+        with rpc_errors():
+            return await memory.schedules.ListSchedules(request)
+
+    whole = await list_page(0)
+    everything = [row.schedule_id for row in whole.schedules]
+    assert (sorted(everything), whole.next_page_token) == (sorted(made), "")
+    first = await list_page(2)
+    await memory.schedules.DeleteSchedule(schedule_pb2.DeleteScheduleRequest(schedule_id=everything[1]))
+    second = await list_page(2, first.next_page_token)
+    third = await list_page(2, second.next_page_token)
+    pages = [[row.schedule_id for row in page.schedules] for page in (first, second, third)]
+    assert (pages, third.next_page_token) == ([everything[:2], everything[2:4], everything[4:]], "")
+    assert (await list_page(4)).next_page_token == "", "a page that is just full is the last one"
+    for size, token in ((201, ""), (-1, ""), (2, "x")):
+        with pytest.raises(InvalidRequest, match=r"page(Size|Token)"):
+            await list_page(size, token)
+
+
 async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="0 * * * *")
     clock.pass_to(START + 5)

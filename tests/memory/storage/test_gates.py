@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import now_ms
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, event_line, run_line
 
@@ -71,6 +72,34 @@ async def test_what_ends_first_counts_also_in_one_write(memory: Memory, together
     states = {gate_id: (await memory.gate(run_id, gate_id)).state for gate_id in ("t_0", "t_1", "t_2", "t_3")}
     assert states == {"t_0": "answered", "t_1": "expired", "t_2": "cancelled", "t_3": "answered"}
     assert await ids(memory) == []
+
+
+def step(gate_id: str, kind: str, by: str = "", **fields: Any) -> memory_pb2.LogLine:
+    return event_line(seq=6, timestamp=AT, gate_step=agent_pb2.GateStep(gate_id=gate_id, step=kind, by=by, **fields))
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_votes_and_who_may_answer_too_are_in_the_row(serve: Serve, together: bool) -> None:
+    rule = common_pb2.Answerers(any_of=["role:finance"], count=3)
+    lines = [
+        *(step("t_1", "vote", by, decision="approve") for by in ("ada", "bob")),
+        step("t_1", "vote", "cleo", decision="edit", arguments="{}"),
+        step("t_1", "vote", "ada", decision="approve"),
+        step("t_1", "delegated", "ada", to=["user:dora"]),
+        step("t_1", "asked_back", "ada", to=["user:nobody"]),
+        run_line("cancelled"),
+    ]
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, opening("t_1", answerers=rule))
+        for some in [lines] if together else [[line] for line in lines]:
+            await memory.append(chat_id, run_id, *some)
+        gate = await memory.gate(run_id, "t_1")
+        assert [*gate.voters] == ["cleo", "ada"]
+        assert ([*gate.answerers.any_of], gate.answerers.count) == (["role:finance", "user:dora"], 3)
+        assert gate.state == "cancelled"
+    async with serve() as memory:
+        assert gate == await memory.gate(run_id, "t_1")
 
 
 async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_gates(memory: Memory) -> None:
@@ -136,3 +165,32 @@ async def test_a_gate_is_its_requesters(serve: Serve) -> None:
                 assert await ids(memory) == []
                 with pytest.raises(NotFound, match=f"run {run_id} has no gate 't_1'"):
                     await memory.gate(run_id, "t_1")
+
+
+def claim_step(gate_id: str, name: str, until: int | None = None, at: int = AT + 3) -> memory_pb2.LogLine:
+    made = agent_pb2.GateStep(gate_id=gate_id, step=name, by="ada", holder="tab", until=until)
+    return event_line(seq=6, timestamp=at, gate_step=made)
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_claim_is_shown_while_it_holds(memory: Memory, together: bool) -> None:
+    later = now_ms() + 3_600_000
+    chat_id, run_id = await memory.begin()
+    lines = [
+        *(opening(gate_id) for gate_id in ("held", "over", "released", "taken", "done")),
+        *(claim_step(gate_id, "claimed", later) for gate_id in ("held", "released", "taken", "done")),
+        claim_step("over", "claimed", AT + 4),
+        claim_step("released", "released"),
+        claim_step("taken", "released"),
+        claim_step("taken", "claimed", later + 1),
+        claim_step("held", "vote"),
+        submitted("done"),
+    ]
+    for some in [lines] if together else [lines[:5], *([line] for line in lines[5:])]:
+        await memory.append(chat_id, run_id, *some)
+    claims = {gate.gate_id: (gate.claimed_by, gate.claimed_until) for gate in (await memory.gates()).gates}
+    nobody = ("", 0)
+    expected = {"held": ("ada", later), "over": nobody, "released": nobody, "taken": ("ada", later + 1)}
+    assert claims == expected
+    done = await memory.gate(run_id, "done")
+    assert (done.state, done.claimed_by) == ("answered", "")

@@ -98,6 +98,19 @@ async def test_what_is_reverted_or_deleted_has_been_spent(serve: Serve) -> None:
         assert await total(memory) == 1_511
 
 
+async def test_chats_of_a_user_can_be_deleted_at_once(memory: Memory) -> None:
+    models = [f"model {n:03}" for n in range(200)]
+    chats: list[str] = []
+    for names in (models, models[::-1]) * 2:  # rows that lie in opposite orders
+        chat_id, run_id = await memory.begin()
+        for at in range(0, len(names), 100):
+            await memory.append(chat_id, run_id, said(*(charge(name, 1) for name in names[at : at + 100])))
+        await memory.append(chat_id, run_id, run_line(usage=NOTHING))
+        chats.append(chat_id)
+    await asyncio.gather(*map(memory.delete, chats))
+    assert await total(memory) == 800
+
+
 async def test_a_fork_costs_nothing_anew(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     await memory.append(chat_id, run_id, said(charge()), run_line())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ async def make_due(engine: Engine) -> None:
 async def claim(engine: Engine, now: int | None = None) -> list[Claim]:
     await engine.index.list_chats()  # which waits for what is to be written
     now = now_ms() if now is None else now
-    return await engine.webhooks.claim(now, now + CLAIM_MS, 4, 100, ())
+    return await engine.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
 
 
 async def test_a_run_that_ends_is_told_signed_as_a_cloud_event(engine_in_use: Engine, receiver: Receiver) -> None:

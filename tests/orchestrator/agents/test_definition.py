@@ -291,8 +291,15 @@ def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: P
     registry.reload()
     assert [agent.key for agent in registry.all()] == ["a", "b", "c"]
     assert registry.get("a").name == "first"
-    (tmp_path / "a.json").unlink()
+    (tmp_path / "d.json").write_text('{"mode": "ONCE"}')
     registry.reload()
+    (a, d) = registry.list_refused()
+    assert (a[0], a[2], d[0], d[2]) == ("a.json", "a", "d.json", "")
+    assert d[1].startswith("mode: ")
+    for name in ("a.json", "d.json"):
+        (tmp_path / name).unlink()
+    registry.reload()
+    assert registry.list_refused() == []
     assert [agent.key for agent in registry.all()] == ["b", "c"]
 
 

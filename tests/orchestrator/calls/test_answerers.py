@@ -7,13 +7,14 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.client import Client
-from headrace.errors import HeadraceError, NotFound, PermissionDenied
-from headrace.v1 import gates_pb2
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied
+from headrace.v1 import gates_pb2, memory_pb2
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
@@ -29,6 +30,7 @@ KEYS = {
     "bob": "acme/bob finance",
     "cleo": "acme/cleo",
     "operator": "acme/olga ops answer,operate",
+    "auditor": "acme/otto ops operate,read_content",
     "reader": "acme/rita finance ask",
     "stranger": "globex/bob finance",
 }
@@ -125,6 +127,9 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, h
                 if outcomes[name] == SILENT:
                     with pytest.raises(NotFound):
                         await client.gate(*gate)
+        if "reader" in refused:  # her role may, and this key of hers may not
+            async with as_user(it.address, "reader") as client:
+                assert not (await client.gate(*gate)).HasField("arguments")
         for name in answerers:
             async with as_user(it.address, name) as client:
                 assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]], name
@@ -150,7 +155,10 @@ async def test_a_list_of_the_whole_tenant_is_for_operators(house: Open) -> None:
         async with as_user(it.address, "operator") as client:
             [listed] = (await client.gates(scope="tenant")).gates
             assert (listed.gate_id, [*listed.answerers.any_of]) == (gate[1], ["user:cleo"])
-            assert (await client.gate(*gate)).requester == "ada"
+            seen = await client.gate(*gate)
+            assert (seen.requester, seen.HasField("arguments")) == ("ada", False), "what it says is no operator's"
+        async with as_user(it.address, "auditor") as client:
+            assert json.loads((await client.gate(*gate)).arguments) == {"at": 1}
         async with as_user(it.address, "bob") as client:
             with pytest.raises(PermissionDenied, match="operate"):
                 await client.gates(scope="tenant")
@@ -256,6 +264,51 @@ async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(house: 
     assert events[-1]["type"] == "run.complete"
 
 
+async def test_who_takes_a_run_over_before_its_gate_knows_no_rule_and_takes_no_answer(house: Open) -> None:
+    rule = {"any_of": ["tenant"], "not_requester": True}
+    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        offer(it, rule)
+        crashes = Crashes(it)
+        before = it.memory.before
+        assert before is not None
+
+        async def die_at_gate(request: memory_pb2.AppendRequest) -> None:
+            if not request.generation and any(line.event.event.HasField("gate_open") for line in request.lines):
+                crashes.kill(request.run_id)
+            await before(request)
+
+        it.memory.before = die_at_gate
+        events: list[Event] = []
+        async with as_user(a.address, "ada") as ada:
+            with suppress(HeadraceError):
+                async with ada.ask("hello", agent_key="react") as deltas:
+                    async for delta in deltas:
+                        events.append(as_json(delta))
+            await a.stop()
+        gate = only(events, "run.start")["runId"], only(events, "tool.start")["toolId"]
+        statuses = [await try_answer(b.address, "ada", gate, str(n)) for n in range(3)]
+        assert ACCEPTED not in statuses
+        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
+            async for delta in deltas:
+                if delta.HasField("gate_open"):
+                    assert await try_answer(b.address, "ada", gate, "1") == DENIED
+                    assert await try_answer(b.address, "bob", gate, "2") == ACCEPTED
+                elif delta.HasField("request_submit"):
+                    assert (delta.request_submit.by, delta.request_submit.payload) == ("bob", "2")
+
+
+async def test_what_is_no_answer_to_an_approval_is_refused_by_whatever_name_it_comes(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {})
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        run_id, gate_id = await asked.gate
+        with pytest.raises(InvalidRequest, match="payload"):
+            await it.client.submit(run_id, '"yes"', tool_id=gate_id)
+        assert await try_answer(it.address, "ada", (run_id, gate_id)) == ACCEPTED
+        assert (await run)[-1]["type"] == "run.complete"
+
+
 async def test_four_eyes_without_authentication_says_why_nobody_can_answer(house: Open) -> None:
     async with house(asking("approval"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
         offer(it, {"any_of": ["tenant"], "not_requester": True})
@@ -265,3 +318,17 @@ async def test_four_eyes_without_authentication_says_why_nobody_can_answer(house
         with pytest.raises(PermissionDenied, match="without authentication"):
             await it.client.answer_gate(*gate, APPROVE)
         await it.client.cancel(gate[0])
+
+
+async def test_a_call_that_has_a_vote_is_not_approved_by_time(house: Open, tmp_path: Path) -> None:
+    rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
+    (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 5000\ntools: {{act: [{rule}]}}\n")
+    turn = call("act", '{"at": "x"}') + finish("tool_calls")
+    async with house(turn, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        it.tools.tools = [tool("act", "backend")]
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        assert await try_answer(it.address, "bob", await asked.gate) == "voted"
+        events = await run
+        assert it.tools.requests == []
+    assert only(events, "approval.answer")["decision"] == "reject"

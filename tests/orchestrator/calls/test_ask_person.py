@@ -95,6 +95,21 @@ async def test_nobodys_answer_is_a_reject(house: Open) -> None:
         assert await submit(it, events[-1]["runId"], asked["approvalId"], {"decision": "approve"}) == "expired"
 
 
+async def test_nobodys_answer_approves_where_the_rule_says_so(house: Open) -> None:
+    async with house(call("act", '{"at":"x"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
+        offer(it)
+        rule = 'tools: {act: [{pattern: "", argument: at, then: ask, onExpiry: approve}]}'
+        (it.agents.parent / "approvals.yaml").write_text(f"answerTimeoutMs: 150\n{rule}")
+        await rules_in_force()
+        events = await ask(it)
+        assert len(it.tools.requests) == 1, "the call has run"
+        assert "a person" not in told(it), "nobody has said anything"
+    answer, closed = only(events, "approval.answer"), only(events, "gate.close")
+    assert (answer["decision"], "by" in answer, closed["state"]) == ("approve", False, "expired")
+    assert answer["note"] == "nobody answered within 0.15 s, and the rule approves then"
+    assert only(events, "gate.open")["onExpiry"] == "approve"
+
+
 async def rules_in_force() -> None:
     """Return when approvals.yaml has been read again: the watcher looks every 300 ms, twice."""
     await asyncio.sleep(0.8)

@@ -142,6 +142,10 @@ async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
         ("risks: {grave: [a]}", "risks.grave"),
         ("actions: {high: shrug}", "actions.high: Input should be 'allow', 'ask' or 'deny'"),
         ("rules: {}", "rules: unknown; the fields are tools, risks"),
+        (
+            'tools: {a: [{pattern: "", then: deny, onExpiry: approve}]}',
+            "tools.a.0: onExpiry: only a rule with then: ask has it, and this one has deny",
+        ),
         ("answerTimeoutMs: 0", "answerTimeoutMs: Input should be greater than 0"),
     ],
 )

@@ -93,7 +93,11 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
         ("a.action", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
         ("a.frontend", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
         ("a.action", {"viewport": "v"}, "tools[0]: viewport: only a frontend tool has it"),
+        ("a.frontend", {"answerers": {"anyOf": ["tenant"], "count": 2}}, "tools[0]: answerers.count: a form has one"),
         ("a.backend", {"timeoutMs": 5}, "tools[0]: timeoutMs: only a frontend tool has it"),
+        ("a.backend", {"resultSchema": {}}, "tools[0]: resultSchema: only a frontend tool has it"),
+        ("a.frontend", {"resultSchema": {"type": "none"}}, "tools[0].resultSchema: $.type"),
+        ("a.frontend", {"resultSchema": {"title": "x" * 65536}}, "tools[0].resultSchema: longer than 65536 bytes"),
         ("a.frontend", {"timeoutMs": 0}, "tools[0].timeoutMs: "),
         ("a.frontend", {"timeoutMs": 10**9}, "tools[0].timeoutMs: "),
         ("a.frontend", {"viewport": "../v"}, "tools[0].viewport: "),
@@ -119,13 +123,17 @@ def test_a_field_that_does_not_fit_is_named_with_its_rule(
 
 def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) -> None:
     write(tmp_path, "a.action", {"name": "fireworks", "description": "Bang.", "effect": "read"})
-    write(tmp_path, "b.frontend", {"name": "dialog", "viewport": "form", "timeoutMs": 5000, "approval": "deny"})
+    stated = {"viewport": "form", "timeoutMs": 5000, "approval": "deny", "resultSchema": {"type": "object"}}
+    write(tmp_path, "b.frontend", {"name": "dialog", **stated})
     (tmp_path / "form.html").write_text("<form>")
     fireworks, dialog = (read_catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
     assert fireworks is not None
     assert dialog is not None
     assert (fireworks.tool.effect, fireworks.tool.front_end) == ("read", FrontEnd("action"))
-    assert (dialog.tool.effect, dialog.tool.front_end) == ("once", FrontEnd("frontend", "form", 5000))
+    assert (dialog.tool.effect, dialog.tool.front_end) == (
+        "once",
+        FrontEnd("frontend", "form", 5000, '{"type": "object"}'),
+    )
     assert dialog.tool.approval == "deny"
 
 

@@ -80,6 +80,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterGateServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterOperatorServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
@@ -143,7 +146,8 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 // connFor returns the connection to the service that answers a route.
 func (g *gateway) connFor(r route) *grpc.ClientConn {
 	switch r.rpc.ParentFile() {
-	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto:
+	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto,
+		headracev1.File_headrace_v1_operator_proto:
 		return g.peers.Orchestrator
 	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto,
 		headracev1.File_headrace_v1_spend_proto, headracev1.File_headrace_v1_webhook_proto:

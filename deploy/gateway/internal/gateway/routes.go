@@ -65,6 +65,7 @@ func listRoutes() []route {
 		headracev1.File_headrace_v1_agent_proto,
 		headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_memory_proto,
+		headracev1.File_headrace_v1_operator_proto,
 		headracev1.File_headrace_v1_schedule_proto,
 		headracev1.File_headrace_v1_spend_proto,
 		headracev1.File_headrace_v1_tools_proto,

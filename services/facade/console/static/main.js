@@ -1,19 +1,22 @@
 // Creates the parts of the page and connects them.
 
-import { AgentPicker } from "./page/agent_picker.js";
+import { AgentPicker } from "./chat/agent_picker.js";
 import * as api from "./server/api.js";
-import { Attachments } from "./page/attachments.js";
-import { ChatList } from "./page/chat_list.js";
-import { ChatSearch } from "./page/chat_search.js";
-import { openContextPanel } from "./page/context_panel.js";
-import { Composer } from "./page/composer.js";
-import { Conversation } from "./page/conversation.js";
-import { openFacts } from "./page/facts_dialog.js";
-import { openSpend } from "./page/spend_dialog.js";
+import { Attachments } from "./chat/attachments.js";
+import { ChatList } from "./chat/chat_list.js";
+import { ChatSearch } from "./chat/chat_search.js";
+import { openContextPanel } from "./chat/context_panel.js";
+import { Composer } from "./chat/composer.js";
+import { Conversation } from "./chat/conversation.js";
+import { openFacts } from "./chat/facts_dialog.js";
 import { setUpSignIn } from "./server/credential.js";
-import * as address from "./page/address.js";
-import { saveFilesOnClick } from "./page/file_links.js";
-import { keepAtEnd } from "./page/scrolling.js";
+import * as address from "./navigation/address.js";
+import { PAGES } from "./pages/catalogue.js";
+import { Router } from "./navigation/router.js";
+import { saveFilesOnClick } from "./chat/file_links.js";
+import { keepAtEnd } from "./chat/scrolling.js";
+import { setWaitingCount } from "./navigation/title.js";
+import { WaitingGates } from "./people/waiting_gates.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -33,6 +36,7 @@ const conversation = new Conversation(byId("runs"), {
   onProblem: showProblem,
   onLost: (isLost) => (byId("lost").hidden = !isLost),
   onAgent: (agentKey) => agentPicker.chooseAgent(agentKey),
+  onGate: () => waitingGates.refresh(),
   onFork: () => chatList.loadFirstPage(),
   onReturn: (question) => composer.proposeMessage(question ?? ""),
 });
@@ -43,6 +47,12 @@ const attachments = new Attachments(byId("file"), byId("files"), () => {
   return chatOfUploads;
 });
 const composer = new Composer(byId("composer"), { send: sendMessage, stop: stopRun });
+
+const waitingGates = new WaitingGates(({ count, chatIds }) => {
+  setWaitingCount(count);
+  router.setCount("inbox", count);
+  chatList.markWaiting(chatIds);
+});
 
 async function sendMessage(message) {
   if (conversation.live) {
@@ -75,6 +85,12 @@ function handleDeletion(chatId) {
   return openAddressedChat();
 }
 
+/** Open the address's chat unless it is open already. */
+async function openChats(isReturn) {
+  if (isReturn) composer.focus();
+  if (address.readAddress().chatId !== conversation.chatId) await openAddressedChat();
+}
+
 async function openAddressedChat() {
   byId("problem").hidden = true;
   chatOfUploads = null;
@@ -95,12 +111,23 @@ byId("new-chat").addEventListener("click", () => {
   composer.focus();
 });
 byId("facts").addEventListener("click", openFacts);
-byId("spend").addEventListener("click", openSpend);
-address.watchAddress(() => {
-  if (address.readAddress().chatId !== conversation.chatId) openAddressedChat();
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # is an address of ours
+  (byId("page").hidden ? byId("message") : byId("page").querySelector("h2")).focus();
 });
 setUpSignIn(byId("sign-in"));
 saveFilesOnClick(document, showProblem);
 keepAtEnd(byId("scroll"), byId("runs"), byId("latest"));
 agentPicker.loadAgents().catch(showProblem);
-await openAddressedChat();
+const router = new Router({
+  catalogue: PAGES,
+  list: byId("pages").querySelector("ul"),
+  chats: [byId("chats"), byId("conversation")],
+  place: byId("page"),
+  openChats,
+  context: { waitingGates },
+});
+await router.open();
+// Once what was asked for is shown:
+api.getIdentity().then(({ scopes }) => router.setScopes(scopes ?? []), showProblem);
+waitingGates.start();

@@ -19,7 +19,7 @@ from services.memory.log.lines import Known, Query, Run, encode_line
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
-from services.memory.storage.spend_rows import fold_spend
+from services.memory.storage.spend.rows import fold_spend
 from services.runtime.disk import NO_ROOM
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
-    from services.memory.storage.files.lease_table import LeaseTable
     from services.memory.storage.files.spend.ledger import SpendLedger
+    from services.memory.storage.files.tables.leases import LeaseTable
     from services.memory.storage.leases import Lease
 
 SYNCS_MAX = 8

@@ -6,6 +6,7 @@ file starts them above any that an earlier file gave.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -13,17 +14,22 @@ from operator import attrgetter
 from pathlib import Path
 
 from headrace.errors import Overloaded
-from services.memory.storage.files.gate_table import TABLES as GATE_TABLES
-from services.memory.storage.files.gate_table import GateTable
+from services.memory.storage.files.spend.grants import TABLES as GRANT_TABLES
+from services.memory.storage.files.spend.grants import GrantTable
 from services.memory.storage.files.spend.table import TABLES as SPEND_TABLES
 from services.memory.storage.files.spend.table import SpendTable
+from services.memory.storage.files.tables.gates import TABLES as GATE_TABLES
+from services.memory.storage.files.tables.gates import GateTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import Lease
-from services.memory.storage.spend_rows import SpendRow
+from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+from services.memory.storage.operating.run_query import RunEntry, RunQuery
+from services.memory.storage.paging import Page
+from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 7
+VERSION = 12
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -35,13 +41,18 @@ CREATE TABLE chats(
     chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, title TEXT NOT NULL,
     first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
     created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
-    tenant TEXT NOT NULL, user TEXT NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL, shared_with TEXT NOT NULL,
     size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX chats_by_place ON chats(tenant, user, -updated_at, chat_id);
+CREATE INDEX chats_shared ON chats(tenant, -updated_at, chat_id) WHERE shared_with <> '';
 CREATE TABLE runs(
     run_id TEXT PRIMARY KEY, chat_id TEXT NOT NULL, agent_key TEXT NOT NULL, started_at INTEGER NOT NULL,
-    generation INTEGER NOT NULL, last_seq INTEGER NOT NULL, is_ended INTEGER NOT NULL) WITHOUT ROWID;
+    generation INTEGER NOT NULL, last_seq INTEGER NOT NULL, is_ended INTEGER NOT NULL,
+    state TEXT NOT NULL, reason TEXT NOT NULL, updated_at INTEGER NOT NULL, model_calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_nano_usd INTEGER NOT NULL,
+    credential TEXT NOT NULL, of_tenant TEXT NOT NULL, of_user TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX runs_by_chat ON runs(chat_id);
+CREATE INDEX runs_of_tenant ON runs(of_tenant, started_at, run_id);
 CREATE INDEX runs_unfinished ON runs(started_at) WHERE NOT is_ended;
 CREATE TABLE leases(
     run_id TEXT PRIMARY KEY, owner TEXT NOT NULL, generation INTEGER NOT NULL, expires_at INTEGER NOT NULL)
@@ -55,6 +66,7 @@ CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
     + GATE_TABLES
     + SPEND_TABLES
+    + GRANT_TABLES
 )
 
 
@@ -85,6 +97,7 @@ class IndexDatabase:
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.gates, self.spend = GateTable(self._db), SpendTable(self._db)
+        self._grants = GrantTable(self._db)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -140,6 +153,12 @@ class IndexDatabase:
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
         return [_make_entry(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
 
+    def list_shared(self, reader: Identity, page: Page) -> list[ChatEntry]:
+        """List the page's chats of others, and one more if there are more."""
+        where, values = page.render_shared(reader, "user")
+        query = f"SELECT {_CHAT} FROM chats {where}".replace("$", "?")
+        return [_make_entry(row) for row in self._db.execute(query, values)]
+
     def find_chat_of_run(self, run_id: str) -> str | None:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
         return row[0] if row else None
@@ -155,6 +174,14 @@ class IndexDatabase:
             (chat_id, expired_at),
         )
         return [UnfinishedEntry(*row) for row in rows]
+
+    def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
+        statement, values = query.render("runs LEFT JOIN leases USING (run_id)", "runs.chat_id")
+        return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
+
+    def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        with self._transaction():
+            return self._grants.grant_claim(claim)
 
     def list_unchanged_since(self, updated_at: int) -> list[str]:
         rows = self._db.execute(
@@ -218,7 +245,7 @@ class IndexDatabase:
                 if chat_id in chats:
                     self._put_changes(together)
                     together, chats = [], set()
-                if isinstance(change, str):
+                if isinstance(change, str) or self._is_another(change):
                     self.spend.retire_chat(chat_id)
                 self._remove_chat(chat_id)
             if isinstance(change, IndexChange):
@@ -229,16 +256,16 @@ class IndexDatabase:
     def _put_changes(self, changes: list[IndexChange]) -> None:
         # Rows of a chat or run that changes more than once are written once.
         chats = {change.chat.chat_id: change for change in changes}
-        runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
+        runs = {run.run_id: (change.chat.chat_id, change.chat.owner, run) for change in changes for run in change.runs}
         self._db.executemany(
-            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
             ((*_columns(change.chat), change.size_bytes, change.mtime_ns) for change in chats.values()),
         )
         self._db.executemany(
-            "REPLACE INTO runs VALUES (?,?,?,?,?,?,?)",
+            f"REPLACE INTO runs VALUES ({','.join('?' * 17)})",
             (
-                (run.run_id, chat_id, run.agent_key, run.started_at, run.generation, run.last_seq, run.is_ended)
-                for chat_id, run in runs.values()
+                (run.run_id, chat_id, *_run_columns(run), owner.tenant, owner.user)
+                for chat_id, owner, run in runs.values()
             ),
         )
         begun = ((run_id, lease) for change in changes for run_id, lease in change.leases.items())
@@ -246,7 +273,7 @@ class IndexDatabase:
             "REPLACE INTO leases VALUES (?, ?, ?, ?)",
             ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in begun),
         )
-        ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
+        ended = ((run.run_id,) for _, _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
         self.gates.put_changes(change.gates for change in changes)
         for change in changes:
@@ -260,6 +287,12 @@ class IndexDatabase:
             added = self._db.execute(insert, place)
             if added.rowcount:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
+
+    def _is_another(self, change: IndexChange) -> bool:
+        """Return whether the chat was deleted and made again, of which the first was never written."""
+        chat = change.chat
+        row = self._db.execute("SELECT created_at FROM chats WHERE chat_id = ?", (chat.chat_id,)).fetchone()
+        return row is not None and row[0] != chat.created_at
 
     def _remove_chat(self, chat_id: str) -> None:
         self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
@@ -278,9 +311,16 @@ class IndexDatabase:
         self._db.execute(end)
 
 
-_CHAT = "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"
+_CHAT = (
+    "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user,"
+    " shared_with"
+)
 _columns = attrgetter(*_CHAT.split(", "))
+_run_columns = attrgetter(
+    *("agent_key", "started_at", "generation", "last_seq", "is_ended", "state", "reason", "updated_at", "model_calls"),
+    *("input_tokens", "output_tokens", "cost_nano_usd", "credential"),
+)
 
 
-def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str]) -> ChatEntry:
+def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str, str]) -> ChatEntry:
     return ChatEntry(*row[:7], bool(row[7]), *row[8:])

@@ -13,11 +13,11 @@ from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_index, read_change
-from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
 from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
 from services.memory.storage.files.spend.ledger import SpendLedger
+from services.memory.storage.files.tables.leases import LeaseTable
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.runtime.clock import now_ms

@@ -21,12 +21,14 @@ from services.memory.storage.files.database import IndexDatabase, database_error
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.search import search_texts
-from services.memory.storage.gate_query import GateQuery
-from services.memory.storage.gate_rows import GateEntry
+from services.memory.storage.gates.query import GateQuery
+from services.memory.storage.gates.rows import GateEntry
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
+from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
-from services.memory.storage.spend_query import SpendAnswer, SpendQuery
+from services.memory.storage.spend.query import SpendAnswer, SpendQuery
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.disk import disk_errors
@@ -166,8 +168,14 @@ class Index:
         expired_at = self._clock() if without_owner else None
         return await self.query_file(lambda database: database.list_unfinished(chat_id, expired_at))
 
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
+        return await self.query_file(lambda database: database.list_runs(query))
+
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         return page.split(await self.query_file(lambda database: database.list_page(owner, page.size + 1, page.after)))
+
+    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        return page.split(await self.query_file(lambda database: database.list_shared(reader, page)))
 
     async def list_chats(self) -> list[str]:
         return sorted(await self.query_file(lambda database: database.list_logs()))
@@ -183,6 +191,9 @@ class Index:
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         return await self.query_file(lambda database: database.spend.sum_spend(query))
+
+    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        return await self.query_file(lambda database: database.grant_claim(claim))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         return await self.query_file(lambda database: search_texts(question, database, owner))

@@ -7,7 +7,7 @@ from services.memory.storage.leases import Lease, check_can_own
 if TYPE_CHECKING:
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.commits import Commits
-    from services.memory.storage.files.lease_table import LeaseTable
+    from services.memory.storage.files.tables.leases import LeaseTable
 
 
 class FileLeases:

@@ -65,11 +65,12 @@ class FileSchedules:
     def __init__(self, folder: ScheduleFolder) -> None:
         self._folder = folder
 
-    async def list_own(self, owner: Identity) -> list[Schedule]:
-        return [schedule for schedule in await self.list_all() if schedule.owner == owner]
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        own = (schedule for schedule in self._folder.list_all() if schedule.owner == owner and _place(schedule) > after)
+        return sorted(own, key=_place)[:count]
 
     async def list_all(self) -> list[Schedule]:
-        return sorted(self._folder.list_all(), key=lambda schedule: (schedule.created_at, schedule.schedule_id))
+        return sorted(self._folder.list_all(), key=_place)
 
     async def find(self, schedule_id: str) -> Schedule | None:
         return self._folder.find(schedule_id)
@@ -96,3 +97,7 @@ class FileSchedules:
 
     async def delete(self, schedule_id: str) -> None:
         await asyncio.to_thread(self._folder.delete, schedule_id)
+
+
+def _place(schedule: Schedule) -> tuple[int, str]:
+    return schedule.created_at, schedule.schedule_id

@@ -4,50 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.memory.storage.gate_rows import COLUMNS, GateEntry
+from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
-    from services.memory.storage.gate_query import GateQuery
-    from services.memory.storage.gate_rows import GateChange
+    from services.memory.storage.gates.query import GateQuery
+    from services.memory.storage.gates.rows import GateChange, GateUpdate
     from services.memory.storage.postgres.connection.pool import Database
 
-_COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester"})
+_COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester", "votes_needed", "claimed_until"})
 
 _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in COLUMNS.split(", "))
 
-STORE = f"""
+
+@cache
+def make_store(first: int) -> str:
+    """Return the part behind the one that updates the chat, whose values' marks begin with `first`. A change closes no
+    row that it opens, so the order is free."""
+    return f"""
 , gate AS (
     INSERT INTO gates (chat, {COLUMNS})
-    SELECT chat.id, gate.* FROM chat, jsonb_to_recordset($28::text::jsonb) AS gate({_TYPES})
+    SELECT chat.id, gate.* FROM chat, jsonb_to_recordset(${first}::text::jsonb) AS gate({_TYPES})
     ON CONFLICT (run_id, gate_id) DO UPDATE SET state = EXCLUDED.state, closed_at = EXCLUDED.closed_at,
-        answered_by = EXCLUDED.answered_by, credential = EXCLUDED.credential
+        answered_by = EXCLUDED.answered_by, credential = EXCLUDED.credential, answerers = EXCLUDED.answerers,
+        voters = EXCLUDED.voters, claimed_by = EXCLUDED.claimed_by, claimed_until = EXCLUDED.claimed_until
 ), closed AS (
-    UPDATE gates SET state = closing.state, closed_at = closing.closed_at, answered_by = closing.answered_by,
-        credential = closing.credential
-    FROM chat, jsonb_to_recordset($29::text::jsonb) AS closing(
-        run_id text, gate_id text, others jsonb, state text, closed_at bigint, answered_by text, credential text)
+    UPDATE gates SET state = coalesce(closing.state, gates.state),
+        closed_at = coalesce(closing.closed_at, gates.closed_at),
+        answered_by = coalesce(closing.answered_by, gates.answered_by),
+        credential = coalesce(closing.credential, gates.credential),
+        answerers = gates.answerers || coalesce(closing.answerers, ''),
+        voters = CASE WHEN closing.is_restart THEN '' ELSE gates.voters END || coalesce(closing.voters, ''),
+        claimed_by = coalesce(closing.claimed_by, gates.claimed_by),
+        claimed_until = coalesce(closing.claimed_until, gates.claimed_until)
+    FROM chat, jsonb_to_recordset(${first + 1}::text::jsonb) AS closing(
+        run_id text, gate_id text, others jsonb, state text, closed_at bigint, answered_by text, credential text,
+        answerers text, voters text, is_restart boolean, claimed_by text, claimed_until bigint)
     WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
         AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'
 )
 """
-"""Behind the part that updates the chat. A change closes no row that it opens, so the order is free."""
 
 
 def encode_change(change: GateChange) -> tuple[str, str]:
-    """Return the values of the two marks of STORE."""
+    """Return the values of the two marks of the part."""
     # The first closing counts, and an update that meets two takes any: so each gate has one.
     closings: dict[tuple[str, str | None], dict[str, Any]] = {}
     for closing in change.closings:
         closings.setdefault((closing.run_id, closing.gate_id), asdict(closing))
+    for update in change.updates:
+        _add_update(closings, update)
     for (run_id, gate_id), closing in closings.items():
         if gate_id is None:
             closing["others"] = [other for of, other in closings if of == run_id and other is not None]
     return _encode(map(asdict, change.opened)), _encode(closings.values())
+
+
+def _add_update(closings: dict[tuple[str, str | None], dict[str, Any]], update: GateUpdate) -> None:
+    """Add what a step changes to the row's one entry, which has the state of its end, or of its run's, if any."""
+    key = (update.run_id, update.gate_id)
+    if key not in closings:
+        closings[key] = closings.get((update.run_id, None), {}) | {"run_id": update.run_id, "gate_id": update.gate_id}
+    row = closings[key]
+    row["answerers"] = row.get("answerers", "") + update.answerers
+    row["voters"] = update.voters if update.is_restart else row.get("voters", "") + update.voters
+    if update.claimed_by is not None:
+        row |= {"claimed_by": update.claimed_by, "claimed_until": update.claimed_until}
+    row["is_restart"] = row.get("is_restart", False) or update.is_restart
 
 
 def _encode(rows: Iterable[dict[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from services.memory.storage.search import Hit, Question, make_like_pattern
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
@@ -26,8 +27,8 @@ _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""
 
 _CHAT = (
-    f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name"
-    " FROM chats"
+    f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false,"
+    " tenant, user_name, shared_with FROM chats"
 )
 
 _UNFINISHED = """
@@ -72,6 +73,11 @@ class PostgresIndex:
         rows = await self._database.run(lambda connection: connection.fetch(query, *values))
         return page.split([ChatEntry(*row) for row in rows])
 
+    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        where, values = page.render_shared(reader, "user_name")
+        rows = await self._database.run(lambda connection: connection.fetch(f"{_CHAT} {where}", *values))
+        return page.split([ChatEntry(*row) for row in rows])
+
     async def find_chat_of_run(self, run_id: str) -> str | None:
         return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
 
@@ -81,6 +87,11 @@ class PostgresIndex:
         expired_at = self._clock() if without_owner else None
         rows = await self._database.run(lambda connection: connection.fetch(_UNFINISHED, chat_id, expired_at))
         return [UnfinishedEntry(*row) for row in rows]
+
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
+        statement, given = query.render("runs JOIN chats ON chats.id = runs.chat", "chats.chat_id")
+        values = [strip_nul(value) for value in given]
+        return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 
     async def list_chats(self) -> list[str]:
         return await self._list_ids("SELECT chat_id FROM chats ORDER BY chat_id")

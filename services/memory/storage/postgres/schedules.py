@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
     from services.runtime.auth.identity import Identity
 
-_OWN = "SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 ORDER BY created_at, schedule_id"
+_OWN = """
+SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 AND (created_at, schedule_id) > ($3, $4)
+ORDER BY created_at, schedule_id LIMIT $5
+"""
 _ALL = "SELECT data FROM schedules ORDER BY created_at, schedule_id"
 _FIND = "SELECT data FROM schedules WHERE schedule_id = $1"
 _COUNT = "SELECT count(*) FROM schedules WHERE tenant = $1 AND user_name = $2"
@@ -41,8 +44,8 @@ class PostgresSchedules:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_own(self, owner: Identity) -> list[Schedule]:
-        return await self._fetch(_OWN, owner.tenant, owner.user)
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        return await self._fetch(_OWN, owner.tenant, owner.user, *after, count)
 
     async def list_all(self) -> list[Schedule]:
         return await self._fetch(_ALL)

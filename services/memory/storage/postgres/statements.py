@@ -12,6 +12,7 @@ from services.memory.storage.postgres.spend import rows as spend
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from services.memory.log.chat_info import RunInfo
     from services.memory.storage.index_rows import IndexChange, Text
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.connection.session import Connection
@@ -20,7 +21,7 @@ _STORE = """
 WITH chat AS (
     UPDATE chats SET version = version + 1,
         name = $3, first_agent_key = $4, last_agent_key = $5, created_at = $6, updated_at = $7,
-        tenant = $25, user_name = $26, title = $27
+        tenant = $25, user_name = $26, title = $27, shared_with = $36
     WHERE id = $1 AND version = $2 AND NOT EXISTS (
         SELECT FROM runs JOIN unnest($8::text[], $9::bigint[]) AS writer(run_id, generation) USING (run_id)
         WHERE runs.chat = $1 AND runs.lease_generation > writer.generation)
@@ -30,11 +31,17 @@ WITH chat AS (
     SELECT chat.id, line.* FROM chat, unnest($10::bigint[], $11::bytea[]) AS line
 ), run AS (
     INSERT INTO runs (chat, run_id, agent_key, started_at, generation, last_seq, is_ended,
-        owner, lease_generation, expires_at)
-    SELECT chat.id, run.* FROM chat, unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[],
-        $17::boolean[], $18::text[], $19::bigint[], $20::bigint[]) AS run
+        owner, lease_generation, expires_at, state, reason, updated_at, model_calls, input_tokens, output_tokens,
+        cost_nano_usd, credential, of_tenant, of_user)
+    SELECT chat.id, run.*, $25, $26 FROM chat, unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[],
+        $16::bigint[], $17::boolean[], $18::text[], $19::bigint[], $20::bigint[], $28::text[], $29::text[],
+        $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::text[]) AS run
     ON CONFLICT (chat, run_id) DO UPDATE
-        SET generation = EXCLUDED.generation, last_seq = EXCLUDED.last_seq, is_ended = EXCLUDED.is_ended
+        SET generation = EXCLUDED.generation, last_seq = EXCLUDED.last_seq, is_ended = EXCLUDED.is_ended,
+        state = EXCLUDED.state, reason = EXCLUDED.reason, updated_at = EXCLUDED.updated_at,
+        model_calls = EXCLUDED.model_calls, input_tokens = EXCLUDED.input_tokens,
+        output_tokens = EXCLUDED.output_tokens, cost_nano_usd = EXCLUDED.cost_nano_usd,
+        credential = EXCLUDED.credential, of_tenant = EXCLUDED.of_tenant, of_user = EXCLUDED.of_user
 ), text AS (
     INSERT INTO texts (chat, run_id, kind, text, folded, tenant, user_name)
     SELECT chat.id, text.*, $25, $26 FROM chat, unnest($21::text[], $22::text[], $23::text[], $24::text[]) AS text
@@ -42,6 +49,9 @@ WITH chat AS (
 """
 """The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
 
+
+_FIRST_MARK = 37
+"""The mark behind those of _STORE."""
 
 _ANSWER = "SELECT version, 0 FROM chat"
 
@@ -66,9 +76,10 @@ async def store_lines(
     gate_values = gates.encode_change(change.gates) if change.gates else ()
     spend_values = (spend.encode_rows(change.spend),) if change.spend else ()
     event_values = outbox.encode_change(change.events) if change.events else ()
-    parts = (gates.STORE if gate_values else "") + (spend.make_store(28 + len(gate_values)) if spend_values else "")
+    parts = gates.make_store(_FIRST_MARK) if gate_values else ""
+    parts += spend.make_store(_FIRST_MARK + len(gate_values)) if spend_values else ""
     if event_values:
-        parts += outbox.make_part(28 + len(gate_values) + len(spend_values))
+        parts += outbox.make_part(_FIRST_MARK + len(gate_values) + len(spend_values))
     stored = await connection.fetchrow(
         _STORE + parts + (outbox.ANSWER if event_values else _ANSWER),
         *place,
@@ -91,11 +102,19 @@ async def store_lines(
         *to_columns(((strip_nul(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
         *to_columns((make_text_row(text) for text in change.texts), 4),
         *(chat.tenant, chat.user, strip_nul(chat.title)),
+        *to_columns(map(_make_run_facts, change.runs), 8),
+        chat.shared_with,
         *gate_values,
         *spend_values,
         *event_values,
     )
     return None if stored is None else stored[1]
+
+
+def _make_run_facts(run: RunInfo) -> tuple[str | int, ...]:
+    """Return what is shown of a run beside its place."""
+    sums = (run.model_calls, run.input_tokens, run.output_tokens, run.cost_nano_usd)
+    return run.state, strip_nul(run.reason), run.updated_at, *sums, strip_nul(run.credential)
 
 
 def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:

@@ -6,8 +6,8 @@ A new one is a row of OWN, and of FUNCTIONS if its kind is `own`.
 from __future__ import annotations
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls.frontend import ASK_HUMAN
 from services.orchestrator.calls.own_tools import facts, history, planning, subagent, todos
+from services.orchestrator.calls.result_schema import ASK_HUMAN
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls import ask_person
 from services.orchestrator.calls.frontend import find_answerers
-from services.orchestrator.lifecycle.live_calls import live_input
+from services.orchestrator.calls.result_schema import check_payload, find_result_schema
+from services.orchestrator.lifecycle.live_calls import approval_answers, live_input
+from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.run.control.gate_state import GateState
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
-from services.runtime.auth.answerers import REQUESTER, may_answer
+from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 
 DETAILS = {
     "accepted": "the run goes on with it",
+    "voted": "it counts, and others must approve too",
     "duplicate": "another submit came first",
     "expired": "the run waits no more",
     "unmatched": "the run does not wait for this id",
@@ -34,7 +38,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
     """Return the id that the submit is for. Raises InvalidRequest."""
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
-    if request.approval_id:
+    if request.approval_id or request.tool_id.startswith(ids.APPROVAL):
         ask_person.parse_answer(request.payload)
     return request.tool_id or request.approval_id
 
@@ -43,9 +47,12 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     """Return `accepted` once the submit is committed.
 
     Raises:
-        InvalidRequest: The payload is invalid.
-        PermissionDenied: The caller may not answer this gate.
+        InvalidRequest: The payload is invalid, does not fit what the gate accepts, or has arguments that the tool's
+            schema or a rule refuses.
+        PermissionDenied: The caller may not answer this gate, or not with these arguments.
+        Claimed: Another client has claimed it.
         QueueFull: Too many came before their waits.
+        Overloaded: The run was just taken over, and it is not known yet who may answer, and what.
     """
     wait_id = check(request)
     if request.chat_id and request.chat_id != run.chat_id:
@@ -55,8 +62,46 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
         check_answerer(gate, run.identity, caller)
     elif _has_rule(run, wait_id):
         return response(run.id, wait_id, "unmatched")
+    elif _is_to_be_replayed(run, wait_id):
+        raise Overloaded("the run is being taken over and has not come to this call yet; try again")
     if not run.is_waited_for(wait_id) or run.feed.ended:
         return response(run.id, wait_id, "unmatched")
+    check_payload(gate.opened.result_schema if gate is not None else _find_schema(run, wait_id), request.payload)
+    if gate is None or not wait_id.startswith(ids.APPROVAL):
+        return await _take(run, wait_id, request, tasks)
+    async with gate.answering:
+        return await _answer_approval(run, gate, request, tasks)
+
+
+async def _answer_approval(
+    run: Run, gate: GateState, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup
+) -> agent_pb2.SubmitResponse:
+    """Take an answer that decides, or a vote of several; the caller holds the gate's `answering`."""
+    wait_id, caller, answer = gate.gate_id, identity.require_identity(), ask_person.parse_answer(request.payload)
+    await gate.settle()
+    if run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
+        needed = await approval_answers.judge_answer(run, gate, answer, caller)
+        if gate.find_request(request.request_id) is not None:
+            return response(run.id, wait_id, "voted", max(0, needed - len(gate.votes)))
+        run.claims.find(wait_id, caller.user, request.holder)
+        missing = approval_answers.find_missing(gate, answer, caller, needed)
+        if missing is None:
+            return response(run.id, wait_id, "duplicate")
+        # Once more: it may have expired while it was judged.
+        if missing and run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
+            await approval_answers.commit_vote(run, gate, request, answer, caller, tasks)
+            return response(run.id, wait_id, "voted", missing)
+    elif gate.find_request(request.request_id) is not None:
+        return response(run.id, wait_id, "voted", 0)
+    return await _take(run, wait_id, request, tasks)
+
+
+async def _take(
+    run: Run, wait_id: str, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup
+) -> agent_pb2.SubmitResponse:
+    caller = identity.require_identity()
+    if run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
+        run.claims.find(wait_id, caller.user, request.holder)
     claim = run.waits.claim(wait_id, request.request_id)
     if claim == "accepted":
         event = agent_pb2.RequestSubmit(
@@ -83,18 +128,19 @@ def _has_rule(run: Run, wait_id: str) -> bool:
     return call is not None and find_answerers(call) is not None
 
 
-def check_answerer(gate: agent_pb2.GateOpen | gates_pb2.Gate, requester: Identity, caller: Identity) -> None:
-    """Raises PermissionDenied."""
-    rule = gate.answerers
-    if "answer" not in caller.scopes:
-        raise PermissionDenied("this credential has no scope 'answer'", scope="answer", gateId=gate.gate_id)
-    if may_answer(rule.any_of, requester.user, caller, not_requester=rule.not_requester):
-        return
-    if rule.not_requester and caller == requester:
-        why = "four eyes: whoever asked may not answer, and without authentication everybody is the same user"
-    else:
-        why = f"it is for {', '.join(rule.any_of) or REQUESTER}"
-    raise PermissionDenied(f"you may not answer this gate: {why}", gateId=gate.gate_id)
+def _is_to_be_replayed(run: Run, wait_id: str) -> bool:
+    """Say whether an earlier owner has made the call and died before its gate was in the log: the call's tool, which
+    says who may answer, and what, is known when the replay has come to it. Calls of programs have neither."""
+    if run.scopes.find_waiting_call(wait_id) is not None or not run.recording.awaits(wait_id):
+        return False
+    programs = {tool.name for tool in run.query.client_tools}
+    pieces = (message.message for message in run.recording.messages() if message.tool_id == wait_id)
+    return any(call.name not in programs for piece in pieces for call in piece.tool_calls)
+
+
+def _find_schema(run: Run, wait_id: str) -> str:
+    call = run.scopes.find_waiting_call(wait_id)
+    return find_result_schema(call) if call is not None else ""
 
 
 async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str) -> Identity:
@@ -127,6 +173,9 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.
             case "request_submit" if event.request_submit.tool_id == wait_id:
                 is_same = event.request_submit.request_id == request.request_id
                 return response(request.run_id, wait_id, "accepted" if is_same else "duplicate")
+            case "gate_step" if event.gate_step.gate_id == wait_id:
+                if event.gate_step.request_id == request.request_id:
+                    return response(request.run_id, wait_id, "voted", 0)
             case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
                 status = "expired"
             case "approval_ask" if event.approval_ask.approval_id == wait_id:
@@ -136,7 +185,12 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.
     return response(request.run_id, wait_id, status)
 
 
-def response(run_id: str, wait_id: str, status: str) -> agent_pb2.SubmitResponse:
+def response(run_id: str, wait_id: str, status: str, missing: int | None = None) -> agent_pb2.SubmitResponse:
     return agent_pb2.SubmitResponse(
-        accepted=status == "accepted", status=status, run_id=run_id, tool_id=wait_id, detail=DETAILS[status]
+        accepted=status in ("accepted", "voted"),
+        status=status,
+        run_id=run_id,
+        tool_id=wait_id,
+        detail=DETAILS[status],
+        votes_missing=missing,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from services.orchestrator.run.answers.call import Call
-from services.runtime.json_schema import compile_validator, describe_violations
+from services.runtime.json_schema import compile_validator, describe_violations, format_path
 
 
 def violation(call: Call) -> str:
@@ -19,3 +19,18 @@ def violation(call: Call) -> str:
     assert call.tool is not None, "a call without a tool is refused before"
     problem = describe_violations(value, compile_validator(call.tool.parameters or "{}"))
     return f"invalid arguments: {problem}" if problem else ""
+
+
+def find_violation(call: Call) -> tuple[str, str] | None:
+    """Return where the arguments, a JSON object, break the tool's schema first, and what is expected there.
+
+    Neither has the value: this is for an error, which has none.
+    """
+    assert call.tool is not None, "a call without a tool is refused before"
+    try:
+        value = json.loads(call.effective)
+    except RecursionError:
+        return "", "it is nested too deeply"
+    validator = compile_validator(call.tool.parameters or "{}", mask="the value")
+    error = next(iter(validator.iter_errors(value)), None)
+    return None if error is None else (format_path(error)[1:], error.message)

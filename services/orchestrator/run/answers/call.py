@@ -67,6 +67,11 @@ class Call:
         return self.kind == "action"
 
     @property
+    def is_programs(self) -> bool:
+        """Whether the query's caller carries the call out itself: no person is waited for."""
+        return self.tool is not None and self.tool.tier == CLIENT
+
+    @property
     def arguments(self) -> str:
         """JSON text; an empty object when the model sent none."""
         return "".join(self.pieces) or "{}"

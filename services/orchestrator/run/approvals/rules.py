@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import re2
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import common_pb2
@@ -15,6 +15,7 @@ from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 from services.runtime.auth.answerer_rule import AnswererRule
 
 Then: TypeAlias = Literal["allow", "ask", "deny"]
+OnExpiry: TypeAlias = Literal["reject", "approve"]
 
 ANSWER_TIMEOUT_MS = 300_000
 """An approval without an answer is rejected after this time."""
@@ -49,6 +50,7 @@ class ToolRule:
     """None means every argument."""
     answerers: common_pb2.Answerers | None
     """None leaves it to the tool's definition."""
+    on_expiry: OnExpiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,16 @@ class _ToolRule(_Part):
 
     answerers: AnswererRule | None = None
     """Who may answer what this rule asks. Left out, as the tool's definition says, then as `answerers` of this file."""
+
+    on_expiry: OnExpiry = "reject"
+    """What nobody's answer in time is, with `then: ask`: `approve` runs the call as the model made it, unless somebody
+    has voted on it."""
+
+    @model_validator(mode="after")
+    def _check_expiry(self) -> _ToolRule:
+        if self.on_expiry == "approve" and self.then != "ask":
+            raise ValueError(f"onExpiry: only a rule with then: ask has it, and this one has {self.then}")
+        return self
 
     @field_validator("pattern")
     @classmethod
@@ -157,7 +169,7 @@ def _make_rules(file: _File) -> Rules:
 
 def _make_tool_rule(rule: _ToolRule) -> ToolRule:
     answerers = rule.answerers.make_answerers() if rule.answerers is not None else None
-    return ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument, answerers)
+    return ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument, answerers, rule.on_expiry)
 
 
 def _describe_problem(item: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.v1 import common_pb2
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
-from services.orchestrator.run.approvals.rules import Rules, Then, ToolRule
+from services.orchestrator.run.approvals.rules import OnExpiry, Rules, Then, ToolRule
 
 IN_THREAD_CHARS = 32 * 1024
 """Longer arguments are searched in a thread: a megabyte takes some 50 ms for all patterns."""
@@ -24,6 +24,8 @@ class Verdict:
     risk: Risk = "low"
     answerers: common_pb2.Answerers | None = None
     """Who may answer what is asked; None: the requester."""
+    on_expiry: OnExpiry = "reject"
+    """What it is when nobody answers in time."""
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:
@@ -45,7 +47,7 @@ def _judge(rules: Rules, call: Call) -> Verdict:
     for rule in rules.tools.get(call.tool.name.casefold(), ()):
         if _does_apply(rule, arguments):
             reason = f"the rules for {call.tool.name}: {rule.pattern.label}"
-            return Verdict(rule.then, reason, risk, rule.answerers or answerers)
+            return Verdict(rule.then, reason, risk, rule.answerers or answerers, rule.on_expiry)
     own = call.tool.approval
     if own == "allow" or own == "ask" or own == "deny":
         return Verdict(own, f"{call.tool.name} is defined with approval {own}", risk, answerers)

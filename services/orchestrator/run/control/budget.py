@@ -17,6 +17,7 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.peers.call_needs import CallNeeds
+from services.orchestrator.run.budgets.allowance import Allowance
 from services.orchestrator.run.control.charges import Origin, make_charge, replace_cost
 from services.orchestrator.run.control.clock import Clock
 from services.orchestrator.run.control.reservation import Reservation, grant_output
@@ -24,8 +25,11 @@ from services.runtime.usage import add_cost
 
 
 class Spending:
-    def __init__(self, agent: Definition, recorded: Sequence[memory_pb2.Charge] = ()) -> None:
-        """`recorded` is what earlier owners of the run were charged."""
+    def __init__(
+        self, agent: Definition, recorded: Sequence[memory_pb2.Charge] = (), allowance: Allowance | None = None
+    ) -> None:
+        """`recorded` is what earlier owners of the run were charged; `allowance` holds it against tenants' budgets."""
+        self._allowance = allowance
         limits, defaults = agent.limits, MODES[agent.mode]
         self._limits: Budget = limits
         self.model_calls_max = limits.max_model_calls or defaults.model_calls
@@ -72,6 +76,21 @@ class Spending:
     def limits_money(self) -> bool:
         return self._limits.max_cost_usd is not None
 
+    @property
+    def needs_prices(self) -> bool:
+        """Whether the cost of a call has to be known before it."""
+        return self.limits_money or (self._allowance is not None and self._allowance.limits_money)
+
+    @asynccontextmanager
+    async def covering(self, needs: CallNeeds) -> AsyncGenerator[None]:
+        """Keep a call's part of the tenant's budgets inside the block. Raises QuotaExceeded."""
+        if self._allowance is None:
+            yield
+            return
+        self.catch_up()
+        async with self._allowance.covering(needs, self.usage):
+            yield
+
     @asynccontextmanager
     async def model_call(self, needs: CallNeeds, *, beyond: bool = False) -> AsyncGenerator[Reservation]:
         """Reserve a model call, which the block settles; `beyond` grants one final answer at the limit of calls.
@@ -79,12 +98,14 @@ class Spending:
         Raises:
             BudgetExceeded: A limit is reached.
             PriceUnknown: Money is limited, and the call may cost anything.
+            QuotaExceeded: A budget of the tenant has no room for it.
         """
-        while self._must_wait(needs, beyond):
-            self._given_back = self._given_back or asyncio.Event()
-            await self._given_back.wait()
-        with self.side_call(needs, beyond=beyond) as reservation:
-            yield reservation
+        async with self.covering(needs):
+            while self._must_wait(needs, beyond):
+                self._given_back = self._given_back or asyncio.Event()
+                await self._given_back.wait()
+            with self.side_call(needs, beyond=beyond) as reservation:
+                yield reservation
 
     @contextmanager
     def side_call(

@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 from headrace.errors import QueueFull
 from headrace.v1 import agent_pb2
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.control.gate_state import GateState
 
 Claim: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]
 
@@ -29,7 +31,7 @@ class Submission:
 
 @dataclass(slots=True)
 class _Wait:
-    gate: agent_pb2.GateOpen | None = None
+    gate: GateState | None = None
     submission: asyncio.Future[Submission] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     request_id: str = ""
     committed: asyncio.Future[None] | None = None
@@ -52,10 +54,13 @@ class Waits:
     def is_claimed(self, wait_id: str) -> bool:
         return wait_id in self._waits and self._waits[wait_id].is_claimed
 
-    def expect(self, wait_id: str, gate: agent_pb2.GateOpen) -> None:
-        self._waits.setdefault(wait_id, _Wait()).gate = gate
+    def expect(self, gate: agent_pb2.GateOpen, call: Call | None = None) -> None:
+        """Know a gate; `call` is there once this process waits at it."""
+        wait = self._waits.setdefault(gate.gate_id, _Wait())
+        wait.gate = wait.gate or GateState(gate)
+        wait.gate.begin(call)
 
-    def find_gate(self, wait_id: str) -> agent_pb2.GateOpen | None:
+    def find_gate(self, wait_id: str) -> GateState | None:
         """Return the gate that is, or was, waited at; None for calls that no person answers, or not yet."""
         return self._waits[wait_id].gate if wait_id in self._waits else None
 
@@ -65,17 +70,22 @@ class Waits:
         Raises:
             QueueFull: Too many are kept for waits that have not begun.
         """
+        if (claim := self.foresee_claim(wait_id, request_id)) != "accepted":
+            return claim
         wait = self._waits.get(wait_id) or _Wait()
-        if wait.is_claimed:
-            return "repeated" if request_id and request_id == wait.request_id else "duplicate"
-        if wait.has_expired or self._is_over:
-            return "expired"
         kept = sum(other.is_claimed and not other.has_begun for other in self._waits.values())
         if not wait.has_begun and kept >= KEPT_MAX:
             raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
         self._waits[wait_id] = wait
         wait.is_claimed, wait.request_id = True, request_id
         return "accepted"
+
+    def foresee_claim(self, wait_id: str, request_id: str) -> Claim:
+        """Return what `claim` would, and claim nothing."""
+        wait = self._waits.get(wait_id) or _Wait()
+        if wait.is_claimed:
+            return "repeated" if request_id and request_id == wait.request_id else "duplicate"
+        return "expired" if wait.has_expired or self._is_over else "accepted"
 
     def note_commit(self, wait_id: str, committed: asyncio.Future[None]) -> None:
         self._waits[wait_id].committed = committed

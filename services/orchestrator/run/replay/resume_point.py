@@ -35,7 +35,10 @@ class ResumePoint:
     def waits(self) -> Waits:
         waits = Waits()
         for gate in self.recording.find_payloads("gate_open"):
-            waits.expect(gate.gate_id, gate)
+            waits.expect(gate)
+        for step in self.recording.find_payloads("gate_step"):
+            if (state := waits.find_gate(step.gate_id)) is not None:
+                state.note(step)
         for submit in self.recording.find_payloads("request_submit"):
             waits.recall(submit.tool_id, submit.request_id, Submission(submit.payload, submit.by, submit.credential))
         for close in self.recording.find_payloads("gate_close"):

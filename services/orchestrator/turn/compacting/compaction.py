@@ -142,7 +142,7 @@ class Compaction:
         writer = request.summary_model if request.HasField("summary_model") else frame.limits
         model = ModelConfig(provider_key=writer.provider_key, model=writer.model)
         return await model_info.measure_needs(
-            self._peers, model, messages + files + INSTRUCTION_TOKENS, is_priced=self._run.spending.limits_money
+            self._peers, model, messages + files + INSTRUCTION_TOKENS, is_priced=self._run.spending.needs_prices
         )
 
     async def _make_request(self, frame: RequestFrame) -> memory_pb2.CompactRequest:

@@ -131,7 +131,11 @@ class Strangers:
         if not isinstance(peer, tuple):
             return None
         self._forget_unused()
-        return self._shares.setdefault(find_network(str(peer[0])), AddressShare(self._limits))
+        address = find_network(str(peer[0]))
+        share = self._shares.get(address)
+        if share is None:
+            share = self._shares[address] = AddressShare(self._limits)
+        return share
 
     def _forget_unused(self) -> None:
         # Two are looked at for each that comes, so that they do not become more and more.

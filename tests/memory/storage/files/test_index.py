@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from services.memory.storage.files.database import IndexDatabase
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.index import Index
 from services.memory.storage.index_rows import ChatEntry, IndexChange
+from services.memory.storage.spend.query import SpendQuery
+from services.memory.storage.spend.rows import SpendKey, SpendSum
 from tests.memory.conftest import Serve
 from tests.memory.editing import edit_log
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
@@ -196,6 +199,18 @@ async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path
         assert refusing.applied == ["a"]
         index.close()
         await running
+
+
+async def test_what_a_chat_has_cost_stays_where_its_end_and_a_new_one_are_read_together(tmp_path: Path) -> None:
+    key = SpendKey(1, "default", "default", "assistant", "model", "")
+    first, again = _change("a", "run"), _change("a", "another run")
+    whole = {"is_whole": True, "spend": [(key, SpendSum(1, 1, 0, 1, 20))]}
+    again = replace(again, chat=replace(again.chat, created_at=2), **whole)
+    with closing(IndexDatabase(tmp_path / "index.sqlite", is_new=True)) as database:
+        database.apply_changes([replace(first, spend=[(key, SpendSum(1, 1, 0, 1, 100))])])
+        for _ in range(2):  # the end was never written, and the log is read for what follows it
+            database.apply_changes([again])
+            assert database.spend.sum_spend(SpendQuery("default", 0, 9)).total.cost_nano_usd == 120
 
 
 async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:

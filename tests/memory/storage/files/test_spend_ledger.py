@@ -12,8 +12,8 @@ from tests.memory.storage.test_spend import charge, said, total
 from tests.memory.writing import Memory, run_line
 
 
-async def spend(memory: Memory, nano_usd: int) -> str:
-    chat_id, run_id = await memory.begin()
+async def spend(memory: Memory, nano_usd: int, chat_id: str = "") -> str:
+    chat_id, run_id = await memory.begin(chat_id=chat_id)
     await memory.append(chat_id, run_id, said(charge(nano_usd=nano_usd)), run_line())
     return chat_id
 
@@ -40,6 +40,22 @@ async def test_an_index_made_anew_knows_what_deleted_chats_have_cost(serve: Serv
     drop_index(folder)
     async with serve() as memory:
         assert await total(memory) == 4123
+
+
+async def test_a_chat_of_the_same_id_is_another_one(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id = await spend(memory, 100)
+        await memory.delete(chat_id)
+        await spend(memory, 20, chat_id)
+        assert await total(memory) == 120
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 120
+        await memory.delete(chat_id)
+        assert await total(memory) == 120
+    drop_index(folder)
+    async with serve() as memory:
+        assert await total(memory) == 120
 
 
 async def test_a_line_that_cannot_be_read_costs_no_other(serve: Serve, folder: Path) -> None:

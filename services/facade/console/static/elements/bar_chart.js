@@ -28,7 +28,13 @@ export function createBarChart(label, bars) {
   });
   return createShape(
     "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+    {
+      class: "chart",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none", // as wide as there is room, and as high on a telephone
+      role: "img",
+      "aria-label": label,
+    },
     ...shapes,
     createShape("line", { x1: 0, y1: HEIGHT, x2: WIDTH, y2: HEIGHT, class: "axis" }),
   );

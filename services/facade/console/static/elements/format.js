@@ -9,12 +9,25 @@ const dateFormat = new Intl.DateTimeFormat(undefined, {
   minute: "2-digit",
 });
 
+const longDateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
 const UNITS = ["B", "KiB", "MiB", "GiB"];
 
 export const formatCount = (number, word) => `${integerFormat.format(number)} ${word}${number === 1 ? "" : "s"}`;
 export const formatTime = (ms) => timeFormat.format(ms);
-export const formatDate = (ms) => dateFormat.format(ms);
+/** Format a day and time, with the year where it is another one. */
+export const formatDate = (ms) =>
+  (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
 export const formatSeconds = (ms) => `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+
+/** Format how long ago something began, in its largest unit. */
+export function formatAge(ms) {
+  const minutes = Math.floor((Date.now() - ms) / 60_000);
+  if (minutes < 1) return "less than a minute";
+  if (minutes < 60) return formatCount(minutes, "minute");
+  if (minutes < 48 * 60) return formatCount(Math.floor(minutes / 60), "hour");
+  return formatCount(Math.floor(minutes / (24 * 60)), "day");
+}
 
 export function formatSize(bytes) {
   const unit = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), UNITS.length - 1);

@@ -5,16 +5,18 @@ import { formatTime } from "../elements/format.js";
 import { formatJson, parseJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
-function describeAnswerers({ anyOf = [], notRequester = false }) {
-  return `To be answered by ${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
+function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
+  return `To be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
 }
 
 const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
 
 export class ApprovalView {
-  /** `submit(payload)` sends the decision and returns a SubmitResponse; `answerers` is who may decide, if others may. */
-  constructor(ask, toolName, params, submit, answerers) {
+  /** `submit(payload)` sends the decision and returns a SubmitResponse; `answerers` is who may decide, if others may;
+   * `askBack(note)` asks who has asked for the call, or replies. */
+  constructor(ask, toolName, params, submit, answerers, askBack) {
     this.submit = submit;
+    this.askBack = askBack;
     this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
     this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
     this.arguments.value = formatJson(params ?? {});
@@ -55,6 +57,7 @@ export class ApprovalView {
       createButton("Approve", () => this.#submitDecision({ decision: "approve" }), { class: "primary" }),
       createButton("Edit…", (event) => this.#editArguments(event.target)),
       createButton("Reject", () => this.#submitDecision({ decision: "reject" })),
+      createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to who has asked, or is asked" }),
     );
     return createElement(
       "fieldset",
@@ -79,6 +82,22 @@ export class ApprovalView {
     } catch (error) {
       this.problem.textContent = `The arguments are no valid JSON: ${error.message}`;
       this.arguments.focus();
+    }
+  }
+
+  async #askBack() {
+    const note = this.note.value.trim();
+    if (!note) {
+      this.problem.textContent = "Write the question or the reply as the note.";
+      this.note.focus();
+      return;
+    }
+    try {
+      const { status } = await this.askBack(note);
+      this.problem.textContent = status === "closed" ? "Too late: the run waits no more." : "Sent; it stays open.";
+      this.note.value = "";
+    } catch (error) {
+      this.problem.textContent = error.message;
     }
   }
 

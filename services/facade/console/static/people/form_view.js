@@ -37,7 +37,8 @@ function buildForm(fields, read, submit) {
 
 function createQuestionForm({ question = "", context, choices = [], default: preset = "", required = true }, submit) {
   const id = `answer-${(questionCount += 1)}`;
-  const answer = createElement("textarea", { id, rows: 2, required });
+  // One of the choices alone is accepted.
+  const answer = createElement("textarea", { id, rows: 2, required, readOnly: choices.length > 0 });
   answer.value = preset;
   const choiceButtons = choices.map((choice) => createButton(choice, () => (answer.value = choice)));
   const fields = [

@@ -2,6 +2,7 @@
 
 const STATUS_TEXTS = {
   accepted: "Sent.",
+  voted: "Sent. Others must approve too.",
   duplicate: "Somebody else has answered first.",
   expired: "Too late: the run waits no more.",
   unmatched: "The run does not wait for this.",

@@ -11,7 +11,7 @@ import { submitForm } from "./submission.js";
 const HEIGHT_MAX = 640;
 
 /** Show the view in `container` if the call still `isWaiting()` once it is loaded; without a view, show a form. */
-export async function showViewport(container, { viewportKey, toolName, params, isWaiting }, submit) {
+export async function showViewport(container, { viewportKey, toolName, params, isWaiting, claim }, submit) {
   let view = null;
   try {
     view = await api.getViewport(viewportKey);
@@ -21,9 +21,9 @@ export async function showViewport(container, { viewportKey, toolName, params, i
   }
   if (!isWaiting()) return;
   const isHtml = typeof view?.html === "string" && Object.keys(view).length === 1;
-  container.replaceChildren(
-    isHtml ? createFrame(view.html, toolName, params, submit) : createForm(toolName, view, params, submit),
-  );
+  const form = isHtml ? createFrame(view.html, toolName, params, submit) : createForm(toolName, view, params, submit);
+  container.replaceChildren(claim.element, form);
+  claim.watch(form);
 }
 
 function createFrame(html, toolName, params, submit) {

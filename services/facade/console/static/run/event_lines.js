@@ -14,6 +14,14 @@ function formatReceipt({ replacedMessages, firstLine, lastLine, usage } = {}) {
   return parts.map((part) => ` · ${part}`).join("");
 }
 
+function describeStep({ step, decision, by, credential, to = [], note }) {
+  const parts = [step.replaceAll("_", " ")];
+  if (decision) parts.push(`to ${decision}`);
+  if (by) parts.push(`by ${by}${credential ? "" : " (identity unproven)"}`);
+  if (to.length) parts.push(`to ${to.join(", ")}`);
+  return parts.join(" ") + (note ? `: ${note}` : "");
+}
+
 /** Functions that create the line, by event type. */
 export const LINE_BUILDERS = {
   "run.notice": (event) => createLine("notice", event.message, " ", createElement("code", {}, event.code)),
@@ -33,6 +41,7 @@ export const LINE_BUILDERS = {
       `${upload.name} ${upload.mimeType}, ${formatSize(upload.sizeBytes)}`,
     ),
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
+  "gate.step": (event) => createLine("gate-step", describeStep(event)),
   "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),

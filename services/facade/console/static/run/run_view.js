@@ -4,6 +4,7 @@
 
 import { announceText } from "../elements/announcer.js";
 import { ApprovalView } from "../people/approval_view.js";
+import { Claim } from "../people/claim.js";
 import { createElement } from "../elements/dom.js";
 import { Fold, TERMINAL, getBlockId, getKind } from "../events/fold.js";
 import { scheduleForFrame } from "../elements/redraw.js";
@@ -15,9 +16,14 @@ import { AnswerView, ReasoningView } from "./text_view.js";
 import { Timeline } from "./timeline.js";
 import { ToolView } from "./tool_view.js";
 import { showViewport } from "../people/viewport.js";
+import * as api from "../server/api.js";
+import { getHolder } from "../server/holder.js";
 
 const PLANNER = "plan"; // the stage whose text is no part of an answer
 const TASK_STATUS = { start: "in_progress", complete: "completed", cancel: "canceled", fail: "failed" };
+
+/** Tell whether an event is of a claim, which its form shows while it holds. */
+const isClaim = ({ type, step }) => type === "gate.step" && (step === "claimed" || step === "released");
 
 export class RunView {
   #fold = new Fold();
@@ -25,6 +31,7 @@ export class RunView {
   #plans = new Map();
   #approvals = new Map();
   #answerers = new Map();
+  #claims = new Map();
   #compaction = null;
 
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
@@ -52,8 +59,10 @@ export class RunView {
     this.timeline.addEvent(event);
     this.#fold.apply(event);
     this.#handleEvent(event);
-    if (event.type in LINE_BUILDERS) this.#addLine(event);
-    if (TERMINAL.has(event.type)) this.end.showOutcome(event);
+    if (event.type in LINE_BUILDERS && !isClaim(event)) this.#addLine(event);
+    if (!TERMINAL.has(event.type)) return;
+    this.end.showOutcome(event);
+    for (const claim of this.#claims.values()) claim.close();
   }
 
   /** Show the question, before or after it is sent. */
@@ -79,7 +88,11 @@ export class RunView {
       case "subagent.end":
         return this.scopes.closeScope({ subagentId: event.subagentId }, event.ok, event.summary);
       case "gate.open":
-        return this.#answerers.set(event.gateId, event.answerers);
+        return this.#openGate(event);
+      case "gate.step":
+        return this.#claims.get(event.gateId)?.applyStep(event);
+      case "gate.close":
+        return this.#claims.get(event.gateId)?.close();
       case "approval.ask":
         return this.#askForApproval(event);
       case "approval.answer":
@@ -108,6 +121,17 @@ export class RunView {
       default:
         return undefined; // the event has a line, or is newer than this page
     }
+  }
+
+  #openGate({ gateId, kind, answerers }) {
+    this.#answerers.set(gateId, answerers);
+    if (kind !== "approval") this.#getClaim(gateId);
+  }
+
+  /** Return the claim of a form's gate, which is open when the form is shown or before. */
+  #getClaim(gateId) {
+    if (!this.#claims.has(gateId)) this.#claims.set(gateId, new Claim(this.runId, gateId));
+    return this.#claims.get(gateId);
   }
 
   #beginRun(event) {
@@ -172,7 +196,8 @@ export class RunView {
     const tool = this.#views.get(event.toolId);
     const name = tool?.block.name;
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
-    const view = new ApprovalView(event, name, tool?.block.params, submit, this.#answerers.get(event.approvalId));
+    const askBack = (note) => api.askBack({ runId: this.runId, gateId: event.approvalId, note });
+    const view = new ApprovalView(event, name, tool?.block.params, submit, this.#answerers.get(event.approvalId), askBack);
     this.#approvals.set(event.approvalId, view);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(view.element);
@@ -207,13 +232,15 @@ export class RunView {
   #showViewport(view, event) {
     const { name, params } = view.block;
     const isWaiting = () => this.isLive && view.result === undefined;
+    const holder = getHolder();
     const submit = (payload) =>
-      this.actions.submit({ runId: this.runId, toolId: event.toolId, payload, viewId: view.viewportKey });
+      this.actions.submit({ runId: this.runId, toolId: event.toolId, payload, viewId: view.viewportKey, holder });
+    const claim = this.#getClaim(event.toolId);
     // This waits for a frame because the next event of a replayed run may be the answer.
     scheduleForFrame(() => {
       if (!isWaiting()) return;
       announceText(`${name} asks you for an answer.`);
-      showViewport(view.prompts, { viewportKey: view.viewportKey, toolName: name, params, isWaiting }, submit);
+      showViewport(view.prompts, { viewportKey: view.viewportKey, toolName: name, params, isWaiting, claim }, submit);
     });
   }
 

@@ -8,6 +8,7 @@ export class ApiError extends Error {
     super(body?.msg || `the server answered ${status}`);
     this.status = status;
     this.code = body?.error?.code ?? "";
+    this.details = body?.error?.details ?? {};
     this.canRetry = body?.error?.retriable ?? status >= 500;
   }
 }
@@ -47,19 +48,35 @@ async function sendRequest(path, options) {
   throw new ApiError(response.status, body);
 }
 
-async function fetchEnvelope(path, options) {
+/** Return the whole envelope, for routes that answer more than `data`. */
+export async function fetchEnvelope(path, options) {
   const response = await sendRequest(path, options);
   return parseJson(await response.text().catch(throwNetworkError));
 }
 
-async function getEnvelope(path, parameters = {}) {
+export async function getEnvelope(path, parameters = {}) {
   const entries = Object.entries(parameters).filter(([, value]) => value);
   return fetchEnvelope(`${path}?${new URLSearchParams(entries)}`);
 }
 
-function buildPost(body) {
+export function buildPost(body) {
   const text = typeof body === "string" ? body : JSON.stringify(body);
   return { method: "POST", headers: { "Content-Type": "application/json" }, body: text };
+}
+
+export const getData = async (path, parameters) => (await getEnvelope(path, parameters)).data;
+export const postData = async (path, body) => (await fetchEnvelope(path, buildPost(body))).data;
+export const deleteData = (path, parameters) =>
+  fetchEnvelope(`${path}?${new URLSearchParams(parameters)}`, { method: "DELETE" });
+
+let identity;
+/** Return who the user is, and the scopes of the credential; asked for until it is answered once. */
+export function getIdentity() {
+  identity ??= getData("/api/identity").catch((error) => {
+    identity = undefined;
+    throw error;
+  });
+  return identity;
 }
 
 export const listAgents = async () => (await getEnvelope("/api/agents")).data;
@@ -80,6 +97,8 @@ export const attachToRun = (runId, lastSeq, signal) =>
 
 export const submitPayload = async (body) =>
   (await fetchEnvelope("/api/submit", buildPost({ requestId: createId(), ...body }))).data;
+export const claimGate = (body) => fetchEnvelope("/api/gate/claim", buildPost(body));
+export const releaseGate = (body) => fetchEnvelope("/api/gate/release", buildPost(body));
 export const cancelRun = async (runId) => (await fetchEnvelope("/api/cancel", buildPost({ runId, mode: "now" }))).data;
 export const steerRun = async (runId, message) =>
   (await fetchEnvelope("/api/steer", buildPost({ runId, message, requestId: createId() }))).data;
@@ -102,15 +121,22 @@ export const editSummary = (chatId, n, text) =>
 export const getState = async (chatId) => (await getEnvelope("/api/chat/state", { chatId })).data;
 export const updateState = async (chatId, expectedVersion, state) =>
   (await fetchEnvelope("/api/chat/state", buildPost({ chatId, expectedVersion, state }))).data.version;
-export const deleteChat = (chatId) =>
-  fetchEnvelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
+export const deleteChat = (chatId) => deleteData("/api/chat", { chatId });
 
 export const listFacts = async (pageToken) => (await getEnvelope("/api/facts", { pageSize: 50, pageToken })).data;
 export const exportFacts = async (pageToken) => (await getEnvelope("/api/facts/export", { pageToken })).data;
 export const updateFact = async (factId, text) =>
   (await fetchEnvelope("/api/fact", buildPost({ factId, text }))).data.fact;
-export const deleteFact = (factId) =>
-  fetchEnvelope(`/api/fact?${new URLSearchParams({ factId })}`, { method: "DELETE" });
+export const deleteFact = (factId) => deleteData("/api/fact", { factId });
+
+/** List gates that wait: an envelope with `data` and perhaps nextPageToken. */
+export const listGates = (parameters) => getEnvelope("/api/gates", parameters);
+export const getGate = async (runId, gateId) => (await getEnvelope("/api/gate", { runId, gateId })).data;
+export const answerGate = async (body) =>
+  (await fetchEnvelope("/api/gate/answer", buildPost({ requestId: createId(), ...body }))).data;
+/** Ask the requester about a gate, or reply as the requester; returns {status}. */
+export const askBack = async (body) =>
+  (await fetchEnvelope("/api/gate/ask", buildPost({ requestId: createId(), ...body }))).data;
 
 /** Sum up what was spent; `groupBy` is a list. */
 export const getUsage = async ({ groupBy, ...parameters }) => {

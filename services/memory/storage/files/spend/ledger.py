@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import structlog
 
+from services.memory.log.recovery import read_chat
 from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
-from services.memory.storage.spend_rows import SpendKey, SpendRow, SpendSum
+from services.memory.storage.spend.rows import SpendKey, SpendRow, SpendSum
 
 log = structlog.get_logger()
 
@@ -69,7 +70,8 @@ class SpendLedger:
 
 
 def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
-    """Read the rows of all chats but those in the folder `logs`, whose deletion was not completed."""
+    """Read the rows of all chats but those in the folder `logs` whose deletion was not completed: a chat of the same id
+    that was made later is another one."""
     try:
         data = read_log_file(folder, _FILE)
     except FileNotFoundError:
@@ -77,7 +79,16 @@ def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
     existing = set(list_log_names(logs))
     # A chat that was deleted once more, as the first time was cut, has its last entry alone.
     entries = {(entry.chat_id, entry.created_at): entry for entry in _decode_entries(data)}
-    return [_make_row(row) for entry in entries.values() if entry.chat_id not in existing for row in entry.rows]
+    return [
+        _make_row(row)
+        for entry in entries.values()
+        if entry.chat_id not in existing or _read_created_at(logs, entry.chat_id) != entry.created_at
+        for row in entry.rows
+    ]
+
+
+def _read_created_at(logs: Path, chat_id: str) -> int:
+    return read_chat(chat_id, read_log_file(logs, chat_id)).info.created_at
 
 
 def _decode_entries(data: bytes) -> Iterator[_Entry]:

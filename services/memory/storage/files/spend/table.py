@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from typing import Any
 
-from services.memory.storage.spend_query import SpendAnswer, SpendQuery
-from services.memory.storage.spend_rows import SUM_NAMES, SpendRow
+from services.memory.storage.spend.query import SpendAnswer, SpendQuery
+from services.memory.storage.spend.rows import SUM_NAMES, SpendRow
 
 TABLES = """
 CREATE TABLE spend(

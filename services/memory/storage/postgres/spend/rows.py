@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import orjson
 
 from services.memory.storage.postgres.connection.session import strip_nul
-from services.memory.storage.spend_query import SpendAnswer, SpendQuery
-from services.memory.storage.spend_rows import SUM_NAMES, SpendRow
+from services.memory.storage.postgres.spend.grants import grant_claim
+from services.memory.storage.spend.query import SpendAnswer, SpendQuery
+from services.memory.storage.spend.rows import SUM_NAMES, SpendRow
 
 if TYPE_CHECKING:
+    from services.memory.storage.operating.claims import SpendClaim, SpendDecision
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -34,8 +36,10 @@ _TYPES = ", ".join(
 )
 
 _RETIRE = f"""
-INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_SUMS} FROM spend WHERE chat = $1 {_ADD}
+INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_SUMS} FROM spend WHERE chat = $1
+ORDER BY {_KEYS} {_ADD}
 """
+"""In one order, or two chats of a user that are deleted at once would wait for each other's sums."""
 
 
 @cache
@@ -64,6 +68,9 @@ async def retire_chat(row: int, connection: Connection) -> None:
 class PostgresSpend:
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        return await self._database.run(partial(grant_claim, claim))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         rows_query, total_query = query.render() if query.columns else None, query.render_total()

@@ -1,0 +1,73 @@
+"""The client's calls about gates: what waits for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.calls.unary import UnaryCalls
+from headrace.v1 import gates_pb2
+
+
+class GateCalls(UnaryCalls):
+    _gates: Any
+
+    async def gates(
+        self, *, scope: str = "answerable", page_size: int = 0, page_token: str = ""
+    ) -> gates_pb2.ListGatesResponse:
+        """Return a page of what waits for people, the one that waits longest first; `scope` answerable, own or
+        tenant."""
+        request = gates_pb2.ListGatesRequest(scope=scope, page_size=page_size, page_token=page_token)
+        return await self._send(self._gates.ListGates, request)
+
+    async def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
+        """Return a gate, open or closed, with its call's arguments."""
+        request = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
+        reply: gates_pb2.GetGateResponse = await self._send(self._gates.GetGate, request)
+        return reply.gate
+
+    async def answer_gate(
+        self,
+        run_id: str,
+        gate_id: str,
+        payload: str,
+        *,
+        request_id: str | None = None,
+        holder: str | None = None,
+    ) -> gates_pb2.AnswerGateResponse:
+        """Answer a gate with a person's decision or a form's result, as JSON text; `holder` names one's own claim."""
+        request = gates_pb2.AnswerGateRequest(
+            run_id=run_id, gate_id=gate_id, payload=payload, request_id=request_id, holder=holder
+        )
+        return await self._send(self._gates.AnswerGate, request)
+
+    async def claim_gate(
+        self, run_id: str, gate_id: str, holder: str, *, lease_ms: int | None = None
+    ) -> gates_pb2.ClaimGateResponse:
+        """Claim a gate for the client `holder`, or prolong its claim, for `lease_ms` (60,000).
+
+        Raises:
+            Claimed: Another client has it.
+        """
+        request = gates_pb2.ClaimGateRequest(run_id=run_id, gate_id=gate_id, holder=holder, lease_ms=lease_ms)
+        return await self._send(self._gates.ClaimGate, request)
+
+    async def release_gate(self, run_id: str, gate_id: str, holder: str) -> bool:
+        """Give the claim of the client `holder` up; return False where it had none."""
+        request = gates_pb2.ReleaseGateRequest(run_id=run_id, gate_id=gate_id, holder=holder)
+        reply: gates_pb2.ReleaseGateResponse = await self._send(self._gates.ReleaseGate, request)
+        return reply.released
+
+    async def delegate_gate(
+        self, run_id: str, gate_id: str, to: Sequence[str], *, note: str | None = None, request_id: str | None = None
+    ) -> str:
+        """Let others (`user:NAME`, `role:NAME`) answer a gate too; return `delegated` or `closed`."""
+        request = gates_pb2.DelegateGateRequest(run_id=run_id, gate_id=gate_id, to=to, note=note, request_id=request_id)
+        reply: gates_pb2.DelegateGateResponse = await self._send(self._gates.DelegateGate, request)
+        return reply.status
+
+    async def ask_back(self, run_id: str, gate_id: str, note: str, *, request_id: str | None = None) -> str:
+        """Ask the requester about a gate, or reply as the requester; return `asked_back` or `closed`."""
+        request = gates_pb2.AskBackRequest(run_id=run_id, gate_id=gate_id, note=note, request_id=request_id)
+        reply: gates_pb2.AskBackResponse = await self._send(self._gates.AskBack, request)
+        return reply.status

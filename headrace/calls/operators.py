@@ -1,0 +1,48 @@
+"""The client's calls of those who operate a deployment; they need a credential with the scope `operate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.calls.unary import UnaryCalls
+from headrace.v1 import llm_pb2, operator_pb2
+
+CANCEL_TIMEOUT_S = 300.0
+"""Two hundred runs, of which each may have to be looked for."""
+
+
+class OperatorCalls(UnaryCalls):
+    _operating: Any
+
+    async def tenant_runs(
+        self, wanted: operator_pb2.OperatorListRunsRequest | None = None
+    ) -> operator_pb2.OperatorListRunsResponse:
+        """Return a page of the runs of all users of the tenant, the one that began last first."""
+        return await self._send(self._operating.ListRuns, wanted or operator_pb2.OperatorListRunsRequest())
+
+    async def tenant_run(self, run_id: str, *, include_events: bool = False) -> operator_pb2.OperatorGetRunResponse:
+        """Return a run of any user of the tenant; its events have texts with the scope `read_content` alone."""
+        request = operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=include_events)
+        return await self._send(self._operating.GetRun, request)
+
+    async def cancel_runs(
+        self, run_ids: Sequence[str] = (), *, matching: operator_pb2.OperatorListRunsRequest | None = None
+    ) -> operator_pb2.CancelRunsResponse:
+        """Stop runs by their ids, or a page of those that match; say for each what became of it."""
+        request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=matching)
+        return await self._send(self._operating.CancelRuns, request, CANCEL_TIMEOUT_S)
+
+    async def providers(self) -> list[llm_pb2.ProviderHealth]:
+        """Return how the providers do, as the replica of the gateway that answers has seen it."""
+        reply: llm_pb2.ListProvidersResponse = await self._send(
+            self._operating.ListProviders, llm_pb2.ListProvidersRequest()
+        )
+        return list(reply.providers)
+
+    async def replicas(self) -> list[operator_pb2.Replica]:
+        """Return the replicas that have runs of the tenant, and the one that answers."""
+        reply: operator_pb2.ListReplicasResponse = await self._send(
+            self._operating.ListReplicas, operator_pb2.ListReplicasRequest()
+        )
+        return list(reply.replicas)

@@ -1,0 +1,132 @@
+"""headrace chats: list chats, and show one."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from headrace.cli.commands.chats.checkpoints import checkpoints, revert, state
+from headrace.cli.commands.chats.folder import (
+    export_chats,
+    import_chats,
+    prune_chats,
+    reindex_chats,
+    verify_chats,
+)
+from headrace.cli.commands.chats.pins import pin, pins, summary
+from headrace.cli.facade.client import make_request
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.view import choose_view
+from headrace.event_json import parse_event
+
+
+class Chat(msgspec.Struct, frozen=True, rename="camel"):
+    """A chat as GET /api/chats has it."""
+
+    chat_id: str
+    title: str
+    first_agent_key: str
+    updated_at: int
+    owner: str = ""
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    """What POST /api/chat answers."""
+
+    title: str
+
+
+class Shared(msgspec.Struct, frozen=True, rename="camel"):
+    """What POST /api/chat/share answers."""
+
+    shared_with: list[str] = []
+
+
+class Hit(msgspec.Struct, frozen=True, rename="camel"):
+    """A place as GET /api/search has it."""
+
+    chat_id: str
+    title: str
+    excerpt: str
+
+
+class History(msgspec.Struct, frozen=True):
+    """A chat as GET /api/chat has it."""
+
+    events: tuple[msgspec.Raw, ...]
+
+
+@click.group()
+def chats() -> None:
+    """List chats, show one, take one back; move and clear them."""
+
+
+for command in (checkpoints, revert, state, pin, pins, summary):
+    chats.add_command(command)
+for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_chats):
+    chats.add_command(command)
+
+
+@chats.command("list")
+@url_option
+@click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, newest first.")
+@click.option("--shared", is_flag=True, help="Those of others that you may read, with their owners.")
+def list_chats(url: str, count: int, shared: bool) -> None:
+    """List chats, the last changed first: id, time, agent, title."""
+    asked = {"pageSize": str(count)} | ({"scope": "shared"} if shared else {})
+    data = make_request(url, lambda facade: facade.get("/api/chats", **asked))
+    page = msgspec.json.decode(data, type=list[Chat])
+    for chat in page:
+        owner = f"{chat.owner}  " if shared else ""
+        click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {owner}{chat.first_agent_key}  {chat.title}")
+
+
+@chats.command()
+@url_option
+@click.argument("chat_id")
+@click.argument("names", nargs=-1)
+def share(url: str, chat_id: str, names: tuple[str, ...]) -> None:
+    """Let NAMES read the chat CHAT_ID, and nobody else: tenant, user:NAME, role:NAME; without one it is private."""
+    body = {"chatId": chat_id, "sharedWith": names}
+    data = make_request(url, lambda facade: facade.post("/api/chat/share", body))
+    shared_with = msgspec.json.decode(data, type=Shared).shared_with
+    click.echo(f"shared with {', '.join(shared_with)}" if shared_with else "private")
+
+
+@chats.command()
+@url_option
+@click.argument("chat_id")
+@click.argument("title")
+def rename(url: str, chat_id: str, title: str) -> None:
+    """Give the chat CHAT_ID another TITLE; with an empty one, the first words of its first message again."""
+    body = {"chatId": chat_id, "title": title}
+    data = make_request(url, lambda facade: facade.post("/api/chat", body))
+    click.echo(msgspec.json.decode(data, type=Renamed).title)
+
+
+@chats.command()
+@url_option
+@click.argument("words", nargs=-1, required=True)
+def search(url: str, words: tuple[str, ...]) -> None:
+    """Search titles and texts of chats for WORDS, the best places first: id, title, text."""
+    query = " ".join(words)
+    data = make_request(url, lambda facade: facade.get("/api/search", query=query, scope="chats"))
+    for hit in msgspec.json.decode(data, type=list[Hit]):
+        click.echo(f"{hit.chat_id}  {hit.title}\n    {hit.excerpt}")
+
+
+@chats.command()
+@url_option
+@click.argument("chat_id")
+def show(url: str, chat_id: str) -> None:
+    """Show everything that happened in the chat CHAT_ID."""
+    data = make_request(url, lambda facade: facade.get("/api/chat", chatId=chat_id))
+    history = msgspec.json.decode(data, type=History)
+    view = choose_view()
+    display = RunDisplay(view)
+    for event in map(parse_event, map(bytes, history.events)):
+        if event.HasField("request_query"):
+            view.show_query(event.request_query.message)
+        display.show_event(event)

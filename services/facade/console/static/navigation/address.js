@@ -1,0 +1,41 @@
+// Keeps what is shown in the address after #, where it survives a reload and can be bookmarked: #chat=… or #page=….
+
+let chatAddress = { chatId: null, runId: null };
+
+/** Read the page's name (empty: the chats), its parameters, and the chat that is or was shown last. */
+export function readAddress() {
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const page = parameters.get("page") ?? "";
+  parameters.delete("page");
+  if (!page) chatAddress = { chatId: parameters.get("chat"), runId: parameters.get("run") };
+  return { page, parameters: Object.fromEntries(parameters), ...chatAddress };
+}
+
+function formatParameters(parameters) {
+  return `#${new URLSearchParams(Object.entries(parameters).filter(([, value]) => value))}`;
+}
+
+export const formatHash = ({ chatId, runId }) => formatParameters({ chat: chatId, run: runId });
+
+export const formatPageHash = (page, parameters = {}) => formatParameters({ page, ...parameters });
+
+/** Return the address of the chats: the chat that was shown last, or a new one. */
+export const getChatsHash = () => formatHash(chatAddress);
+
+/** Write which chat is shown into the address, without loading anything; `runId` is given while the run is live. */
+export function updateAddress({ chatId = null, runId = null }, { isNew = false } = {}) {
+  const { page } = readAddress();
+  chatAddress = { chatId, runId };
+  if (page && !isNew) return; // a run that goes on behind another page leaves the address to that page
+  history[isNew ? "pushState" : "replaceState"](null, "", chatId ? formatHash(chatAddress) : location.pathname);
+}
+
+/** Write a page's parameters into the address, such as filters, without a step in the history. */
+export function updatePageAddress(page, parameters) {
+  history.replaceState(null, "", formatPageHash(page, parameters));
+}
+
+/** Call back when the address has changed: by a link, by back or forward, or by hand. */
+export function watchAddress(callback) {
+  addEventListener("popstate", callback); // comes for changes behind # too
+}

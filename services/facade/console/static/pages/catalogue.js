@@ -1,0 +1,11 @@
+// The pages beside the chats, in the order of the navigation.
+
+export const PAGES = {
+  inbox: { name: "Inbox", load: () => import("./inbox.js") },
+  live: { name: "Live", scope: "operate", load: () => import("./live.js") },
+  spend: { name: "Spend", load: () => import("./spend.js") },
+  agents: { name: "Agents", load: () => import("./agents.js") },
+  schedules: { name: "Schedules", load: () => import("./schedules.js") },
+  webhooks: { name: "Webhooks", scope: "admin", load: () => import("./webhooks.js") },
+  providers: { name: "Providers", scope: "operate", load: () => import("./providers.js") },
+};

@@ -1,0 +1,196 @@
+// The page Spend: what model calls have cost, a stacked bar for each day, and the same in tables.
+
+import * as api from "../server/api.js";
+import { createBarChart } from "../elements/bar_chart.js";
+import { createElement } from "../elements/dom.js";
+import { createFrame, createSelect, createTable } from "../elements/page.js";
+import { updatePageAddress } from "../navigation/address.js";
+import { removeForeign } from "./tenant_choice.js";
+
+const GROUPS = { model: "model", agent: "agent", user: "user", key: "API key" };
+const FIELDS = { agent: "agentKey" };
+const RANGES = { 7: "7 days", 30: "30 days", 90: "90 days", 366: "a year" };
+const SCOPES = { own: "you", tenant: "everybody in the tenant" };
+const DEFAULTS = { by: "model", days: "30", of: "own" };
+
+const SERIES_MAX = 6;
+const OTHERS = "(others)";
+
+const NANO_PER_USD = 1_000_000_000;
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+const countFormat = new Intl.NumberFormat();
+
+const formatDay = (ms) => new Date(ms).toISOString().slice(0, 10);
+const formatUsd = (nanoUsd) => `$${(nanoUsd / NANO_PER_USD).toFixed(4)}`;
+const sumTokens = (row) => (row.inputTokens ?? 0) + (row.outputTokens ?? 0);
+
+function listDays(first, last) {
+  const days = [];
+  for (let at = Date.parse(first); at <= Date.parse(last); at += DAY_MS) days.push(formatDay(at));
+  return days;
+}
+
+/** Sum rows up by name, the dearest first. */
+function sumByName(rows, field) {
+  const sums = new Map();
+  for (const row of rows) {
+    const name = row[field] || "–";
+    const sum = sums.get(name) ?? { name, costNanoUsd: 0, inputTokens: 0, outputTokens: 0, modelCalls: 0 };
+    for (const part of ["costNanoUsd", "inputTokens", "outputTokens", "modelCalls"]) sum[part] += row[part] ?? 0;
+    sums.set(name, sum);
+  }
+  return [...sums.values()].sort((a, b) => b.costNanoUsd - a.costNanoUsd || sumTokens(b) - sumTokens(a));
+}
+
+function createSums(sums, total, head) {
+  const cells = (row) => [
+    formatUsd(row.costNanoUsd ?? 0),
+    ...["inputTokens", "outputTokens", "modelCalls"].map((part) => countFormat.format(row[part] ?? 0)),
+  ];
+  const createRow = (row, series) =>
+    createElement(
+      "tr",
+      {},
+      createElement(
+        "th",
+        { scope: "row" },
+        series === null ? null : createElement("span", { class: `swatch series-${series}`, "aria-hidden": "true" }),
+        row.name,
+      ),
+      ...cells(row).map((cell) => createElement("td", {}, cell)),
+    );
+  const table = createElement(
+    "table",
+    { class: "sums" },
+    createElement(
+      "thead",
+      {},
+      createElement(
+        "tr",
+        {},
+        ...[head, "cost", "tokens in", "out", "calls"].map((name) => createElement("th", { scope: "col" }, name)),
+      ),
+    ),
+    createElement("tbody", {}, ...sums.map((sum, index) => createRow(sum, Math.min(index, SERIES_MAX)))),
+    createElement("tfoot", {}, createRow({ ...total, name: "all" }, null)),
+  );
+  return createElement("div", { class: "table", tabindex: 0, role: "region", "aria-label": "Sums" }, table);
+}
+
+function createChart(usage, sums, field) {
+  // Without prices there is no cost to show, but tokens.
+  const hasCost = (usage.total?.costNanoUsd ?? 0) > 0;
+  const measure = hasCost ? (row) => row.costNanoUsd ?? 0 : sumTokens;
+  const format = hasCost ? formatUsd : (tokens) => `${countFormat.format(tokens)} tokens`;
+  const series = new Map(sums.map(({ name }, index) => [name, Math.min(index, SERIES_MAX)]));
+  const bars = listDays(usage.fromDay, usage.toDay).map((day) => {
+    const parts = usage.rows
+      .filter((row) => row.day === day)
+      .map((row) => ({ series: series.get(row[field] || "–"), value: measure(row), name: row[field] || "–" }))
+      .sort((a, b) => a.series - b.series)
+      .map(({ name, ...part }) => ({
+        ...part,
+        title: `${part.series < SERIES_MAX ? name : `${name} ${OTHERS}`} · ${format(part.value)}`,
+      }));
+    return { label: day, parts };
+  });
+  const label = `${hasCost ? "Cost" : "Tokens"} by day, ${usage.fromDay} to ${usage.toDay}`;
+  const ends = [usage.fromDay, usage.toDay].map((day) => createElement("span", {}, day));
+  const chart = createElement(
+    "figure",
+    {},
+    createBarChart(label, bars),
+    createElement("p", { class: "ends", "aria-hidden": "true" }, ...ends),
+    createElement("figcaption", {}, `${label} (UTC); together ${format(measure(usage.total ?? {}))}`),
+  );
+  return { chart, days: createDays(label, bars, sums, format) };
+}
+
+/** Create the chart's table: a row for each day on which something was spent, a column for each series. */
+function createDays(label, bars, sums, format) {
+  const names = sums.slice(0, SERIES_MAX).map(({ name }) => name);
+  if (sums.length > SERIES_MAX) names.push(OTHERS);
+  const rows = bars
+    .filter(({ parts }) => parts.length)
+    .map(({ label: day, parts }) => {
+      const values = names.map(() => 0);
+      for (const { series, value } of parts) values[series] += value;
+      return [day, ...values.map(format)];
+    });
+  return createElement(
+    "details",
+    {},
+    createElement("summary", {}, "The days as a table"),
+    createTable(label, ["day", ...names], rows),
+  );
+}
+
+export function createPage() {
+  const shown = createElement("div");
+  const selects = {
+    by: createSelect("By", GROUPS, DEFAULTS.by, changeAddress),
+    days: createSelect("In", RANGES, DEFAULTS.days, changeAddress),
+    of: createSelect("Of", SCOPES, DEFAULTS.of, changeAddress),
+  };
+  const { element, showProblem } = createFrame(
+    {
+      title: "What model calls have cost",
+      tools: Object.values(selects).map((choice) => choice.element),
+      className: "spend",
+    },
+    shown,
+  );
+  let asked = 0;
+  removeForeign(selects.of.select);
+
+  function changeAddress() {
+    const chosen = Object.entries(selects).map(([name, { select }]) => [name, select.value]);
+    updatePageAddress("spend", Object.fromEntries(chosen.filter(([name, value]) => value !== DEFAULTS[name])));
+    return load();
+  }
+
+  function show(parameters) {
+    for (const [name, { select }] of Object.entries(selects)) {
+      select.value = parameters[name] ?? DEFAULTS[name];
+      if (!select.value) select.value = DEFAULTS[name];
+    }
+    return load();
+  }
+
+  async function load() {
+    const number = ++asked;
+    const group = selects.by.select.value;
+    const days = Number(selects.days.select.value);
+    showProblem(null);
+    element.setAttribute("aria-busy", "true");
+    try {
+      const now = Date.now();
+      const usage = await api.getUsage({
+        groupBy: ["day", group],
+        fromDay: formatDay(now - (days - 1) * DAY_MS),
+        toDay: formatDay(now),
+        scope: selects.of.select.value,
+      });
+      if (number === asked) showUsage(usage, group);
+    } catch (error) {
+      if (number !== asked) return;
+      shown.replaceChildren();
+      showProblem(error);
+    } finally {
+      if (number === asked) element.removeAttribute("aria-busy");
+    }
+  }
+
+  function showUsage({ rows = [], ...rest }, group) {
+    const field = FIELDS[group] ?? group;
+    const usage = { ...rest, rows };
+    const sums = sumByName(rows, field);
+    if (!sums.length) return shown.replaceChildren(createElement("p", {}, "Nothing was spent in these days."));
+    const { chart, days } = createChart(usage, sums, field);
+    const cut = rest.isCut && createElement("p", {}, "There is more than is shown: choose fewer days.");
+    return shown.replaceChildren(chart, createSums(sums, usage.total, GROUPS[group]), days, ...(cut ? [cut] : []));
+  }
+
+  return { element, show, hide() {} };
+}

@@ -1,0 +1,106 @@
+// Shows one gate: what is asked, with its arguments, and where to answer it.
+
+import { createElement } from "../elements/dom.js";
+import { formatAge, formatDate } from "../elements/format.js";
+import { formatHash } from "../navigation/address.js";
+import { LINE_BUILDERS } from "../run/event_lines.js";
+import * as api from "../server/api.js";
+import { getHolder } from "../server/holder.js";
+import { formatJson } from "../server/json.js";
+import { ApprovalView } from "./approval_view.js";
+import { Claim } from "./claim.js";
+import { createForm } from "./form_view.js";
+import { showViewport } from "./viewport.js";
+import { KINDS } from "./waiting_gates.js";
+
+const STATES = {
+  expired: "Nobody has answered in time.",
+  cancelled: "The run has ended before an answer.",
+};
+
+export class GateView {
+  #isOpen;
+
+  /** `onAnswered()` runs when an answer was sent; `isOwn` tells whether the gate's chat is the user's own. */
+  constructor(gate, { onAnswered, isOwn }) {
+    this.gate = gate;
+    this.onAnswered = onAnswered;
+    this.#isOpen = gate.state === "open";
+    this.claim = new Claim(gate.runId, gate.gateId);
+    this.heading = createElement("h3", { tabindex: -1 }, `${KINDS[gate.kind] ?? gate.kind}: ${gate.toolName}`);
+    this.prompt = createElement("div", { class: "people" });
+    this.outcome = createElement("p", { role: "status", class: "outcome" });
+    this.element = createElement(
+      "section",
+      { class: "gate", "aria-label": "The chosen one" },
+      this.heading,
+      createFacts(gate, isOwn),
+      gate.kind === "approval" ? createArguments(gate.arguments) : null,
+      ...(gate.steps ?? []).map((step) => LINE_BUILDERS["gate.step"](step)),
+      this.prompt,
+      this.outcome,
+    );
+    if (this.#isOpen) this.#showPrompt();
+    else this.showOutcome(gate);
+  }
+
+  /** Show how the gate was closed. */
+  showOutcome({ state, answeredBy, credential, closedAt }) {
+    this.#isOpen = false;
+    this.claim.close();
+    const author = answeredBy ? ` by ${answeredBy}${credential ? "" : " (identity unproven)"}` : "";
+    const at = closedAt ? `, ${formatDate(closedAt)}` : "";
+    this.prompt.replaceChildren();
+    this.outcome.textContent = STATES[state] ?? `Answered${author}${at}.`;
+  }
+
+  #showPrompt() {
+    const { gate, prompt, claim } = this;
+    const submit = (payload) => this.#submit(payload);
+    if (gate.kind === "approval") {
+      const askBack = (note) => api.askBack({ runId: gate.runId, gateId: gate.gateId, note });
+      prompt.append(new ApprovalView(gate, gate.toolName, gate.arguments, submit, gate.answerers, askBack).element);
+    } else if (gate.kind === "question") {
+      const form = createForm("ask_human", null, gate.arguments, submit);
+      prompt.append(claim.element, form);
+      claim.watch(form);
+    } else {
+      const view = { viewportKey: gate.viewportKey ?? gate.toolName, toolName: gate.toolName, params: gate.arguments };
+      showViewport(prompt, { ...view, isWaiting: () => this.#isOpen, claim }, submit);
+    }
+  }
+
+  async #submit(payload) {
+    const { runId, gateId } = this.gate;
+    const answer = await api.answerGate({ runId, gateId, payload, holder: getHolder() });
+    this.heading.focus();
+    this.onAnswered();
+    return answer;
+  }
+}
+
+function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }, isOwn) {
+  const facts = [
+    ["Agent", agentKey],
+    ["Asked by", requester],
+    ["Waits since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
+    ["Until", formatDate(expiresAt)],
+  ];
+  if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId, runId }) }, "Open it")]);
+  return createElement(
+    "dl",
+    {},
+    ...facts.flatMap(([term, fact]) => [createElement("dt", {}, term), createElement("dd", {}, fact)]),
+  );
+}
+
+function createArguments(value) {
+  const label = "Arguments of the call";
+  const text = value === undefined ? "There are none." : formatJson(value);
+  return createElement(
+    "div",
+    {},
+    createElement("h4", {}, label),
+    createElement("pre", { tabindex: 0, role: "group", "aria-label": label }, text),
+  );
+}

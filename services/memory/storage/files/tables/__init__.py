@@ -1,0 +1,1 @@
+"""Gates and leases in the index file."""

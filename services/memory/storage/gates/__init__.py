@@ -1,0 +1,1 @@
+"""Gates in the index: rows from the log, and the queries about them, for both engines."""

@@ -1,0 +1,242 @@
+"""Gates in the index: what the lines of a chat open and close.
+
+A gate keeps its row when it is closed, as long as its chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from services.memory.log.lines import Event, Line, Run
+from services.runtime.auth.answerers import REQUESTER, USER
+
+if TYPE_CHECKING:
+    from services.memory.log.chat_info import ChatInfo
+
+OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
+
+
+class _Answerers(msgspec.Struct, rename="camel", gc=False):
+    any_of: list[str] = []
+    not_requester: bool = False
+    count: int = 1
+
+
+class GateEvent(msgspec.Struct, rename="camel", gc=False):
+    """Fields of gate.open, gate.step, gate.close and request.submit."""
+
+    type: str
+    timestamp: int = 0
+    gate_id: str = ""
+    kind: str = ""
+    agent_key: str = ""
+    tool_id: str = ""
+    tool_name: str = ""
+    risk: str = ""
+    reason: str = ""
+    viewport_key: str = ""
+    expires_at: int = 0
+    state: str = ""
+    answered_by: str = ""
+    by: str = ""
+    credential: str = ""
+    answerers: _Answerers | None = None
+    step: str = ""
+    decision: str = ""
+    to: list[str] = []
+    until: int = 0
+
+
+_EVENT = msgspec.json.Decoder(GateEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntry:
+    """A row; the order of its fields is that of the columns."""
+
+    run_id: str
+    gate_id: str
+    chat_id: str
+    tenant: str
+    requester: str
+    agent_key: str
+    kind: str
+    tool_id: str
+    tool_name: str
+    risk: str
+    reason: str
+    viewport_key: str
+    opened_at: int
+    expires_at: int
+    state: str = OPEN
+    closed_at: int = 0
+    answered_by: str = ""
+    credential: str = ""
+    answerers: str = ""
+    """Names of those who may answer, each with a line break before and behind it; whose run it is stands as a user."""
+    not_requester: int = 0
+    """1 where the requester may not."""
+    votes_needed: int = 1
+    voters: str = ""
+    """Users who have approved, each with a line break before and behind it."""
+    claimed_by: str = ""
+    claimed_until: int = 0
+    """0: nobody has claimed it."""
+
+    @property
+    def names(self) -> list[str]:
+        return self.answerers.split()
+
+
+COLUMNS = ", ".join(GateEntry.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class GateClosing:
+    """The end of a gate that an earlier append has opened."""
+
+    run_id: str
+    gate_id: str | None
+    """None: all gates of the run that are open."""
+    state: str
+    closed_at: int
+    answered_by: str = ""
+    credential: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateUpdate:
+    """What a gate.step changes in the row of a gate that an earlier append has opened."""
+
+    run_id: str
+    gate_id: str
+    answerers: str = ""
+    """Names to be added."""
+    voters: str = ""
+    """Users to be added."""
+    is_restart: bool = False
+    """Whether those who have approved before do not count any more."""
+    claimed_by: str | None = None
+    """Who has claimed it, empty: nobody any more; None: no claim has changed."""
+    claimed_until: int | None = None
+
+    def apply(self, entry: GateEntry) -> GateEntry:
+        voters = self.voters if self.is_restart else entry.voters + self.voters
+        entry = replace(entry, answerers=entry.answerers + self.answerers, voters=voters)
+        if self.claimed_by is not None and self.claimed_until is not None:
+            entry = replace(entry, claimed_by=self.claimed_by, claimed_until=self.claimed_until)
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class GateChange:
+    opened: Sequence[GateEntry] = ()
+    """Rows as they are after the change: some may be closed already."""
+    closings: Sequence[GateClosing] = ()
+    updates: Sequence[GateUpdate] = ()
+    """Before the closings, in order."""
+
+    def __bool__(self) -> bool:
+        return bool(self.opened or self.closings or self.updates)
+
+
+def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
+    """Return what `lines` change in the gates of their chat, of which `info` knows the runs."""
+    opened: dict[tuple[str, str], GateEntry] = {}
+    closings: list[GateClosing] = []
+    updates: list[GateUpdate] = []
+    for line in lines:
+        run = info.runs.get(line.run_id)
+        # The query of a damaged log's run may be what cannot be read; whose the chat is, another query says.
+        may_wait = run.has_gates if run is not None else info.is_damaged and bool(info.runs)
+        if not may_wait:
+            continue
+        if isinstance(line, Event):
+            event = decode_gate_event(line.event)
+            if event.type == "gate.open":
+                opened[line.run_id, event.gate_id] = _make_entry(info, line.run_id, event)
+            elif event.type == "gate.step":
+                key, update = (line.run_id, event.gate_id), _make_update(line.run_id, event)
+                if key in opened:
+                    opened[key] = update.apply(opened[key])
+                else:
+                    updates.append(update)
+            elif (closing := make_closing(line.run_id, event)) is not None:
+                closings += _close(opened, closing)
+        elif isinstance(line, Run):
+            closings += _close(opened, GateClosing(line.run_id, None, CANCELLED, line.updated_at))
+    return GateChange([*opened.values()], closings, updates)
+
+
+def decode_gate_event(event: msgspec.Raw) -> GateEvent:
+    return _EVENT.decode(event)
+
+
+def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
+    rule = event.answerers or _Answerers()
+    requester = USER + info.owner.user
+    names = [requester if name == REQUESTER else name for name in rule.any_of or [REQUESTER]]
+    return GateEntry(
+        run_id=run_id,
+        gate_id=event.gate_id,
+        chat_id=info.chat_id,
+        tenant=info.owner.tenant,
+        requester=info.owner.user,
+        agent_key=event.agent_key,
+        kind=event.kind,
+        tool_id=event.tool_id,
+        tool_name=event.tool_name,
+        risk=event.risk,
+        reason=event.reason,
+        viewport_key=event.viewport_key,
+        opened_at=event.timestamp,
+        expires_at=event.expires_at,
+        answerers=_join_names(names),
+        not_requester=int(rule.not_requester),
+        votes_needed=rule.count,
+    )
+
+
+def _make_update(run_id: str, event: GateEvent) -> GateUpdate:
+    is_vote = event.step == "vote"
+    is_claim, is_release = event.step == "claimed", event.step == "released"
+    return GateUpdate(
+        run_id,
+        event.gate_id,
+        answerers=_join_names(event.to) if event.step in ("delegated", "escalated") else "",
+        voters=_join_names([event.by]) if is_vote else "",
+        is_restart=is_vote and event.decision == "edit",
+        claimed_by=event.by if is_claim else "" if is_release else None,
+        claimed_until=event.until if is_claim else 0 if is_release else None,
+    )
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return "".join(f"\n{name}\n" for name in names)
+
+
+def make_closing(run_id: str, event: GateEvent) -> GateClosing | None:
+    if event.type == "gate.close":
+        return GateClosing(run_id, event.gate_id, event.state, event.timestamp, event.answered_by, event.credential)
+    if event.type == "request.submit":  # decides, whatever becomes of the process that was to say so
+        return GateClosing(run_id, event.tool_id, ANSWERED, event.timestamp, event.by, event.credential)
+    return None
+
+
+def _close(opened: dict[tuple[str, str], GateEntry], closing: GateClosing) -> list[GateClosing]:
+    """Close gates in `opened`; return what is left to close in earlier rows."""
+    for key, entry in opened.items():
+        is_meant = key[0] == closing.run_id and closing.gate_id in (None, key[1])
+        if is_meant and entry.state == OPEN:
+            opened[key] = replace(
+                entry,
+                state=closing.state,
+                closed_at=closing.closed_at,
+                answered_by=closing.answered_by,
+                credential=closing.credential,
+            )
+    return [] if (closing.run_id, closing.gate_id) in opened else [closing]

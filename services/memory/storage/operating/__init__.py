@@ -1,0 +1,1 @@
+"""What those who operate ask a store for."""

@@ -1,0 +1,169 @@
+"""OperatorService: memory's view of all runs of a tenant, and cancels as their users would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
+from services.orchestrator.lifecycle.leases import Owner
+from services.orchestrator.operating.content import strip_content
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.service import AgentService
+from services.runtime.auth.identity import Identity, acting_as, require_scope
+from services.runtime.clock import now_ms
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.interceptors import Context
+
+SCOPE = "operate"
+
+RUNS_MAX = 200
+"""Runs that a request names or ends."""
+
+CANCELS_MAX = 8
+"""Cancels at a time: each may have to find the run's owner first."""
+
+CANCEL_TIMEOUT_S = 10.0
+"""Time for one; an owner that has just died is replaced later than that, and the caller told to try again."""
+
+_LIVE = ("", "live", "running", "waiting")
+
+log = structlog.get_logger()
+
+
+class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
+    def __init__(self, agents: AgentService, peers: Peers, owner: Owner) -> None:
+        self._agents = agents
+        self._peers = peers
+        self._owner = owner
+
+    async def ListRuns(
+        self, request: operator_pb2.OperatorListRunsRequest, context: Context
+    ) -> operator_pb2.OperatorListRunsResponse:
+        require_scope(SCOPE)
+        return await self._list_runs(request)
+
+    async def GetRun(
+        self, request: operator_pb2.OperatorGetRunRequest, context: Context
+    ) -> operator_pb2.OperatorGetRunResponse:
+        operator = require_scope(SCOPE)
+        found = await self._list_runs(operator_pb2.OperatorListRunsRequest(run_ids=[request.run_id]))
+        if not found.runs:
+            raise NotFound(f"run {request.run_id} does not exist", runId=request.run_id)
+        response = operator_pb2.OperatorGetRunResponse(
+            run=found.runs[0], without_content="read_content" not in operator.scopes
+        )
+        with acting_as(Identity.from_stored(operator.tenant, found.runs[0].user)):
+            try:
+                run = await self._agents.GetRun(agent_pb2.GetRunRequest(run_id=request.run_id), context)
+                response.detail.CopyFrom(run.run)
+            except NotFound:
+                pass  # a revert has left nothing to show; its row stays
+            if request.include_events:
+                chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+                response.events.extend(chat.events)
+        if response.without_content:
+            strip_content(response.detail.error)
+            for event in response.events:
+                strip_content(event)
+        elif request.include_events:
+            _log_deed("content read", found.runs[0], operator)
+        return response
+
+    async def CancelRuns(
+        self, request: operator_pb2.CancelRunsRequest, context: Context
+    ) -> operator_pb2.CancelRunsResponse:
+        operator = require_scope(SCOPE)
+        wanted = _choose_runs(request)
+        found = await self._list_runs(wanted)
+        rows = {run.run_id: run for run in found.runs}
+        places = asyncio.Semaphore(CANCELS_MAX)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._cancel_run(run_id, rows.get(run_id), operator, places, context))
+                for run_id in dict.fromkeys(request.run_ids or rows)
+            ]
+        return operator_pb2.CancelRunsResponse(
+            runs=[task.result() for task in tasks], next_page_token=found.next_page_token
+        )
+
+    async def _cancel_run(
+        self,
+        run_id: str,
+        run: operator_pb2.OperatorRun | None,
+        operator: Identity,
+        places: asyncio.Semaphore,
+        context: Context,
+    ) -> operator_pb2.CancelledRun:
+        make = partial(operator_pb2.CancelledRun, run_id=run_id)
+        if run is None:
+            return make(status="not_found")
+        if run.state not in _LIVE:
+            return make(status="ended")
+        request = agent_pb2.CancelRequest(run_id=run_id)
+        async with places:
+            try:
+                with acting_as(Identity.from_stored(operator.tenant, run.user)):
+                    async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                        answer = await self._agents.Cancel(request, context)
+            except TimeoutError:
+                return make(status="failed", reason="PROVIDER_UNAVAILABLE")
+            except NotFound:
+                return make(status="not_found")
+            except HeadraceError as error:
+                return make(status="failed", reason=error.reason)
+        _log_deed("run cancelled", run, operator)
+        return make(status="ended" if answer.state in stored_runs.ENDS.values() else "cancelling")
+
+    async def ListProviders(
+        self, request: llm_pb2.ListProvidersRequest, context: Context
+    ) -> llm_pb2.ListProvidersResponse:
+        require_scope(SCOPE)
+        with translating_peer_errors():
+            return await self._peers.llm.ListProviders(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    async def ListReplicas(
+        self, request: operator_pb2.ListReplicasRequest, context: Context
+    ) -> operator_pb2.ListReplicasResponse:
+        operator = require_scope(SCOPE)
+        with acting_as(None):
+            unfinished = await stored_runs.list_unfinished(self._peers)
+        owned = (run for run in unfinished if run.tenant == operator.tenant and run.owner)
+        return operator_pb2.ListReplicasResponse(replicas=_group_by_owner(owned, self._owner.address))
+
+    async def _list_runs(self, request: operator_pb2.OperatorListRunsRequest) -> operator_pb2.OperatorListRunsResponse:
+        with translating_peer_errors():
+            return await self._peers.memory.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+
+def _choose_runs(request: operator_pb2.CancelRunsRequest) -> operator_pb2.OperatorListRunsRequest:
+    if bool(request.run_ids) == request.HasField("filter"):
+        raise InvalidRequest.of("runIds", "or filter is required, and not both; {} is a filter")
+    if request.run_ids:
+        return operator_pb2.OperatorListRunsRequest(run_ids=request.run_ids, page_size=RUNS_MAX)
+    if request.filter.state not in _LIVE:
+        raise InvalidRequest.of("filter.state", "must be live, running or waiting, or absent")
+    wanted = operator_pb2.OperatorListRunsRequest()
+    wanted.CopyFrom(request.filter)
+    wanted.state = wanted.state or "live"
+    return wanted
+
+
+def _group_by_owner(runs: Iterable[memory_pb2.UnfinishedRun], this: str) -> list[operator_pb2.Replica]:
+    replicas = {this: operator_pb2.Replica(address=this, is_this=True, is_alive=True)}
+    now = now_ms()
+    for run in runs:
+        replica = replicas.setdefault(run.owner, operator_pb2.Replica(address=run.owner))
+        replica.runs += 1
+        replica.lease_expires_at = max(replica.lease_expires_at, run.lease_expires_at)
+        replica.is_alive |= run.lease_expires_at > now
+    return [replicas[address] for address in sorted(replicas)]
+
+
+def _log_deed(deed: str, run: operator_pb2.OperatorRun, operator: Identity) -> None:
+    log.info(deed, run_id=run.run_id, of=run.user, by=operator.user, credential=operator.credential)

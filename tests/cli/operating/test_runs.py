@@ -1,0 +1,55 @@
+"""Runs of a tenant, providers and replicas from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headrace.v1 import operator_pb2
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import RUN, suite
+
+OTHER = "22222222-2222-4222-8222-222222222222"
+
+
+async def test_runs_are_listed_shown_and_ended(tmp_path: Path) -> None:
+    asked = ("--state", "live", "--agent", "clerk", "--user", "ada", "--older", "10", "--cost", "0.5")
+    async with suite(tmp_path) as facade:
+        listed = await run("runs", "list", *asked, "--count", "1", url=facade.url)
+        shown = await run("runs", "show", RUN, "--events", url=facade.url)
+        ended = await run("runs", "cancel", OTHER, RUN, url=facade.url)
+        swept = await run("runs", "cancel", "--all", "--user", "ada", url=facade.url)
+        wrong = [await run("runs", "cancel", *rest, url=facade.url) for rest in ([], ["--all", RUN])]
+    first, second, third, fourth = facade.script.requests
+    assert first == operator_pb2.OperatorListRunsRequest(
+        state="live",
+        agent_key="clerk",
+        user="ada",
+        older_than_ms=600_000,
+        cost_at_least_nano_usd=500_000_000,
+        page_size=1,
+    )
+    head, row = listed[1].decode().splitlines()
+    assert head.split() == ["run", "began", "state", "user", "agent", "usd", "calls", "owner"]
+    assert row.split()[0] == RUN
+    assert row.split()[-6:] == ["waiting", "ada", "clerk", "0.001500", "2", "a:7001"]
+    assert b"--count" in listed[2]
+    assert (second.run_id, second.include_events) == (RUN, True)
+    assert json.loads(shown[1])["run"]["user"] == "ada"
+    assert [*third.run_ids] == [OTHER, RUN]
+    assert ended[:2] == (1, f"{OTHER}  cancelling\n{RUN}  failed (OVERLOADED)\n".encode())
+    assert fourth.filter == operator_pb2.OperatorListRunsRequest(user="ada", page_size=50)
+    assert b"more" in swept[2]
+    assert [result[0] for result in wrong] == [2, 2]
+
+
+async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        providers = (await run("providers", url=facade.url))[1].decode().splitlines()
+        replicas = (await run("replicas", url=facade.url))[1].decode().splitlines()
+    assert [line.split() for line in providers] == [
+        ["model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting"],
+        ["prov/fine", "closed", "12", "25%", "420", "-", "2", "1"],
+        ["prov/idle", "open", "for", "5", "s", "0", "-", "-", "-", "2", "1"],
+    ]
+    assert [line.split()[:3] for line in replicas[1:]] == [["a:7001", "alive", "2"], ["b:7001", "answers", "0"]]

@@ -1,0 +1,263 @@
+"""The inbox: what waits for a person is listed, filtered, shown with its arguments, and answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from headrace.errors import PermissionDenied
+from headrace.v1 import common_pb2, gates_pb2
+from services.runtime.clock import now_ms
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Orchestrator
+from tests.facade.scripted import CHAT, RUN
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ELSEWHERE = "77777777-7777-4777-8777-777777777777"
+
+NOTIFICATIONS = """
+    window.notified = [];
+    window.Notification = class {
+        static permission = "default";
+        static async requestPermission() { return (this.permission = "granted"); }
+        constructor(title, { body, tag }) { notified.push({ title, body, tag, open: () => this.onclick() }); }
+        close() {}
+    };
+    document.hasFocus = () => false;
+"""
+"""A browser that allows notifications when asked, and whose window is behind another one."""
+
+
+def gate(gate_id: str, **fields: Any) -> gates_pb2.Gate:
+    given: dict[str, Any] = {
+        "chat_id": CHAT,
+        "agent_key": "helper",
+        "kind": "approval",
+        "tool_name": "pay",
+        "risk": "high",
+        "reason": "it costs",
+        "requester": "default",
+        "arguments": '{"to": "<b>Bob</b>", "amount": 12345678901234567890}',
+    }
+    opened_at = now_ms() - 7 * 60_000
+    timing: dict[str, Any] = {"opened_at": opened_at, "expires_at": opened_at + 3_600_000}
+    return gates_pb2.Gate(run_id=RUN, gate_id=gate_id, state="open", tool_id="c1", **(given | timing | fields))
+
+
+def make_gates() -> list[gates_pb2.Gate]:
+    """An approval of one's own chat, one of a colleague's with four eyes, a question, a form."""
+    of_ada = {"chat_id": ELSEWHERE, "requester": "ada", "agent_key": "writer"}
+    rule = common_pb2.Answerers(any_of=["role:boss"], not_requester=True)
+    asked = '{"question": "Which <i>one</i>?", "choices": ["red", "blue"]}'
+    return [
+        gate("approval_1"),
+        gate("approval_2", risk="low", tool_name="wipe", answerers=rule, **of_ada),
+        gate("q_1", kind="question", tool_name="ask_human", risk=None, reason=None, arguments=asked),
+        gate("f_1", kind="form", tool_name="order", viewport_key="order", risk=None, reason=None, arguments="{}"),
+    ]
+
+
+def address(gate_id: str) -> str:
+    return f"#page=inbox&run={RUN}&gate={gate_id}"
+
+
+def answers_of(script: Orchestrator) -> list[tuple[str, Any]]:
+    return [
+        (request.gate_id, json.loads(request.payload))
+        for request in script.requests
+        if isinstance(request, gates_pb2.AnswerGateRequest)
+    ]
+
+
+def links_of(page: Page) -> Any:
+    return page.get_by_role("list", name="Gates").get_by_role("link")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_waits_is_listed_and_approved(opening: Opening, scheme: str) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place="#page=inbox", color_scheme=scheme, bypass_csp=True) as console:
+        page, links = console.page, links_of(console.page)
+        await expect(links).to_have_count(4)
+        await expect(page).to_have_title("(4) Inbox – Headrace")
+        await expect(links.nth(1)).to_have_text(re.compile("Approval: wipe.*low risk.*writer · ada · waits 7 minutes"))
+        await links.first.click()
+        shown = page.get_by_role("region", name="The chosen one")
+        await expect(shown.get_by_role("heading", name="Approval: pay")).to_be_focused()
+        await expect(shown.locator("pre")).to_contain_text('"to": "<b>Bob</b>",\n  "amount": 12345678901234567890')
+        await expect(shown.get_by_role("link", name="Open it")).to_have_attribute("href", f"#chat={CHAT}&run={RUN}")
+        results = await Axe().run(page)
+        assert results.violations_count == 0, results.generate_report()
+        await shown.get_by_label("Note to the model").fill("go on")
+        await shown.get_by_role("button", name="Approve").click()
+        await expect(shown).to_contain_text("Answered by default (identity unproven)")
+        await expect(links).to_have_count(3)
+        await expect(page).to_have_title("(3) Inbox – Headrace")
+        assert answers_of(script) == [("approval_1", {"decision": "approve", "note": "go on"})]
+
+
+async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place=address("approval_1")) as console:
+        page = console.page
+        await page.get_by_role("button", name="Edit…").click()
+        await page.get_by_label("Arguments to run with").fill('{"to": "Eve"}')
+        await page.get_by_role("button", name="Approve as edited").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await links_of(page).first.click()
+        await expect(page.get_by_role("heading", name="Approval: wipe")).to_be_visible()
+        await expect(page.get_by_text("To be answered by role:boss, not by who has asked")).to_be_visible()
+        await expect(page.get_by_role("link", name="Open it")).to_have_count(0)
+        script.refused_gate = PermissionDenied("who has asked may not answer")
+        await page.get_by_role("button", name="Reject").click()
+        await expect(page.get_by_text("who has asked may not answer")).to_be_visible()
+        script.refused_gate = None
+        await page.get_by_role("button", name="Reject").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        assert answers_of(script) == [
+            ("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}}),
+            ("approval_2", {"decision": "reject"}),
+        ]
+
+
+async def test_questions_and_forms_are_answered_by_their_views(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place=address("q_1")) as console:
+        page = console.page
+        await page.get_by_role("button", name="blue").click()
+        await expect(page.get_by_label("Which <i>one</i>?")).to_have_value("blue")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await links_of(page).filter(has_text="order").click()
+        await page.get_by_label("size").select_option("large")
+        await page.get_by_label("count").fill("2")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        form = {"size": "large", "count": 2, "gift": False}
+        assert answers_of(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
+
+
+async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place="#page=inbox") as console:
+        page, links = console.page, links_of(console.page)
+        await page.get_by_role("combobox", name="Kind").select_option("approval")
+        await expect(links).to_have_count(2)
+        await page.get_by_role("combobox", name="Agent").select_option("writer")
+        await expect(links).to_have_text([re.compile("Approval: wipe")])
+        await expect(page).to_have_url(re.compile("#page=inbox&kind=approval&agent=writer$"))
+        await page.get_by_role("combobox", name="Risk").select_option("high")
+        await expect(page.get_by_role("status").filter(has_text="Nothing waits for an answer.")).to_be_visible()
+        await page.get_by_role("combobox", name="Risk").select_option("low")
+        await expect(links).to_have_count(1)
+        await page.reload()
+        await expect(links).to_have_count(1)
+        await expect(page.get_by_role("combobox", name="Agent")).to_have_value("writer")
+        await page.get_by_role("combobox", name="Which").select_option("own")
+        await expect(links).to_have_count(0)
+        async with page.expect_response(lambda response: "olderThanMs" in response.url):
+            await page.get_by_role("combobox", name="Waits").select_option("5")
+        await expect(page).to_have_url(re.compile("older=5$"))
+        assert listed_last(script) == ("own", "approval", "writer", "low", 300_000)
+
+
+def listed_last(script: Orchestrator) -> tuple[Any, ...]:
+    requests = [one for one in script.requests if isinstance(one, gates_pb2.ListGatesRequest)]
+    last = next(one for one in reversed(requests) if one.kind)
+    return last.scope, last.kind, last.agent_key, last.risk, last.older_than_ms
+
+
+async def test_the_keyboard_goes_through_the_list(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place="#page=inbox") as console:
+        page, links = console.page, links_of(console.page)
+        await expect(links).to_have_count(4)
+        for key, index in (("j", 0), ("ArrowDown", 1), ("j", 2), ("k", 1), ("ArrowUp", 0), ("k", 0)):
+            await page.keyboard.press(key)
+            await expect(links.nth(index)).to_be_focused()
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Approval: wipe")).to_be_focused()
+        await expect(links.nth(1)).to_have_attribute("aria-current", "true")
+        await page.get_by_label("Note to the model").focus()
+        await page.keyboard.type("jk")
+        await expect(page.get_by_label("Note to the model")).to_have_value("jk")
+        await page.get_by_role("button", name="Reject").focus()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("heading", name="Approval: wipe")).to_have_count(0)
+        await expect(links.nth(1)).to_be_focused()
+
+
+async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place=address("approval_1")) as console:
+        page = console.page
+        await expect(page.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(links_of(page)).to_have_count(4)
+        await page.get_by_label("Note to the model").fill("half a no")
+        script.gates.append(gate("approval_3", tool_name="later"))
+        await expect(links_of(page)).to_have_count(5)
+        await expect(page.get_by_label("Note to the model")).to_have_value("half a no")
+        first = script.find_gate("approval_1")
+        first.state, first.answered_by, first.credential = "answered", "bob", "api_key:1234"
+        await expect(page.get_by_role("main")).to_contain_text("Answered by bob.")
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+async def test_a_gate_that_is_not_there_says_so(opening: Opening) -> None:
+    async with opening(place=address("approval_9")) as console:
+        await expect(console.page.get_by_role("alert")).to_have_text("there is no gate 'approval_9'")
+
+
+async def test_chats_that_wait_are_marked_and_counted_in_the_title(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script) as console:
+        mark = console.page.locator("#chats li").get_by_text("waits for an answer")
+        await expect(mark).to_be_visible()
+        await expect(console.page).to_have_title("(4) Headrace")
+        await expect(console.page.get_by_role("link", name="Inbox 4")).to_be_visible()
+        for one in script.gates:
+            one.state = "answered"
+        await console.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(console.page).to_have_title("Headrace")
+        await expect(mark).to_be_hidden()
+
+
+async def test_who_allows_it_is_notified_of_what_opens_later(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates()[:1])
+    async with opening(script=script) as console:
+        page = console.page
+        await page.add_init_script(NOTIFICATIONS)
+        await page.reload()
+        await page.get_by_role("link", name="Inbox").click()
+        await expect(links_of(page)).to_have_count(1)
+        assert await page.evaluate("Notification.permission") == "default", "nobody asks without a click"
+        await page.get_by_role("button", name="Notify me").click()
+        await expect(page.get_by_text("Notifications are on")).to_be_visible()
+        await page.get_by_role("link", name="Chats").click()
+        script.gates.append(gate("approval_3", tool_name="later"))
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page).to_have_title("(2) Headrace")
+        (notified,) = await page.evaluate("notified.map(({ title, body }) => ({ title, body }))")
+        assert notified == {"title": "Approval: later", "body": "helper · high risk"}
+        await page.evaluate("notified[0].open()")
+        await expect(page.get_by_role("heading", name="Approval: later")).to_be_visible()
+
+
+async def test_on_a_telephone_list_and_gate_take_turns(opening: Opening) -> None:
+    script = Orchestrator(gates=make_gates())
+    async with opening(script=script, place="#page=inbox", viewport={"width": 390, "height": 844}) as console:
+        page = console.page
+        await links_of(page).first.click()
+        await expect(page.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(links_of(page)).to_have_count(0)
+        assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        await page.get_by_role("button", name="Back to the list").click()
+        await expect(links_of(page)).to_have_count(4)
+        await expect(links_of(page).first).to_be_focused()

@@ -1,0 +1,151 @@
+"""The way between the pages: links, addresses, the keyboard, screen readers, narrow windows."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Request, expect
+
+from headrace.v1 import agent_pb2
+from tests.facade.console.conftest import Opening
+from tests.facade.console.pages.test_inbox import make_gates
+from tests.facade.console.pages.test_schedules import make_schedules
+from tests.facade.console.scripted import Orchestrator, Story
+from tests.facade.console.test_page import tab_to, two_runs
+from tests.facade.scripted import CHAT
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_pages_have_addresses_that_survive_reload_and_back(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        page, links = console.page, console.page.get_by_role("navigation", name="Pages")
+        await expect(page.locator(".run")).to_have_count(2)
+        await expect(page).to_have_title("Headrace")
+        await links.get_by_role("link", name="Spend").click()
+        heading = page.get_by_role("heading", name="What model calls have cost")
+        await expect(heading).to_be_focused()
+        await expect(page).to_have_title("Spend – Headrace")
+        await expect(page).to_have_url(re.compile("#page=spend$"))
+        await expect(links.locator("[aria-current=page]")).to_have_text("Spend")
+        await expect(page.locator("#message")).to_be_hidden()
+        await page.reload()
+        await expect(heading).to_be_visible()
+        await page.go_back()
+        await expect(page.locator(".run")).to_have_count(2)
+        await expect(page.locator("#message")).to_be_focused()
+        await expect(heading).to_have_count(0)
+        await page.go_forward()
+        await expect(heading).to_be_visible()
+        await links.get_by_role("link", name="Chats").click()
+        await expect(page).to_have_url(re.compile(f"#chat={CHAT}$"))
+        await expect(page.locator(".run")).to_have_count(2)
+
+
+async def test_a_page_that_there_is_not_is_the_chats(opening: Opening) -> None:
+    async with opening(place="#page=toString") as console:
+        await expect(console.page.locator("#message")).to_be_visible()
+
+
+async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
+    script = Orchestrator()
+    script.query = Story().content("one").wait(script.cancelled).cancelled().steps
+    async with opening(script=script) as console:
+        await console.ask()
+        await expect(console.page.locator(".answer")).to_have_text("one")
+        await console.page.get_by_role("link", name="Spend").click()
+        await expect(console.page.get_by_role("heading", name="What model calls")).to_be_visible()
+        script.cancelled.set()
+        # The chat's own address would take the page away.
+        await expect(console.page.locator(".end")).to_contain_text("Stopped.")
+        await expect(console.page).to_have_url(re.compile("#page=spend$"))
+        await console.page.get_by_role("link", name="Chats").click()
+        await expect(console.page.locator(".end")).to_be_visible()
+        await expect(console.page).to_have_url(re.compile("#chat="))
+        assert len([one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]) == 1
+
+
+async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> None:
+    async with opening() as console:
+        loaded: list[str] = []
+
+        def note(request: Request) -> None:
+            loaded.append(request.url.rpartition("/console/")[2])
+
+        console.page.on("request", note)
+        await console.page.reload()
+        await expect(console.page.locator("#agent option")).to_have_count(3)
+        assert "main.js" in loaded
+        assert [name for name in loaded if re.match(r"pages/(?!catalogue)|styles/(pages|spend)", name)] == []
+        await console.page.get_by_role("link", name="Spend").click()
+        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+        assert {"pages/spend.js", "styles/pages.css", "styles/spend.css"} <= {*loaded}
+
+
+async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: Opening) -> None:
+    async with opening() as console:
+        await console.page.route("**/pages.css", lambda route: asyncio.ensure_future(route.abort()))
+        await console.page.get_by_role("link", name="Spend").click()
+        await expect(console.page.get_by_role("alert")).to_contain_text("This page cannot be loaded")
+        await console.page.unroute("**/pages.css")
+        await console.page.get_by_role("link", name="Chats").click()
+        await console.page.get_by_role("link", name="Spend").click()
+        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+
+
+async def test_the_way_by_keyboard(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        page = console.page
+        await expect(page.locator(".run")).to_have_count(2)
+        await page.get_by_role("link", name="Skip to the content").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#message")).to_be_focused()
+        await expect(page.locator(".run")).to_have_count(2)
+        await page.get_by_role("link", name="Skip to the content").focus()
+        await tab_to(page, "Spend", key="Tab")
+        await page.keyboard.press("Enter")
+        heading = page.get_by_role("heading", name="What model calls have cost")
+        await expect(heading).to_be_focused()
+        await page.get_by_role("link", name="Skip to the content").focus()
+        await page.keyboard.press("Enter")
+        await expect(heading).to_be_focused()
+
+
+async def test_landmarks_are_named(opening: Opening) -> None:
+    async with opening(place="#page=spend") as console:
+        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+        tree = await console.page.locator("body").aria_snapshot()
+        for line in (
+            "- banner:",
+            '- navigation "Pages":',
+            "- main:",
+            '- heading "What model calls have cost" [level=2]',
+        ):
+            assert line in tree
+        assert tree.count("- main:") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nothing_is_cut_off_on_a_telephone(opening: Opening, scheme: str) -> None:
+    # axe is injected, which the page's own policy would rightly refuse.
+    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": scheme, "bypass_csp": True}
+    script, memory = Orchestrator(gates=make_gates()), two_runs()
+    memory.schedules = await make_schedules()
+    await memory.webhooks.create(f"https://hooks.example.com/{'long' * 30}")
+    async with opening(script=script, memory=memory, place=f"#chat={CHAT}", **phone) as console:
+        await expect(console.page.get_by_role("link", name="Webhooks")).to_be_visible()
+        for link in await console.page.get_by_role("navigation", name="Pages").get_by_role("link").all():
+            await link.click()
+            await expect(link).to_be_in_viewport()
+            await expect(link).to_have_attribute("aria-current", "page")
+            await expect(console.page.get_by_role("main")).to_be_in_viewport()
+            await expect(console.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
+            wide = """() => [document.documentElement, document.getElementById("page")].some(
+                ({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)"""
+            assert not await console.page.evaluate(wide), await link.inner_text()
+            # It takes addresses of ours that are scrolled out of sight for links to parts of the page.
+            results = await Axe().run(console.page, options={"rules": {"skip-link": {"enabled": False}}})
+            assert results.violations_count == 0, results.generate_report()

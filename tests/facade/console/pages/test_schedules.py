@@ -1,0 +1,106 @@
+"""The page of schedules: made, paused, triggered, deleted, and what became of their last times."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from services.memory.schedules.store import ScheduleStore
+from services.memory.storage.schedules import Failure, Firing, Schedule
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Memory
+from tests.facade.scripted import CHAT, RUN
+from tests.facade.scripted_schedules import make_schedule_store
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DUE = 1_790_000_000_000
+
+
+async def make_schedules() -> ScheduleStore:
+    """A schedule that has begun one run and failed to begin another, and one that waits for its only time."""
+    store = make_schedule_store()
+    made: dict[str, Any] = {"schedule_id": "", "tenant": "", "user": "", "version": 0, "created_at": 0, "updated_at": 0}
+    asked: dict[str, Any] = {"agent_key": "helper", "overlap": "skip"}
+    times: dict[str, Any] = {"cron": "30 9 * * 1-5", "time_zone": "Europe/Berlin"}
+    name = "Morning <b>news</b>"
+    failure = Failure(code="NOT_FOUND", message="no agent has the key 'helper'")
+    firings = (
+        Firing(due_at=DUE + 60_000, recorded_at=DUE, outcome="started", run_id=RUN, chat_id=CHAT),
+        Firing(due_at=DUE, recorded_at=DUE, outcome="failed", failure=failure),
+    )
+    await store.create(Schedule(name=name, message="What is new?", firings=firings, **times, **made, **asked))
+    await store.create(Schedule(name="Once", message="Now.", once_at=4_000_000_000_000, **made, **asked))
+    return store
+
+
+async def test_schedules_are_listed_with_their_results(opening: Opening) -> None:
+    memory = Memory(schedules=await make_schedules())
+    async with opening(memory=memory, place="#page=schedules", bypass_csp=True) as console:
+        page = console.page
+        items = page.get_by_role("list", name="Schedules").locator("> li")
+        await expect(items).to_have_count(2)
+        await expect(items.first).to_contain_text("30 9 * * 1-5 (Europe/Berlin) · asks helper")
+        await expect(items.first.get_by_role("link", name="chat")).to_have_attribute("href", f"#chat={CHAT}")
+        await expect(items.nth(1)).to_contain_text("once,")
+        results = page.get_by_role("button", name="results: Morning <b>news</b>")
+        await results.click()
+        await expect(results).to_be_focused()
+        rows = page.get_by_role("region", name="Last results of Morning").locator("tbody tr")
+        await expect(rows).to_have_text([re.compile("started"), re.compile("failed.*no agent has the key 'helper'")])
+        await expect(items.first).to_contain_text("What is new?")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await results.click()
+        await expect(rows).to_have_count(0)
+
+
+async def test_a_schedule_is_paused_triggered_and_deleted(opening: Opening) -> None:
+    memory = Memory(schedules=await make_schedules())
+    async with opening(memory=memory, place="#page=schedules") as console:
+        page = console.page
+        first = page.get_by_role("list", name="Schedules").locator("> li").first
+        await page.get_by_role("button", name="Pause: Morning").click()
+        await expect(page.get_by_role("button", name="Resume: Morning")).to_be_focused()
+        await expect(first).to_contain_text("its times pass without runs")
+        assert [one.paused for one in (await memory.schedules.list_own())[0]] == [True, False]
+        await page.get_by_role("button", name="Run now: Morning").click()
+        await expect(first).to_contain_text("a run beside its times is about to begin")
+        await page.get_by_role("button", name="Delete: Once").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("list", name="Schedules").locator("> li")).to_have_count(1)
+        assert len((await memory.schedules.list_own())[0]) == 1
+
+
+async def test_a_schedule_is_made(opening: Opening) -> None:
+    async with opening(place="#page=schedules", timezone_id="Asia/Tokyo") as console:
+        page, store = console.page, console.suite.memory.schedules
+        main = page.get_by_role("main")
+        await expect(page.get_by_text("There is no schedule yet.")).to_be_visible()
+        await page.get_by_text("New schedule").click()
+        await main.get_by_role("combobox", name="Agent").select_option("writer")
+        await main.get_by_label("What it is asked").fill("Write.")
+        await main.get_by_label("Cron").fill("every day")
+        await expect(main.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("alert").filter(has_text="cron")).to_be_visible()
+        await main.get_by_label("Cron").fill("0 8 * * *")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("button", name="Pause: Write.")).to_be_visible()
+        await page.get_by_text("New schedule").click()
+        await main.get_by_label("What it is asked").fill("Once.")
+        await main.get_by_role("combobox", name="Times").select_option("once")
+        await expect(main.get_by_label("Cron")).to_be_hidden()
+        await main.get_by_label("At", exact=True).fill("2090-01-02T09:00")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("button", name="Pause: Once.")).to_be_visible()
+        made, _ = await store.list_own()
+        assert [(one.agent_key, one.cron, one.once_at) for one in made] == [
+            ("writer", "0 8 * * *", 0),
+            ("helper", "", 3_786_998_400_000),
+        ]
+        assert made[0].time_zone == "Asia/Tokyo"

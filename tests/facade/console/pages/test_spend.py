@@ -1,0 +1,72 @@
+"""What was spent, by day and model: bars, sums, and what is not for everybody."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from headrace.v1 import spend_pb2
+from services.runtime.clock import now_utc
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Memory, Spend
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def day(ago: int) -> str:
+    return (now_utc().date() - timedelta(days=ago)).isoformat()
+
+
+def row(ago: int, model: str, nano_usd: int, tokens: int = 10) -> spend_pb2.UsageRow:
+    return spend_pb2.UsageRow(day=day(ago), model=model, cost_nano_usd=nano_usd, input_tokens=tokens, model_calls=1)
+
+
+async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) -> None:
+    rows = row(2, "p/<b>dear</b>", 3_000_000_000), row(2, "p/cheap", 500_000_000), row(1, "p/cheap", 250_000_000)
+    # axe is injected, which the page's own policy would rightly refuse.
+    async with opening(memory=Memory(spend=Spend(*rows)), bypass_csp=True) as console:
+        await console.page.get_by_role("link", name="Spend").click()
+        main = console.page.get_by_role("main")
+        await expect(main.locator(".sums tbody th")).to_have_text(["p/<b>dear</b>", "p/cheap"])
+        await expect(main.locator(".sums tbody td:nth-child(2)")).to_have_text(["$3.0000", "$0.7500"])
+        await expect(main.locator("tfoot td:nth-child(2)")).to_have_text("$3.7500")
+        await expect(main.locator("figcaption")).to_contain_text(f"Cost by day, {day(29)} to {day(0)} (UTC)")
+        heights = [float(await bar.get_attribute("height") or 0) for bar in await main.locator("rect").all()]
+        assert heights[0] == pytest.approx(6 * heights[1])
+        assert heights[1] == pytest.approx(2 * heights[2])
+        await expect(main.locator("rect title").first).to_have_text(f"{day(2)} · p/<b>dear</b> · $3.0000")
+        await main.get_by_text("The days as a table").click()
+        table = main.get_by_role("region", name="Cost by day").locator("tr")
+        await expect(table).to_have_text(
+            ["dayp/<b>dear</b>p/cheap", f"{day(2)}$3.0000$0.5000", f"{day(1)}$0.0000$0.2500"]
+        )
+        results = await Axe().run(console.page)
+        assert results.violations_count == 0, results.generate_report()
+        await main.get_by_role("combobox", name="In").select_option("7")
+        await main.get_by_role("combobox", name="By").select_option("agent")
+        await expect(main.locator("figcaption")).to_contain_text(day(6))
+        asked = console.suite.memory.spend.requests
+        assert [list(request.group_by) for request in asked] == [["day", "model"]] * 2 + [["day", "agent"]]
+        assert [request.from_day for request in asked] == [day(29), day(6), day(6)]
+        await console.page.reload()
+        await expect(main.get_by_role("combobox", name="By")).to_have_value("agent")
+        await expect(main.locator("figcaption")).to_contain_text(day(6))
+
+
+async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_refused(opening: Opening) -> None:
+    async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
+        await console.page.get_by_role("link", name="Spend").click()
+        main = console.page.get_by_role("main")
+        await expect(main.locator("figcaption")).to_contain_text("together 1,200 tokens")
+        await main.get_by_role("combobox", name="Of").select_option("tenant")
+        await expect(main.get_by_role("alert")).to_contain_text("no scope 'operate'")
+        await expect(main.locator("rect")).to_have_count(0)
+
+
+async def test_nothing_spent_is_said(opening: Opening) -> None:
+    async with opening() as console:
+        await console.page.get_by_role("link", name="Spend").click()
+        await expect(console.page.get_by_text("Nothing was spent in these days.")).to_be_visible()

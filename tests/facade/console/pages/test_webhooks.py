@@ -1,0 +1,140 @@
+"""The page of webhooks: made with a secret that is shown once, paused, deleted; dead letters are replayed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from services.memory.storage.webhooks import DEAD, Delivery, DeliveryQuery
+from services.memory.webhooks.store import WebhookStore
+from services.runtime.net.allow_list import AllowList
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Memory, Orchestrator
+from tests.facade.scripted_webhooks import ListedWebhooks
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ENDED = "headrace.run.ended"
+LETTERS = ("11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222")
+
+
+class DeadLetters(ListedWebhooks):
+    """Two events that their receiver has refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters = [*LETTERS]
+        self.replayed: list[tuple[str, ...]] = []
+
+    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        if query.state not in ("", DEAD):
+            return await super().list_deliveries(query)
+        given: dict[str, Any] = {"tenant": "default", "type": ENDED, "agent_key": "helper", "state": DEAD, "tries": 9}
+        return [
+            Delivery(
+                webhook_id=query.webhook_id,
+                event_id=letter,
+                subject="",
+                run_id="",
+                gate_id="",
+                occurred_at=1_790_000_000_000,
+                payload="{}",
+                began_at=0,
+                next_at=0,
+                closed_at=1_790_000_000_000,
+                status=500,
+                failure="the receiver answered 500",
+                **given,
+            )
+            for letter in self.letters
+        ]
+
+    async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        self.replayed.append(tuple(event_ids))
+        again = [letter for letter in self.letters if not event_ids or letter in event_ids]
+        self.letters = [letter for letter in self.letters if letter not in again]
+        return len(again)
+
+
+async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) -> None:
+    async with opening(place="#page=webhooks", bypass_csp=True) as console:
+        page, store = console.page, console.suite.memory.webhooks
+        await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
+        await page.get_by_text("New webhook").click()
+        await page.get_by_role("textbox", name="URL https").fill("https://127.0.0.1/hook")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("alert").filter(has_text="127.0.0.1")).to_be_visible()
+        await page.get_by_role("textbox", name="URL https").fill("https://hooks.example.com/a")
+        await page.get_by_label("budget.warning").uncheck()
+        await page.get_by_role("textbox", name="Agents keys").fill("helper, writer")
+        await page.get_by_role("button", name="Make it").click()
+        secret = page.get_by_label("Secret of hooks.example.com")
+        assert (await secret.input_value()).startswith("whsec_")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        (made,) = await store.list_own()
+        assert list(made.types) == [ENDED, "headrace.gate.opened", "headrace.gate.expiring"]
+        assert list(made.agent_keys) == ["helper", "writer"]
+        await page.get_by_role("button", name="I have kept it").click()
+        await expect(secret).to_have_count(0)
+        await page.reload()
+        item = page.get_by_role("list", name="Webhooks").locator("> li")
+        await expect(item).to_contain_text("run.ended, gate.opened, gate.expiring · helper, writer")
+        await expect(page.get_by_text("whsec_")).to_have_count(0)
+
+
+async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Opening) -> None:
+    memory = Memory()
+    await memory.webhooks.create("https://hooks.example.com/a", name="Mine")
+    async with opening(memory=memory, place="#page=webhooks") as console:
+        page = console.page
+        await page.get_by_role("button", name="Pause: Mine").click()
+        await expect(page.get_by_role("button", name="Resume: Mine")).to_be_focused()
+        await page.get_by_role("button", name="New secret: Mine").click()
+        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await expect(page.get_by_label("Secret of Mine")).to_have_value(re.compile("^whsec_"))
+        await page.get_by_role("button", name="Delete: Mine").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
+        assert await memory.webhooks.list_own() == []
+
+
+async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
+    listed: Any = DeadLetters()
+    memory = Memory(webhooks=WebhookStore(listed, AllowList()))
+    await memory.webhooks.create("https://hooks.example.com/a", name="Mine")
+    async with opening(memory=memory, place="#page=webhooks", bypass_csp=True) as console:
+        page = console.page
+        await page.get_by_role("button", name="Deliveries: Mine").click()
+        rows = page.get_by_role("region", name="Deliveries to Mine").locator("tbody tr")
+        await expect(rows).to_have_count(2)
+        await expect(rows.first).to_contain_text("500: the receiver answered 500")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await rows.first.get_by_role("button", name="Replay").click()
+        await expect(rows).to_have_count(1)
+        await page.get_by_role("button", name="Replay all: Mine").click()
+        await expect(page.get_by_text("1 on the way again.")).to_be_visible()
+        await expect(page.get_by_text("There are none.")).to_be_visible()
+        assert listed.replayed == [LETTERS[:1], ()]
+        await page.get_by_role("button", name="Send a ping: Mine").click()
+        await page.get_by_role("combobox", name="Show").select_option("delivered")
+        await expect(rows).to_have_count(1)
+        await expect(rows.first).to_contain_text("204")
+
+
+async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -> None:
+    script = Orchestrator(scopes=("answer", "ask"))
+    async with opening(script=script, place="#page=spend") as console:
+        links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
+        await expect(console.page.get_by_role("option", name="everybody in the tenant")).to_have_count(0)
+        await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Schedules"])
+    async with opening() as console:
+        links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
+        shown = ["Chats", "Inbox", "Live", "Spend", "Agents", "Schedules", "Webhooks", "Providers"]
+        await expect(links).to_have_text(shown)

@@ -1,0 +1,79 @@
+"""How providers do, as the gateway says it to operators."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from headrace.v1 import llm_pb2
+from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
+from services.llm_gateway.limits.quota import Account
+from services.llm_gateway.limits.recent_attempts import KEPT_MAX, WINDOW_S
+from services.llm_gateway.providers.provider_file import Quota
+from tests.llm_gateway.conftest import text_message
+from tests.llm_gateway.limits.test_breaker import Clock, calls
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking
+
+
+async def test_attempts_failures_and_limits_are_told(asking: Asking) -> None:
+    quota = {"requestsPerMinute": 600, "tokensPerMinute": 90_000, "concurrency": 8}
+    script = [{"match": {"text": "break"}, "steps": [{"status": 503}]}, {"steps": [{"content": ["hello"]}]}]
+    async with asking(script, quota=quota) as gateway:
+        before = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
+        await gateway.hear()
+        well = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers[0]
+        for _ in range(FAILURES_MAX):
+            await gateway.hear(text_message("user", "break"))
+        ill = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers[0]
+    assert before[0].provider_key == "sim"
+    [first, *others] = before[0].models
+    assert (first.model, first.breaker, first.attempts, first.HasField("error_ratio")) == ("sim-1", "closed", 0, False)
+    assert (well.requests_per_minute, well.tokens_per_minute, well.concurrency, well.replicas) == (600, 90_000, 8, 1)
+    assert (well.minute_requests, well.running, well.waiting) == (1, 0, 0)
+    assert well.minute_tokens > 0
+    assert (well.models[0].attempts, well.models[0].error_ratio) == (1, 0)
+    assert 0 <= well.models[0].first_delta_ms <= well.models[0].first_delta_ms_p95
+    assert (ill.models[0].breaker, ill.models[0].attempts) == ("open", FAILURES_MAX + 1)
+    assert ill.models[0].blocked_ms > 0
+    assert ill.models[0].error_ratio == FAILURES_MAX / (FAILURES_MAX + 1)
+    assert [model.attempts for model in others] == [0] * len(others)
+
+
+def test_only_what_is_recent_counts_and_only_so_much_is_kept() -> None:
+    clock = Clock()
+    breaker = Breaker("p", "m", clock)
+    calls(breaker, False, False)
+    clock.now_s += WINDOW_S
+    calls(breaker, True, None, tenant="b")
+    for first_delta_s in (0.1, 0.2, 0.9):
+        breaker.end_call(breaker.start_call("a"), succeeded=True, first_delta_s=first_delta_s)
+    seen = breaker.summarise_recent("a")
+    assert (seen.own, seen.error_ratio, seen.first_delta_s, seen.first_delta_s_p95) == (3, 0, 0.2, 0.9)
+    calls(breaker, *[True] * (KEPT_MAX + 5))
+    assert breaker.summarise_recent("a").own == KEPT_MAX
+    assert breaker.summarise_recent("a").first_delta_s is None
+
+
+async def test_a_tenant_sees_what_it_has_of_an_account_itself() -> None:
+    account = Account("p", Quota(concurrency=1, requests_per_minute=100))
+
+    async def hold(tenant: str, release: asyncio.Event) -> None:
+        async with account.admitting(1, math.inf, lambda: 1, tenant=tenant):
+            await release.wait()
+
+    release = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(hold("a", release))
+        await asyncio.sleep(0)
+        group.create_task(hold("b", release))
+        await asyncio.sleep(0)
+        uses = {tenant: account.get_use(tenant) for tenant in "abc"}
+        assert {name: (use.running, len(use.waiters), use.requests) for name, use in uses.items()} == {
+            "a": (1, 0, 1),
+            "b": (0, 1, 0),
+            "c": (0, 0, 0),
+        }
+        release.set()

@@ -1,0 +1,180 @@
+"""Chats that their owners share: who reads them, and that reading is all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2
+from services.runtime.auth.identity import Identity, acting_as
+from tests.memory.conftest import Kept, Serve
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob", roles=frozenset(["finance"]))
+CLEO, ELSE = Identity("acme", "bo"), Identity("else", "bob", roles=frozenset(["finance"]))
+
+
+async def share(memory: Memory, chat_id: str, *names: str, **fields: Any) -> memory_pb2.ShareChatResponse:
+    with rpc_errors():
+        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names, **fields)
+        return await memory.stub.ShareChat(request)
+
+
+async def make_chat(memory: Memory) -> tuple[str, str]:
+    chat_id, run_id = new_id(), new_id()
+    with acting_as(ADA):
+        await memory.append(chat_id, run_id, query_line("Who mills?"), step_line(content("He.")), run_line())
+    return chat_id, run_id
+
+
+async def list_readable(memory: Memory, who: Identity, chat_id: str, run_id: str) -> list[str]:
+    """By which ways `who` finds the chat; nothing else than NOT_FOUND happens."""
+    found: list[str] = []
+    with acting_as(who):
+        for name, fields in (
+            ("chat", {"chat_id": chat_id}),
+            ("run", {"run_id": run_id}),
+            ("brief", {"chat_id": chat_id, "without_events": True}),
+            ("brief run", {"run_id": run_id, "without_events": True}),
+        ):
+            try:
+                shown = await memory.chat(**fields)
+            except NotFound:
+                continue
+            assert (shown.owner, [*shown.shared_with]) == ("ada", [])
+            found.append(name)
+        listed = (await memory.chats(scope="shared")).chats
+        assert all((chat.chat_id, chat.owner, [*chat.shared_with]) == (chat_id, "ada", []) for chat in listed)
+        assert not (await memory.chats()).chats
+    return found + ["list"] * len(listed)
+
+
+EVERY_WAY = ["chat", "run", "brief", "brief run", "list"]
+
+
+@pytest.mark.parametrize(
+    ("names", "readers"),
+    [
+        ([], []),
+        (["tenant"], [BOB, CLEO]),
+        (["user:bob"], [BOB]),
+        (["user:bo"], [CLEO]),
+        (["role:finance"], [BOB]),
+        (["role:financ", "user:b", "user:BOB", "user:ada"], []),
+        (["user:bo", "role:finance", "user:bo"], [BOB, CLEO]),
+    ],
+)
+async def test_those_who_are_named_read_a_chat(serve: Serve, names: list[str], readers: list[Identity]) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await make_chat(memory)
+        with acting_as(ADA):
+            assert [*(await share(memory, chat_id, *names)).shared_with] == sorted({*names})
+            assert [*(await memory.chat(chat_id=chat_id)).shared_with] == sorted({*names})
+            [own] = (await memory.chats()).chats
+            assert (own.owner, [*own.shared_with]) == ("ada", sorted({*names}))
+            assert not (await memory.chats(scope="shared")).chats, "one's own chat is shared with nobody"
+        for who in (BOB, CLEO, ELSE):
+            assert await list_readable(memory, who, chat_id, run_id) == (EVERY_WAY if who in readers else []), who
+    async with serve() as memory:
+        for who in (BOB, CLEO, ELSE):
+            assert await list_readable(memory, who, chat_id, run_id) == (EVERY_WAY if who in readers else []), who
+
+
+async def test_what_is_said_last_counts_and_reverts_leave_it(memory: Memory) -> None:
+    chat_id, run_id = await make_chat(memory)
+    request_id = new_id()
+    with acting_as(ADA):
+        first = await share(memory, chat_id, "user:bob", request_id=request_id)
+        assert first.n == 4
+        assert await share(memory, chat_id, "tenant", request_id=request_id) == first, "it is a repetition"
+        assert (await share(memory, chat_id, "user:bob")).n == 0, "nothing had to change"
+        await memory.revert(chat_id, 0)
+    assert await list_readable(memory, BOB, chat_id, run_id) == EVERY_WAY
+    with acting_as(ADA):
+        fork = await memory.fork(chat_id)
+        assert not (await memory.chat(chat_id=fork)).shared_with, "a copy is private"
+        await share(memory, chat_id)
+    assert await list_readable(memory, BOB, chat_id, run_id) == []
+    with acting_as(BOB), pytest.raises(NotFound):
+        await memory.chat(chat_id=fork)
+
+
+async def test_who_reads_changes_nothing(memory: Memory, kept: Kept) -> None:
+    chat_id, _ = await make_chat(memory)
+    with acting_as(ADA):
+        await share(memory, chat_id, "tenant")
+    before = await kept.log(chat_id)
+    stub = memory.stub
+    changes = [
+        stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id)),
+        stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
+        stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
+        stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
+        stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
+        stub.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id)),
+        stub.PutBlob(memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type="image/png", data=b"x")),
+    ]
+    with acting_as(BOB):
+        for change in changes:
+            with pytest.raises(NotFound), rpc_errors():
+                await change
+        with pytest.raises(NotFound):
+            await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
+    assert await kept.log(chat_id) == before
+
+
+async def test_blobs_are_read_with_the_chat(memory: Memory) -> None:
+    chat_id, _ = await make_chat(memory)
+    with acting_as(ADA):
+        blob_id = await memory.put_blob(chat_id, b"png")
+    with acting_as(BOB), pytest.raises(NotFound, match="no such blob"):
+        await memory.blob(chat_id, blob_id)
+    with acting_as(ADA):
+        await share(memory, chat_id, "user:bob")
+    with acting_as(BOB):
+        assert (await memory.blob(chat_id, blob_id)).data == b"png"
+
+
+async def test_shared_chats_come_in_pages(memory: Memory) -> None:
+    chats = [(await make_chat(memory))[0] for _ in range(5)]
+    with acting_as(ADA):
+        for chat_id in chats:
+            await share(memory, chat_id, "role:finance")
+    seen: list[str] = []
+    token = ""
+    with acting_as(BOB):
+        for _ in range(3):
+            page = await memory.chats(scope="shared", page_size=2, page_token=token)
+            seen += [chat.chat_id for chat in page.chats]
+            token = page.next_page_token
+    assert (seen, token) == (chats[::-1], "")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ada", "user:", "user:a b", "user:a\n", "requester", "role:a,b", "role:" + "x" * 65]
+)
+async def test_other_words_are_no_names(memory: Memory, name: str) -> None:
+    chat_id, _ = await make_chat(memory)
+    with acting_as(ADA):
+        with pytest.raises(InvalidRequest, match="sharedWith"):
+            await share(memory, chat_id, "tenant", name)
+        with pytest.raises(InvalidRequest):
+            await share(memory, chat_id, *(f"user:{number}" for number in range(33)))
+
+
+async def test_the_log_says_with_whom(memory: Memory, kept: Kept) -> None:
+    chat_id, _ = await make_chat(memory)
+    with acting_as(ADA):
+        await share(memory, chat_id, "user:bob")
+    line = msgspec.json.decode((await kept.log(chat_id)).splitlines()[-1])
+    assert {key: line[key] for key in ("_type", "_user", "sharedWith")} == {
+        "_type": "sharing",
+        "_user": "ada",
+        "sharedWith": ["user:bob"],
+    }

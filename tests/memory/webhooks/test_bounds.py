@@ -1,0 +1,159 @@
+"""What a tenant's webhooks may take from others, and what is left out: tries, rows, looks at a long backlog."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import Overloaded, QuotaExceeded
+from services.memory.storage.event_rows import PING, RUN_ENDED, make_event
+from services.memory.storage.files.outbox import NAME
+from services.memory.storage.outbox import SqlWebhooks
+from services.memory.storage.webhooks import TryResult
+from services.memory.webhooks.deliverer import TENANT_MAX, delivering
+from services.memory.webhooks.sender import Answer
+from services.memory.webhooks.store import WEBHOOKS_MAX, WebhookStore
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from services.runtime.clock import now_ms
+from services.runtime.net.allow_list import AllowList
+from tests.memory.webhooks.conftest import Writer, create, deliver, list_deliveries, store_of
+from tests.memory.writing import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from services.memory.storage.engine import Engine
+    from tests.memory.webhooks.receiver import Receiver
+
+HOOK = "https://hooks.example/"
+MANY = 20_000
+
+
+@pytest.mark.engines
+async def test_receivers_of_one_tenant_that_hang_hold_up_no_other(engine_in_use: Engine) -> None:
+    store, taken, hanging = WebhookStore(engine_in_use.webhooks, AllowList()), asyncio.Event(), Counter[str]()
+
+    async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:
+        if url == HOOK:
+            taken.set()
+            return Answer(200)
+        hanging[url] += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hanging[url] -= 1
+        raise AssertionError
+
+    with acting_as(Identity("greedy", "gil", scopes=ALL_SCOPES)):
+        for n in range(WEBHOOKS_MAX):
+            await store.create(f"https://{n}.example/")
+    await store.create(HOOK)
+    for n in range(8):
+        await engine_in_use.webhooks.add_event(make_event("greedy", RUN_ENDED, str(n), new_id(), now_ms(), {}))
+    async with asyncio.timeout(100), delivering(engine_in_use.webhooks, send, look_s=0.05):
+        while hanging.total() < TENANT_MAX:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # time for more
+        await engine_in_use.webhooks.add_event(make_event("default", RUN_ENDED, "one", new_id(), now_ms(), {}))
+        await taken.wait()
+        assert hanging.total() == TENANT_MAX
+
+
+@pytest.mark.engines
+async def test_what_comes_due_during_a_pause_is_not_told_later(engine_in_use: Engine, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver, types=["headrace.gate.expiring"])
+    writer, store = Writer(engine_in_use), store_of(engine_in_use)
+    chat_id, run_id = await writer.begin()
+    await writer.open_gate(chat_id, run_id, "early", wait_ms=1_000)
+    await writer.open_gate(chat_id, run_id, "late", wait_ms=10_000)
+    await engine_in_use.index.list_chats()
+    await store.update(webhook.webhook_id, {"paused": True})
+    async with deliver(engine_in_use, receiver):
+        await asyncio.sleep(1.2)
+        await store.update(webhook.webhook_id, {"paused": False})
+        await receiver.wait_for(1)
+    assert [post.event["data"]["gateId"] for post in receiver.posts] == ["late"]
+
+
+@pytest.mark.engines
+async def test_however_many_ask_at_once_no_tenant_has_more_than_its_number(engine_in_use: Engine) -> None:
+    store = WebhookStore(engine_in_use.webhooks, AllowList())
+    made = await asyncio.gather(*(store.create(HOOK) for _ in range(WEBHOOKS_MAX + 10)), return_exceptions=True)
+    assert {type(one) for one in made if not isinstance(one, tuple)} == {QuotaExceeded}
+    kept = {webhook.webhook_id for webhook in await store.list_own()}
+    assert kept == {one[0].webhook_id for one in made if isinstance(one, tuple)}
+    assert len(kept) <= WEBHOOKS_MAX
+
+
+async def test_a_webhook_that_is_full_is_not_pinged(engine_in_use: Engine, folder: Path, receiver: Receiver) -> None:
+    webhook, _ = await create(engine_in_use, receiver)
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as database:
+        database.execute("UPDATE webhooks SET is_full = 1")
+    with pytest.raises(QuotaExceeded):
+        await store_of(engine_in_use).ping(webhook.webhook_id)
+    await engine_in_use.webhooks.count_backlog()  # nothing waits: it is full no more
+    assert (await store_of(engine_in_use).ping(webhook.webhook_id)).type == PING
+    assert len(await list_deliveries(engine_in_use, webhook)) == 1
+
+
+async def test_a_look_and_a_record_cost_the_same_however_many_wait(
+    engine_in_use: Engine, folder: Path, receiver: Receiver
+) -> None:
+    """A receiver that is dead for a day must not have the file, which appends write too, be gone through for each."""
+    webhook, _ = await create(engine_in_use, receiver)
+    await store_of(engine_in_use).ping(webhook.webhook_id)
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 100
+
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as database:
+
+        async def run(*statements: tuple[str, Sequence[Any]]) -> list[list[Sequence[Any]]]:
+            numbered = ((re.sub(r"\$(\d+)", r"?\1", text), tuple(values)) for text, values in statements)
+            return [database.execute(*statement).fetchall() for statement in numbered]
+
+        columns = [row[1] for row in database.execute("PRAGMA table_info(deliveries)")]
+        row = dict(zip(columns, database.execute("SELECT * FROM deliveries").fetchone(), strict=True))
+        rows = [[*(row | {"event_id": f"{n}", "subject": f"{n}", "place": n + 2}).values()] for n in range(MANY)]
+        database.executemany(f"INSERT INTO deliveries VALUES ({', '.join('?' * len(columns))})", rows)
+        database.set_progress_handler(count, 100)
+        webhooks, now = SqlWebhooks(run, "1"), now_ms()
+        claims = await webhooks.claim(now, now + 60_000, 4, 100, (), defaultdict(lambda: 100))
+        assert len(claims) == 4
+        await webhooks.record(claims[0].delivery, TryResult("waiting", now + 5_000, 503, "answered with 503"))
+        assert await webhooks.find_next(now)
+    assert steps < MANY / 4
+
+
+async def test_a_look_that_fails_half_way_takes_nothing_from_the_tenant(
+    engine_in_use: Engine, folder: Path, receiver: Receiver
+) -> None:
+    for _ in range(2):
+        webhook, _ = await create(engine_in_use, receiver)
+        await store_of(engine_in_use).ping(webhook.webhook_id)
+    claims = 0
+
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as database:
+
+        async def run(*statements: tuple[str, Sequence[Any]]) -> list[list[Sequence[Any]]]:
+            nonlocal claims
+            claims += sum("tries = tries + 1" in text for text, _ in statements)
+            if claims > 1:
+                raise Overloaded("the disk refuses")
+            return [
+                database.execute(re.sub(r"\$(\d+)", r"?\1", text), values).fetchall() for text, values in statements
+            ]
+
+        left, now = defaultdict[str, int](lambda: 2), now_ms()
+        with pytest.raises(Overloaded):
+            await SqlWebhooks(run, "1").claim(now, now + 60_000, 4, 100, (), left)
+    assert left["default"] == 2

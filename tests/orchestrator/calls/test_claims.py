@@ -1,0 +1,201 @@
+"""Claims of gates: one client answers, the others are told who does, at any replica, also after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
+from tests.orchestrator.calls.test_answerers import (
+    ACCEPTED,
+    ANSWER,
+    KEYS,
+    LISTED,
+    Asked,
+    as_user,
+    asking,
+    offer,
+    try_answer,
+)
+from tests.orchestrator.conftest import Open, as_json
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.people import ask, kinds, only
+from tests.orchestrator.people import submit as submit_to
+from tests.orchestrator.replicas import two
+from tests.order import Event
+
+TENANT = {"any_of": ["tenant"]}
+
+
+async def list_claims(client: Client) -> list[tuple[str, bool]]:
+    """Who has claimed the gates that wait, in the list as it is stored, and whether it says until when."""
+    return [(gate.claimed_by, gate.HasField("claimed_until")) for gate in (await client.gates()).gates]
+
+
+@pytest.mark.parametrize("kind", ["approval", "form"])
+async def test_only_the_client_that_has_claimed_a_gate_answers_it(kind: str, house: Open) -> None:
+    async with house(asking(kind), ANSWER, **LISTED) as it:
+        offer(it, {}, kind)
+
+        async def answer(opened: Event) -> None:
+            [gate] = (await it.client.gates()).gates
+            place = gate.run_id, gate.gate_id
+            payload = '{"decision": "approve"}'
+            claim = await it.client.claim_gate(*place, "tab 1", lease_ms=300_000)
+            assert (claim.status, claim.claimed_by) == ("claimed", "default")
+            assert 0 < claim.claimed_until <= gate.expires_at
+            assert await list_claims(it.client) == [("default", True)]
+            again = await it.client.claim_gate(*place, "tab 1", lease_ms=300_000)
+            assert again.claimed_until == claim.claimed_until, "it stands, and makes no line"
+            with pytest.raises(Claimed, match="being answered by 'default' until 20") as caught:
+                await it.client.claim_gate(*place, "tab 2")
+            assert caught.value.metadata["claimedBy"] == "default"
+            assert int(caught.value.metadata["until"]) == claim.claimed_until
+            for holder in (None, "tab 2"):
+                with pytest.raises(Claimed):
+                    await it.client.answer_gate(*place, payload, holder=holder)
+            with pytest.raises(Claimed):
+                await submit_to(it, gate.run_id, gate.gate_id, {"decision": "approve"})
+            assert not await it.client.release_gate(*place, "tab 2"), "it is not this client's"
+            assert await it.client.release_gate(*place, "tab 1")
+            assert not await it.client.release_gate(*place, "tab 1")
+            assert await list_claims(it.client) == [("", False)]
+            await it.client.claim_gate(*place, "tab 2")
+            reply = await it.client.answer_gate(*place, payload, holder="tab 2")
+            assert reply.status == "accepted"
+
+        events = await ask(it, ("gate.open", answer))
+        gate = await it.client.gate(it.run_ids[0], only(events, "gate.open")["gateId"])
+        assert not gate.HasField("claimed_by"), "a closed gate is nobody's"
+        assert (await it.client.claim_gate(it.run_ids[0], gate.gate_id, "tab 1")).status == "closed"
+        assert not await it.client.release_gate(it.run_ids[0], gate.gate_id, "tab 2")
+    steps = [(e["step"], e["holder"], e["by"], "until" in e) for e in events if e["type"] == "gate.step"]
+    assert steps == [
+        ("claimed", "tab 1", "default", True),
+        ("released", "tab 1", "default", False),
+        ("claimed", "tab 2", "default", True),
+    ]
+
+
+async def test_a_claim_ends_with_its_lease_and_is_renewed_in_its_second_half(house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it:
+        offer(it, {}, "form")
+
+        async def answer(_: Event) -> None:
+            [gate] = (await it.client.gates()).gates
+            place = gate.run_id, gate.gate_id
+            claim = await it.client.claim_gate(*place, "tab 1", lease_ms=1000)
+            while (again := await it.client.claim_gate(*place, "tab 1", lease_ms=1000)) == claim:
+                await asyncio.sleep(0.05)
+            assert again.claimed_until > claim.claimed_until
+            while True:  # the other tab looks until the lease is over
+                try:
+                    await it.client.claim_gate(*place, "tab 2")
+                    break
+                except Claimed:
+                    await asyncio.sleep(0.05)
+            with pytest.raises(Claimed):
+                await it.client.answer_gate(*place, "1", holder="tab 1")
+            await it.client.answer_gate(*place, "1", holder="tab 2")
+
+        events = await ask(it, ("gate.open", answer))
+    assert [e["holder"] for e in events if e["type"] == "gate.step"] == ["tab 1", "tab 1", "tab 2"]
+    assert kinds(events, "gate.close") == ["gate.close"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [({"lease_ms": 999}, "leaseMs"), ({"lease_ms": 600_001}, "leaseMs"), ({"holder": ""}, "holder")],
+)
+async def test_a_bad_claim_is_refused_with_its_field(fields: Any, problem: str, house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it:
+        offer(it, {}, "form")
+
+        async def answer(opened: Event) -> None:
+            [gate] = (await it.client.gates()).gates
+            given: dict[str, Any] = {"holder": "tab"} | fields
+            with pytest.raises(InvalidRequest, match=problem):
+                await it.client.claim_gate(gate.run_id, gate.gate_id, **given)
+            with pytest.raises(NotFound):
+                await it.client.claim_gate(gate.run_id, "other", "tab")
+            await it.client.answer_gate(gate.run_id, opened["gateId"], "1")
+
+        await ask(it, ("gate.open", answer))
+
+
+async def test_who_may_not_answer_may_not_claim_and_colleagues_fight_for_it_at_any_replica(house: Open) -> None:
+    rule = {"any_of": ["role:finance", "user:cleo"]}
+    async with (
+        house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it,
+        two(it) as (a, b),
+        asyncio.TaskGroup() as group,
+    ):
+        offer(it, rule)
+        asked = Asked()
+        async with (
+            as_user(a.address, "ada") as ada,
+            as_user(b.address, "bob") as bob,
+            as_user(a.address, "cleo") as cleo,
+        ):
+            run = group.create_task(asked.follow(ada))
+            gate = await asked.gate
+            with pytest.raises(PermissionDenied):
+                await ada.claim_gate(*gate, "tab")
+            async with as_user(b.address, "stranger") as stranger:
+                for call in (stranger.claim_gate, stranger.release_gate):
+                    with pytest.raises(NotFound):
+                        await call(*gate, "tab")
+            assert (await bob.claim_gate(*gate, "tab")).claimed_by == "bob"
+            with pytest.raises(Claimed, match="'bob'"):
+                await cleo.claim_gate(*gate, "tab")
+            assert await list_claims(cleo) == [("bob", True)]
+            assert await try_answer(a.address, "cleo", gate) == "CLAIMED"
+            assert await try_answer(b.address, "bob", gate) == "CLAIMED", "another client of bob's"
+            assert await bob.release_gate(*gate, "tab")
+            assert await try_answer(b.address, "cleo", gate) == ACCEPTED
+            await run
+
+
+async def test_a_claim_holds_when_the_run_gets_another_owner(house: Open) -> None:
+    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        offer(it, TENANT, "form")
+        crashes = Crashes(it)
+        asked = Asked()
+        async with as_user(a.address, "ada") as ada, as_user(a.address, "bob") as bob:
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            claim = await bob.claim_gate(*gate, "tab", lease_ms=90_000)
+            crashes.kill(gate[0])
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        async with as_user(b.address, "bob") as bob:
+            with pytest.raises(Claimed):
+                await bob.claim_gate(*gate, "another tab")
+            assert await bob.claim_gate(*gate, "tab", lease_ms=90_000) == claim, "it is taken back as it was"
+            assert await try_answer(b.address, "ada", gate, "1") == "CLAIMED"
+            reply = await bob.answer_gate(*gate, "1", holder="tab")
+            assert reply.status == "accepted"
+        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
+            events = [as_json(delta) async for delta in deltas]
+    assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed"]
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_vote_needs_the_claim_too(house: Open) -> None:
+    rule = {"any_of": ["tenant"], "count": 2}
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, rule)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "bob") as bob:
+            await bob.claim_gate(*gate, "tab")
+            assert await try_answer(it.address, "cleo", gate) == "CLAIMED"
+            await bob.release_gate(*gate, "tab")
+        assert [await try_answer(it.address, name, gate) for name in ("cleo", "bob")] == ["voted", ACCEPTED]
+        await run

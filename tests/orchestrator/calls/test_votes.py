@@ -1,0 +1,143 @@
+"""Several must approve: each vote is in the log before it is acknowledged, and nobody counts twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError, PermissionDenied
+from headrace.v1 import gates_pb2, tools_pb2
+from tests.orchestrator.calls.test_answerers import ANSWER, APPROVE, KEYS, LISTED, Asked, as_user, asking, offer, only
+from tests.orchestrator.conftest import House, Open
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.replicas import two
+from tests.order import Event
+
+TWO = {"any_of": ["tenant"], "count": 2}
+EDIT = '{"decision": "edit", "arguments": {"at": 9}}'
+
+
+async def answer(address: str, name: str, gate: tuple[str, str], payload: str = APPROVE, **fields: Any) -> str:
+    """Answer as `name`; return the status, with how many are missing."""
+    async with as_user(address, name) as client:
+        answered = await client.answer_gate(*gate, payload, **fields)
+    assert answered.accepted == (answered.status in ("accepted", "voted"))
+    return answered.status + (f" {answered.votes_missing}" if answered.HasField("votes_missing") else "")
+
+
+async def see(address: str, name: str, gate: tuple[str, str]) -> gates_pb2.Gate:
+    async with as_user(address, name) as client:
+        [listed] = [one for one in (await client.gates()).gates if one.gate_id == gate[1]]
+    return listed
+
+
+def list_votes(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event["by"], event["decision"]) for event in events if event["type"] == "gate.step"]
+
+
+def arguments(it: House) -> list[Any]:
+    return [json.loads(request.arguments) for request in it.tools.requests]
+
+
+async def test_the_call_runs_when_as_many_different_users_have_approved(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TWO)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 1"
+        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 1"
+        assert await answer(it.address, "bob", gate, request_id="r2") == "duplicate"
+        listed = await see(it.address, "cleo", gate)
+        assert ([*listed.voters], listed.answerers.count) == (["bob"], 2)
+        assert it.tools.requests == []
+        assert await answer(it.address, "cleo", gate) == "accepted"
+        events = await run
+        assert await answer(it.address, "bob", gate, request_id="r1") == "voted 0"
+    assert list_votes(events) == [("bob", "approve")]
+    assert only(events, "gate.step")["credential"].startswith("api_key:")
+    assert only(events, "request.submit")["by"] == only(events, "approval.answer")["by"] == "cleo"
+    assert arguments(it) == [{"at": 1}]
+
+
+async def test_whoever_names_the_approval_as_a_call_has_one_vote_too(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TWO)
+        asked = Asked()
+        group.create_task(asked.follow(it.client))
+        run_id, gate_id = await asked.gate
+        async with as_user(it.address, "bob") as bob:
+            assert (await bob.submit(run_id, APPROVE, tool_id=gate_id)).status == "voted"
+        assert it.tools.requests == []
+        async with as_user(it.address, "cleo") as cleo:
+            assert (await cleo.submit(run_id, APPROVE, tool_id=gate_id)).status == "accepted"
+
+
+async def test_one_reject_rejects(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TWO)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        assert await answer(it.address, "bob", gate) == "voted 1"
+        assert await answer(it.address, "cleo", gate, '{"decision": "reject"}') == "accepted"
+        events = await run
+    assert only(events, "approval.answer")["decision"] == "reject"
+    assert it.tools.requests == []
+
+
+async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["tenant"], "count": 3})
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        assert await answer(it.address, "bob", gate) == "voted 2"
+        assert await answer(it.address, "cleo", gate, EDIT) == "voted 2"
+        assert await answer(it.address, "cleo", gate, EDIT) == "duplicate"
+        assert await answer(it.address, "cleo", gate) == "duplicate"
+        assert [*(await see(it.address, "bob", gate)).voters] == ["cleo"]
+        assert await answer(it.address, "bob", gate, '{"decision": "approve", "note": "fine"}') == "voted 1"
+        assert await answer(it.address, "ada", gate, EDIT) == "accepted"
+        events = await run
+    assert list_votes(events) == [("bob", "approve"), ("cleo", "edit"), ("bob", "approve")]
+    assert only(events, "approval.answer")["note"] == "fine"
+    assert arguments(it) == [{"at": 9}]
+
+
+async def test_votes_hold_when_the_owner_is_killed_between_them(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        offer(it, {"any_of": ["tenant"], "count": 3})
+        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        crashes, asked = Crashes(it), Asked()
+        async with as_user(a.address, "ada") as ada:
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
+            crashes.kill(gate[0])
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
+        assert await answer(b.address, "bob", gate) == "duplicate"
+        assert [*(await see(b.address, "cleo", gate)).voters] == ["bob"]
+        assert await answer(b.address, "cleo", gate) == "voted 1"
+        assert await answer(b.address, "ada", gate) == "accepted"
+        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
+    assert arguments(it) == [{"at": 9}]
+
+
+async def test_without_authentication_it_says_why_several_cannot_approve(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TWO)
+        asked = Asked()
+        group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        with pytest.raises(PermissionDenied, match="2 users must approve, and without authentication"):
+            await it.client.answer_gate(*gate, APPROVE)
+        await it.client.cancel(gate[0])

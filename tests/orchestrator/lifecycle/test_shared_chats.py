@@ -1,0 +1,142 @@
+"""Runs of a chat that its owner shares: colleagues read them, at any replica, and do nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import HeadraceError, NotFound
+from tests.orchestrator.conftest import House, Open, as_json, content, finish
+from tests.orchestrator.replicas import two
+from tests.order import Event, check_order
+
+KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "stranger": "globex/bob finance"}
+"""By the key; ada asks."""
+
+SAYS = "All is well with the mill."
+
+
+@asynccontextmanager
+async def as_user(it: House, address: str, name: str) -> AsyncGenerator[Client]:
+    async with Client(address, memory_address=it.config.memory_address, token=name) as client:
+        yield client
+
+
+async def follow(client: Client, run_id: str, heard: asyncio.Event) -> list[Event]:
+    """All events of the run; `heard` is set with the first."""
+    events: list[Event] = []
+    async with client.attach(run_id) as deltas:
+        async for delta in deltas:
+            events.append(as_json(delta))
+            heard.set()
+    return events
+
+
+async def list_refusals(client: Client, chat_id: str, run_id: str) -> list[str]:
+    """What a reader is told who does more than read."""
+    reasons: list[str] = []
+    for change in (
+        client.cancel(run_id),
+        client.steer(run_id, "Stop."),
+        client.submit(run_id, "1", tool_id="call_1"),
+        client.rename_chat(chat_id, "Mine"),
+        client.share_chat(chat_id, "tenant"),
+        client.fork(chat_id),
+        client.delete_chat(chat_id),
+        _ask(client, chat_id),
+    ):
+        try:
+            await change
+        except HeadraceError as error:
+            reasons.append(error.reason)
+        else:
+            reasons.append("done")
+    return reasons
+
+
+def get_text(events: list[Event]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "content.delta")
+
+
+async def _ask(client: Client, chat_id: str) -> None:
+    async with client.ask("And I?", agent_key="oneshot", chat_id=chat_id) as deltas:
+        async for _ in deltas:
+            pass
+
+
+@pytest.mark.parametrize("names", [["role:finance"], ["user:bob"], ["tenant"]])
+async def test_a_colleague_follows_a_run_on_its_way_at_any_replica(house: Open, names: list[str]) -> None:
+    go_on = asyncio.Barrier(2)
+    turn = [*content("All is ", "well "), go_on, *content("with the mill."), *finish()]
+    async with (
+        house(turn, keys=KEYS) as it,
+        two(it) as (a, b),
+        AsyncExitStack() as stack,
+        asyncio.TaskGroup() as group,
+    ):
+        ada = await stack.enter_async_context(as_user(it, a.address, "ada"))
+        begun: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
+        own = group.create_task(ask(ada, begun))
+        chat_id, run_id = await begun
+        addresses = (a.address, b.address)
+        for address, name in product(addresses, ("bob", "cleo", "stranger")):
+            async with as_user(it, address, name) as client:
+                with pytest.raises(NotFound):
+                    await follow(client, run_id, asyncio.Event())
+        await ada.share_chat(chat_id, *names)
+        readings: list[asyncio.Task[list[Event]]] = []
+        for address in addresses:
+            bob = await stack.enter_async_context(as_user(it, address, "bob"))
+            heard = asyncio.Event()
+            readings.append(group.create_task(follow(bob, run_id, heard)))
+            await heard.wait()
+            assert (await bob.run(run_id)).state == "running"
+            assert [run.run_id for run in (await bob.chat_runs(chat_id)).runs] == [run_id]
+            assert set(await list_refusals(bob, chat_id, run_id)) == {"NOT_FOUND"}
+            async with as_user(it, address, "stranger") as stranger:
+                with pytest.raises(NotFound):
+                    await follow(stranger, run_id, asyncio.Event())
+        await go_on.wait()
+        events = await own
+        check_order(events)
+        for reading in readings:
+            read = await reading
+            assert read[-1] == events[-1]
+            assert get_text(read) == get_text(events) == SAYS
+
+
+async def ask(client: Client, begun: asyncio.Future[tuple[str, str]]) -> list[Event]:
+    events: list[Event] = []
+    async with client.ask("How is the mill?", agent_key="oneshot") as deltas:
+        async for delta in deltas:
+            events.append(event := as_json(delta))
+            if event["type"] == "content.delta" and not begun.done():
+                start = next(event for event in events if event["type"] == "run.start")
+                begun.set_result((start["chatId"], start["runId"]))
+    return events
+
+
+async def test_a_colleague_reads_what_has_ended_until_it_is_shared_no_more(house: Open) -> None:
+    async with house(content(SAYS) + finish(), keys=KEYS) as it:
+        await it.ask(agent="oneshot")
+        [run_id] = it.run_ids
+        await it.client.share_chat(it.chat_id, "user:bob")
+        async with as_user(it, it.address, "bob") as bob:
+            [listed] = (await bob.chats(scope="shared")).chats
+            assert (listed.chat_id, listed.owner) == (it.chat_id, "ada")
+            read = await follow(bob, run_id, asyncio.Event())
+            assert [(event["type"], event["seq"]) for event in (read[0], read[-1])] == [
+                ("request.query", 1),
+                ("run.complete", 7),
+            ]
+            assert [run.state for run in (await bob.chat_runs(it.chat_id)).runs] == ["completed"]
+            assert set(await list_refusals(bob, it.chat_id, run_id)) == {"NOT_FOUND"}
+            await it.client.share_chat(it.chat_id)
+            for reading in (follow(bob, run_id, asyncio.Event()), bob.run(run_id), bob.chat_runs(it.chat_id)):
+                with pytest.raises(NotFound):
+                    await reading

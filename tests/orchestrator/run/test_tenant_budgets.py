@@ -1,0 +1,186 @@
+"""Budgets of tenants, users, keys and agents, over a real memory: reserved before they are spent, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import Overloaded
+from services.orchestrator.run.budgets.allowance import list_agents_below
+from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets
+from services.runtime.auth.identity import Identity
+from tests.orchestrator.cluster.test_crashes import it_run, killed, read
+from tests.orchestrator.conftest import House, Open, as_json, content
+from tests.orchestrator.modes.test_money import bill, plant, priced, spent_usd, tree
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.replicas import two
+from tests.order import Event
+
+CALL_USD = 0.04
+"""What each answer costs at most, and does."""
+
+
+def limit(folder: Path, usd: float, **rule: Any) -> None:
+    rule = {"id": "all", "period": "month", "usd": usd} | rule
+    (folder / "budgets.yaml").write_text(json.dumps({"budgets": [rule]}))
+
+
+def answer_dearly(it: House) -> None:
+    it.llm.models = [priced()]
+    it.llm.reply = lambda request: [*content("a story"), *bill(request)]
+
+
+def failure(events: list[Event]) -> dict[str, Any]:
+    assert events[-1]["type"] == "run.error", events[-1]
+    return events[-1]["error"]
+
+
+async def ask(client: Client, agent: str = "oneshot") -> list[Event]:
+    async with client.ask("hello", agent_key=agent) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def sum_up(client: Client) -> int:
+    return (await client.usage()).total.cost_nano_usd
+
+
+def add_up(runs: list[list[Event]]) -> int:
+    return sum(round(spent_usd(events) * 1e9) for events in runs)
+
+
+async def test_eight_sub_agents_at_once_do_not_pass_it_and_the_next_run_does_not_begin(
+    house: Open, tmp_path: Path
+) -> None:
+    limit(tmp_path, 0.2)
+    async with house(**tree()) as it:
+        it.llm.models = [priced()]
+        plant(it, ["react"] * 8, {"m": 10.0})
+        events = await it.ask()
+        asked = len(it.llm.requests)
+        refused = await ask(it.client)
+        assert len(it.llm.requests) == asked
+        spent = await sum_up(it.client)
+    assert 0 < spent == add_up([events]) <= 200_000_000
+    for error in (failure(events), failure(refused)):
+        assert error["code"] == "QUOTA_EXCEEDED"
+        assert error["details"]["budgetId"] == "all"
+        assert 0 < int(error["details"]["retryAfterMs"]) <= 31 * 86_400_000
+        assert "opens again" in error["message"]
+
+
+async def test_two_replicas_spend_together_what_there_is_and_no_more(house: Open, tmp_path: Path) -> None:
+    limit(tmp_path, 0.2)
+    async with house() as it, two(it) as (a, b):
+        answer_dearly(it)
+        runs = await asyncio.gather(*(ask(replica.client) for _ in range(6) for replica in (a, b)))
+        # What runs had reserved and not spent is free: whatever is left is enough for no other call.
+        while (last := await ask(a.client))[-1]["type"] == "run.complete":
+            runs.append(last)
+        spent = await sum_up(it.client)
+    assert spent == add_up(runs) == 200_000_000
+    assert {events[-1]["type"] for events in runs} == {"run.complete", "run.error"}
+
+
+async def test_nothing_stays_reserved_for_an_owner_that_has_died(house: Open, tmp_path: Path) -> None:
+    limit(tmp_path, 0.2)
+    async with house() as it:
+        answer_dearly(it)
+        crashes = Crashes(it)
+        seen = await killed(it, crashes, "oneshot", 5)
+        async with again(it) as client:
+            end = [*seen, *await read(client, it_run(seen), seen[-1]["seq"])]
+            runs = [end]
+            while (last := await ask(client))[-1]["type"] == "run.complete":
+                runs.append(last)
+        spent = await sum_up(it.client)
+    assert failure(last)["code"] == "QUOTA_EXCEEDED"
+    # The killed one's call may be in no sum: its answer never came.
+    assert spent == add_up(runs)
+    assert 200_000_000 - spent < CALL_USD * 1e9
+
+
+async def test_a_change_of_the_file_holds_at_the_next_call_and_one_with_a_mistake_changes_nothing(
+    house: Open, tmp_path: Path
+) -> None:
+    limit(tmp_path, 0)
+    async with house() as it:
+        answer_dearly(it)
+        assert failure(await ask(it.client))["code"] == "QUOTA_EXCEEDED"
+        for agent in ("react", "*"):
+            (tmp_path / "budgets.yaml").write_text("budgets: [{id: x}]")
+            await asyncio.sleep(0)
+            limit(tmp_path, 0, agent=agent)
+            async with asyncio.timeout(30):
+                expected = "run.complete" if agent == "react" else "run.error"
+                while (await ask(it.client))[-1]["type"] != expected:
+                    await asyncio.sleep(0.05)
+
+
+async def test_without_rules_memory_is_asked_nothing(house: Open) -> None:
+    async with house() as it:
+        answer_dearly(it)
+        assert (await ask(it.client))[-1]["type"] == "run.complete"
+
+
+def test_a_rule_is_for_those_whom_it_names() -> None:
+    rules = parse_budgets(
+        b"""
+budgets:
+  - {id: tenant, period: day, tenant: acme, usd: 1.5}
+  - {id: each-user, period: month, user: "*", tokens: 1000, warnAt: 0.5}
+  - {id: bob, period: day, user: bob, usd: 1}
+  - {id: each-key, period: day, key: "*", usd: 0.000000001}
+  - {id: each-agent, period: day, agent: "*", usd: 1}
+  - {id: clerk, period: day, agent: clerk, usd: 1}
+"""
+    )
+    ada, bob = Identity("acme", "ada", "api_key:a"), Identity("globex", "bob", "jwt:b")
+    first = {budget.budget_id: budget for budget in rules.select(ada, {"chief", "clerk"})}
+    assert [*first] == [
+        *("tenant", "each-user/user=ada", "each-key/key=api_key:a"),
+        *("each-agent/agent=chief", "each-agent/agent=clerk", "clerk"),
+    ]
+    assert (first["tenant"].nano_usd_max, first["tenant"].HasField("tokens_max")) == (1_500_000_000, False)
+    assert (first["each-user/user=ada"].tokens_max, first["each-user/user=ada"].warn_at) == (1000, 0.5)
+    assert first["each-key/key=api_key:a"].nano_usd_max == 1
+    assert first["each-key/key=api_key:a"].key == "api_key:a"
+    assert [budget.budget_id for budget in rules.select(bob, {"x"})] == [
+        *("each-user/user=bob", "bob", "each-agent/agent=x")
+    ]
+    below = {"a": ("b",), "b": ("c", "a"), "c": ()}
+    assert list_agents_below(["a", "d"], lambda key: below.get(key, ())) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("budgets: [{id: a, period: week, usd: 1}]", "period"),
+        ("budgets: [{id: a, period: day}]", "usd or tokens"),
+        ("budgets: [{id: a, period: day, usd: -1}]", "usd"),
+        ("budgets: [{id: 'a b', period: day, usd: 1}]", "id"),
+        ("budgets: [{id: a, period: day, usd: 1}, {id: a, period: day, usd: 2}]", "'a'"),
+        ("budgets: [{id: a, period: day, usd: 1, warnAt: 2}]", "warnAt"),
+        ("budgets: [{id: a, period: day, dollars: 1}]", "dollars"),
+        ("[", "YAML"),
+    ],
+)
+def test_a_mistake_is_named(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(BudgetsError, match=problem):
+        parse_budgets(text.encode())
+    path = tmp_path / "budgets.yaml"
+    path.write_text(text)
+    file = BudgetsFile(path)
+    file.reload()
+    with pytest.raises(Overloaded):
+        _ = file.current
+    path.write_text("budgets: [{id: a, period: day, usd: 1}]")
+    file.reload()
+    path.write_text(text)
+    file.reload()
+    assert [rule.id for rule in file.current.rules] == ["a"]
