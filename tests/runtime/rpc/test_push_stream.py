@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -39,17 +39,18 @@ def delta(text: str) -> bytes:
     return llm_pb2.LlmDelta(content=text).SerializeToString()
 
 
+# Its stream is handed whole messages as bytes, which the stubs do not know.
+_Servicer: Any = llm_pb2_grpc.LlmServiceServicer
+
+
 @dataclass
-class Pushing:
+class Pushing(_Servicer):
     """Sends texts through its outlet: each at once, when the caller keeps up; then ends, fails, or stays."""
 
     texts: list[str] = field(default_factory=list[str])
     then: Exception | float | None = None
     sent: int = 0
     left: asyncio.Event = field(default_factory=asyncio.Event)
-    CountTokens: ClassVar[Any] = None
-    ListModels: ClassVar[Any] = None
-    Embed: ClassVar[Any] = None
 
     async def StreamChat(self, request: Any, context: Any) -> Any:
         try:
