@@ -151,8 +151,9 @@ def _describe_type(field: FieldDescriptor, page: str) -> str:
     if message is EVENT:
         kind = "[event](events.md)"
     elif message is not None:  # whether it may be absent its comment says: every message field has presence
-        home = "events" if message.name in EVENTS_PAGE else "http"
-        anchor = _BODIES.get(message.name) or slug(message.name)
+        event = next((name for name, each in EVENTS.items() if each.message_type is message), None)
+        home = "events" if event or message.name in EVENTS_PAGE else "http"
+        anchor = _BODIES.get(message.name) or slug(event or message.name)
         kind = f"[{message.name}]({'' if home == page else f'{home}.md'}#{anchor})"
     elif sources.rules_of(field).json:
         kind = "JSON"
