@@ -25,6 +25,7 @@ from services.memory.log import lines
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.calls import ask_person
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
 from services.tools.mcp_client.settings import read_servers
@@ -96,6 +97,13 @@ def read_approvals(text: str, folder: Path, _: str) -> None:
     assert (rules.current.answerers is not None) == ("pay" in rules.current.tools)
 
 
+def read_budgets(text: str, folder: Path, _: str) -> None:
+    (folder / "budgets.yaml").write_text(text)
+    budgets = BudgetsFile(folder / "budgets.yaml")
+    budgets.reload()
+    assert {rule.id for rule in budgets.current.rules} == {"acme", "each-user", "batch-key", "researcher"}
+
+
 def read_mcp(text: str, folder: Path, _: str) -> None:
     (folder / "mcp.json").write_text(text)
     found = read_servers(folder / "mcp.json", {"FILES_TOKEN": "a", "SEARCH_TOKEN": "b"})
@@ -144,6 +152,7 @@ READERS: dict[str, Callable[[str, Path, str], None]] = {
     "tools": read_tools,
     "tools-yaml": read_tiers,
     "approvals": read_approvals,
+    "budgets": read_budgets,
     "mcp": read_mcp,
     "skill": read_skill_file,
     "api-keys": read_api_keys,
