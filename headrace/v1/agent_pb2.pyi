@@ -3775,6 +3775,7 @@ class GateStep(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """The gate."""
     step: _builtins.str
@@ -3797,6 +3798,8 @@ class GateStep(_message.Message):
     """The caller's id of the request that did it."""
     holder: _builtins.str
     """Of a claim: the client that holds it, by the id that it has chosen."""
+    at: _builtins.int
+    """When it was done, Unix milliseconds; in GetGate only, as an event has its own time."""
     @_builtins.property
     def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Those whom it is passed to or who are told: names as in Answerers."""
@@ -3815,13 +3818,16 @@ class GateStep(_message.Message):
         arguments: _builtins.str | None = ...,
         request_id: _builtins.str | None = ...,
         holder: _builtins.str | None = ...,
+        at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "by", b"by", "credential", b"credential", "decision", b"decision", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
+    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
     _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
     _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
     _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
@@ -3838,6 +3844,8 @@ class GateStep(_message.Message):
     _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
     @_typing.overload

@@ -560,7 +560,7 @@ class Gate(_message.Message):
     viewport_key: _builtins.str
     """Forms: the view to show."""
     arguments: _builtins.str
-    """The call's arguments: JSON; in GetGate only."""
+    """The call's arguments, or those that the last vote to edit has given it: JSON; in GetGate only."""
     requester: _builtins.str
     """The user whose run it is."""
     opened_at: _builtins.int
@@ -579,7 +579,7 @@ class Gate(_message.Message):
     """When the claim ends unless it is renewed, Unix milliseconds."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
-        """Who may answer, as the rules said when it was opened."""
+        """Who may answer: as the rules said when it was opened, and those to whom it was passed on since."""
 
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

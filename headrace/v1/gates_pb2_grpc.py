@@ -107,7 +107,8 @@ class GateServiceServicer(object):
         """Answer a gate; the same as Submit with its id.
 
         Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-        with it. Where the rule wants several, each approval before the last is committed and answered `voted`. A second is
+        with it. Where the rule wants several, each approval before the last is committed and answered `voted`; once one of
+        them has edited the arguments, the others approve by edit with the same ones. A second is
         answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
         an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
         Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
@@ -122,10 +123,10 @@ class GateServiceServicer(object):
     def ClaimGate(self, request, context):
         """Claim an open gate for one client, which others then see being answered.
 
-        Effect: until claimed_until nobody else answers or claims it; a line of the log and an event (gate.step). The same
-        user and holder claim it again to prolong it, or after a reload: a claim with more than half of the lease left is
-        answered as it stands, so a client that renews often writes no more than two lines in a lease. Gates that nobody
-        claims are answered without.
+        Effect: until claimed_until nobody else answers or claims it, but for an approval's reject, which is taken from all
+        who may answer; a line of the log and an event (gate.step). The same user and holder claim it again to prolong it,
+        or after a reload: a claim with more than half of the lease left is answered as it stands, so a client that renews
+        often writes no more than two lines in a lease. Gates that nobody claims are answered without.
         Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
         the caller answer); CLAIMED (another client has it), with claimedBy and until.
         """

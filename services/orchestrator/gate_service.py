@@ -49,8 +49,11 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         call = next((call for call in calls if call.tool_id == response.gate.tool_id), None)
         if call is not None and (arguments := call.tool_params or call.arguments):
             response.gate.arguments = arguments
-        steps = (event.gate_step for event in chat.events if event.HasField("gate_step"))
-        response.gate.steps.extend(step for step in steps if step.gate_id == request.gate_id)
+        for event in chat.events:
+            if event.gate_step.gate_id == request.gate_id:
+                response.gate.steps.add(at=event.timestamp).MergeFrom(event.gate_step)
+        if edits := [step.arguments for step in response.gate.steps if step.decision == "edit"]:
+            response.gate.arguments = edits[-1]
         return response
 
     async def AnswerGate(self, request: gates_pb2.AnswerGateRequest, context: Context) -> gates_pb2.AnswerGateResponse:

@@ -75,8 +75,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
         async def here(run: Run | None) -> agent_pb2.SubmitResponse:
             if run is None:
+                by = require_identity().user
                 with acting_as(requester):
-                    return await submit_rpc.too_late(self._peers, request)
+                    return await submit_rpc.too_late(self._peers, request, by)
             return await self._runs.submit(run, request)
 
         return await self._relays.answer("Submit", request, context, here, requester=requester)

@@ -42,6 +42,8 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
             await scope.record(*events)
         left_ms = max(0, (opened or gate).expires_at - now_ms())
         submission = await run.waits.wait(gate.gate_id, left_ms / 1000)
+        if submission is None and (known := run.waits.find_gate(gate.gate_id)) is not None:
+            await known.settle()  # a vote that came in time is known before the expiry decides
     return GateEnd(submission, [_make_close(gate.gate_id, submission)] if opened else [])
 
 

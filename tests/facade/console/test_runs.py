@@ -152,6 +152,25 @@ async def test_an_approval_is_answered(opening: Opening, click: str, decision: d
         await expect(approval).to_have_text(("Approved" if click == "Approve" else "Rejected") + " by Ada")
 
 
+async def test_a_vote_that_changes_the_arguments_is_shown_and_what_is_approved_then(opening: Opening) -> None:
+    voted, decided = asyncio.Event(), asyncio.Event()
+    vote = agent_pb2.GateStep(gate_id="ap_1", step="vote", by="bob", decision="edit", arguments='{"to": "Eve"}')
+    story = Story().call("c1", "pay", "{}").ask_approval("c1").wait(voted).add(gate_step=vote).wait(decided)
+    async with opening(story.result("c1", "ok").complete()) as console:
+        await console.ask()
+        approval = console.page.get_by_role("region", name="Approval")
+        await approval.get_by_role("button", name="Approve", exact=True).click()
+        assert await submitted(console.suite.script) == ("ap_1", {"decision": "approve"})
+        await expect(approval.get_by_role("button", name="Approve", exact=True)).to_be_disabled()
+        voted.set()
+        await expect(approval.locator("pre")).to_have_text('{\n  "to": "Eve"\n}')
+        await approval.get_by_role("button", name="Approve", exact=True).click()
+        await expect(approval).to_contain_text("Sent.")
+        sent = [one for one in console.suite.script.requests if isinstance(one, agent_pb2.SubmitRequest)]
+        assert orjson.loads(sent[-1].payload) == {"decision": "edit", "arguments": {"to": "Eve"}}
+        decided.set()
+
+
 async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening) -> None:
     async with opening(Story().call("c1", "pay", "{}").ask_approval("c1").wait(asyncio.Event())) as console:
         await console.ask()

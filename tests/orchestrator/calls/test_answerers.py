@@ -14,7 +14,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied
-from headrace.v1 import gates_pb2, memory_pb2
+from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import tool
@@ -243,6 +243,7 @@ async def test_a_colleague_s_answer_takes_a_run_over_whose_owner_is_dead(house: 
     rule = {"any_of": ["role:finance"], "not_requester": True}
     async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
         offer(it, rule)
+        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
         crashes = Crashes(it)
         asked = Asked()
         async with as_user(a.address, "ada") as ada:

@@ -186,6 +186,22 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(house: Open) -> Non
     assert events[-1]["type"] == "run.complete"
 
 
+async def test_whoever_may_answer_rejects_what_another_has_claimed(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TENANT)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "bob") as bob:
+            await bob.claim_gate(*gate, "tab")
+            assert await try_answer(it.address, "cleo", gate) == "CLAIMED"
+            assert await try_answer(it.address, "cleo", gate, '{"decision": "reject"}') == ACCEPTED
+            assert (await bob.answer_gate(*gate, '{"decision": "approve"}', holder="tab")).status != ACCEPTED
+        events = await run
+    assert [e["by"] for e in events if e["type"] == "approval.answer"] == ["cleo"]
+    assert it.tools.requests == []
+
+
 async def test_a_vote_needs_the_claim_too(house: Open) -> None:
     rule = {"any_of": ["tenant"], "count": 2}
     async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:

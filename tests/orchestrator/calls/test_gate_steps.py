@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest
 from headrace.v1 import tools_pb2
+from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import (
     ACCEPTED,
     ANSWER,
@@ -98,6 +99,7 @@ async def test_the_requester_is_asked_and_replies_while_the_gate_stays_open(hous
         async with as_user(it.address, "bob") as client:
             seen = await client.gate(*gate)
         assert seen.state == "open"
+        assert seen.opened_at <= seen.steps[0].at <= seen.steps[1].at <= now_ms()
         assert [(step.step, step.by, step.note) for step in seen.steps] == [
             ("asked_back", "bob", "what for?"),
             ("asked_back", "ada", "the mill"),

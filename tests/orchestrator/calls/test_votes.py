@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, PermissionDenied
-from headrace.v1 import gates_pb2, tools_pb2
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
+from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
+from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import ANSWER, APPROVE, KEYS, LISTED, Asked, as_user, asking, offer, only
-from tests.orchestrator.conftest import House, Open
+from tests.orchestrator.conftest import House, Open, call, finish
 from tests.orchestrator.owners import Crashes
+from tests.orchestrator.people import tool
 from tests.orchestrator.replicas import two
 from tests.order import Event
 
@@ -101,7 +104,12 @@ async def test_an_edit_begins_the_count_anew_as_all_must_approve_the_same(house:
         assert await answer(it.address, "cleo", gate, EDIT) == "duplicate"
         assert await answer(it.address, "cleo", gate) == "duplicate"
         assert [*(await see(it.address, "bob", gate)).voters] == ["cleo"]
-        assert await answer(it.address, "bob", gate, '{"decision": "approve", "note": "fine"}') == "voted 1"
+        async with as_user(it.address, "ada") as ada:
+            assert json.loads((await ada.gate(*gate)).arguments) == {"at": 9}, "which are to be approved now"
+        for name in ("bob", "ada"):
+            with pytest.raises(InvalidRequest, match=r"payload.arguments: a vote has changed the arguments"):
+                await answer(it.address, name, gate)
+        assert await answer(it.address, "bob", gate, EDIT[:-1] + ', "note": "fine"}') == "voted 1"
         assert await answer(it.address, "ada", gate, EDIT) == "accepted"
         events = await run
     assert list_votes(events) == [("bob", "approve"), ("cleo", "edit"), ("bob", "approve")]
@@ -125,8 +133,10 @@ async def test_votes_hold_when_the_owner_is_killed_between_them(house: Open) -> 
         assert await answer(b.address, "bob", gate, EDIT, request_id="r1") == "voted 2"
         assert await answer(b.address, "bob", gate) == "duplicate"
         assert [*(await see(b.address, "cleo", gate)).voters] == ["bob"]
-        assert await answer(b.address, "cleo", gate) == "voted 1"
-        assert await answer(b.address, "ada", gate) == "accepted"
+        with pytest.raises(InvalidRequest):
+            await answer(b.address, "cleo", gate)
+        assert await answer(b.address, "cleo", gate, EDIT) == "voted 1"
+        assert await answer(b.address, "ada", gate, EDIT) == "accepted"
         async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
     assert arguments(it) == [{"at": 9}]
@@ -141,3 +151,47 @@ async def test_without_authentication_it_says_why_several_cannot_approve(house: 
         with pytest.raises(PermissionDenied, match="2 users must approve, and without authentication"):
             await it.client.answer_gate(*gate, APPROVE)
         await it.client.cancel(gate[0])
+
+
+async def test_a_vote_on_its_way_to_the_log_counts_when_the_time_is_over(house: Open, tmp_path: Path) -> None:
+    rule = "{pattern: x, then: ask, onExpiry: approve, answerers: {anyOf: [tenant], count: 2}}"
+    (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: 2000\ntools: {{act: [{rule}]}}\n")
+    turn = call("act", '{"at": "x"}') + finish("tool_calls")
+    async with house(turn, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        it.tools.tools = [tool("act", "backend")]
+
+        async def hold_vote(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("gate_step") for line in request.lines):
+                while now_ms() < expires_at + 500:  # longer than a run needs that does not wait for the vote
+                    await asyncio.sleep(0.05)
+
+        it.memory.before = hold_vote
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        expires_at = only(asked.events, "gate.open")["expiresAt"]
+        assert await answer(it.address, "bob", gate) == "voted 1"
+        events = await run
+        assert it.tools.requests == []
+    assert only(events, "approval.answer")["decision"] == "reject"
+
+
+async def test_a_request_id_is_its_user_s_and_its_kind_s(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["tenant"], "count": 3})
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "bob") as bob:
+            assert await bob.ask_back(*gate, "what for?", request_id="r1") == "asked_back"
+            assert await bob.delegate_gate(*gate, ["user:cleo"], request_id="r1") == "delegated"
+        for name, missing in ("bob", 2), ("cleo", 1), ("cleo", 1):
+            assert await answer(it.address, name, gate, request_id="r1") == f"voted {missing}"
+        assert await answer(it.address, "ada", gate, request_id="r1") == "accepted"
+        for name, status in ("operator", "duplicate"), ("bob", "voted 0"), ("ada", "accepted"):
+            assert await answer(it.address, name, gate, request_id="r1") == status, name
+        events = await run
+        for name, status in ("operator", "duplicate"), ("bob", "voted 0"), ("ada", "accepted"):
+            assert await answer(it.address, name, gate, request_id="r1") == status, name
+    steps = [(event["step"], event["by"]) for event in events if event["type"] == "gate.step"]
+    assert steps == [("asked_back", "bob"), ("delegated", "bob"), ("vote", "bob"), ("vote", "cleo")]

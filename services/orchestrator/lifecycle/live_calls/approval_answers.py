@@ -9,10 +9,10 @@ import asyncio
 import json
 from functools import partial
 
-from headrace.errors import PermissionDenied
+from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.calls.ask_person import ApprovalAnswer
-from services.orchestrator.calls.edited_call import judge_edit
+from services.orchestrator.calls.edited_call import FIELD, judge_edit
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.run import Run
@@ -44,13 +44,20 @@ async def judge_answer(run: Run, gate: GateState, answer: ApprovalAnswer, caller
 
 
 def find_missing(gate: GateState, answer: ApprovalAnswer, caller: Identity, needed: int) -> int | None:
-    """Return how many others must approve after this answer; None where the caller has approved already."""
+    """Return how many others must approve after this answer; None where the caller has approved already.
+
+    Raises:
+        InvalidRequest: It approves without saying which arguments, after a vote has changed them.
+    """
     if answer.decision == "reject":
         return 0
     if is_new_edit(gate, answer):
         return needed - 1
     if any(vote.by == caller.user for vote in gate.votes):
         return None
+    if answer.decision == "approve" and gate.arguments:
+        why = "a vote has changed the arguments: approve them with decision edit and the same arguments"
+        raise InvalidRequest.of(FIELD, why)
     return max(0, needed - len(gate.votes) - 1)
 
 

@@ -78,7 +78,7 @@ async def _take_step(run: Run, step: agent_pb2.GateStep, tasks: asyncio.TaskGrou
         step.credential = caller.credential
     async with gate.answering:
         await gate.settle()
-        if gate.find_request(step.request_id) is not None:
+        if gate.has_step(step.step, caller.user, step.request_id):
             return step.step
         if run.feed.ended or run.waits.foresee_claim(step.gate_id, "") != "accepted":
             return "closed"

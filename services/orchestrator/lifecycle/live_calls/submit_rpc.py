@@ -16,7 +16,7 @@ from services.orchestrator.lifecycle.live_calls.approval_answers import check_an
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.orchestrator.run.control.gate_state import GateState
+from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
@@ -68,6 +68,8 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
         return response(run.id, wait_id, "unmatched")
     check_payload(gate.opened.result_schema if gate is not None else _find_schema(run, wait_id), request.payload)
     if gate is None or not wait_id.startswith(ids.APPROVAL):
+        if run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
+            run.claims.find(wait_id, caller.user, request.holder)
         return await _take(run, wait_id, request, tasks)
     async with gate.answering:
         return await _answer_approval(run, gate, request, tasks)
@@ -79,19 +81,20 @@ async def _answer_approval(
     """Take an answer that decides, or a vote of several; the caller holds the gate's `answering`."""
     wait_id, caller, answer = gate.gate_id, identity.require_identity(), ask_person.parse_answer(request.payload)
     await gate.settle()
-    if run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
+    if run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
         needed = await approval_answers.judge_answer(run, gate, answer, caller)
-        if gate.find_request(request.request_id) is not None:
+        if gate.has_step(VOTE, caller.user, request.request_id):
             return response(run.id, wait_id, "voted", max(0, needed - len(gate.votes)))
-        run.claims.find(wait_id, caller.user, request.holder)
+        if answer.decision != "reject":
+            run.claims.find(wait_id, caller.user, request.holder)
         missing = approval_answers.find_missing(gate, answer, caller, needed)
         if missing is None:
             return response(run.id, wait_id, "duplicate")
         # Once more: it may have expired while it was judged.
-        if missing and run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
+        if missing and run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
             await approval_answers.commit_vote(run, gate, request, answer, caller, tasks)
             return response(run.id, wait_id, "voted", missing)
-    elif gate.find_request(request.request_id) is not None:
+    elif gate.has_step(VOTE, caller.user, request.request_id):
         return response(run.id, wait_id, "voted", 0)
     return await _take(run, wait_id, request, tasks)
 
@@ -100,9 +103,7 @@ async def _take(
     run: Run, wait_id: str, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup
 ) -> agent_pb2.SubmitResponse:
     caller = identity.require_identity()
-    if run.waits.foresee_claim(wait_id, request.request_id) == "accepted":
-        run.claims.find(wait_id, caller.user, request.holder)
-    claim = run.waits.claim(wait_id, request.request_id)
+    claim = run.waits.claim(wait_id, request.request_id, caller.user)
     if claim == "accepted":
         event = agent_pb2.RequestSubmit(
             request_id=request.request_id or new_uuid(),
@@ -163,18 +164,20 @@ async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str
     return caller if requester == caller else requester
 
 
-async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-    """Raises NotFound."""
+async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> agent_pb2.SubmitResponse:
+    """Return what an answer of the user `by` is to a run that has ended. Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     for event in chat.events:
         match event.WhichOneof("payload"):
             case "request_submit" if event.request_submit.tool_id == wait_id:
-                is_same = event.request_submit.request_id == request.request_id
+                submit = event.request_submit
+                is_same = submit.request_id == request.request_id and submit.by in ("", by)
                 return response(request.run_id, wait_id, "accepted" if is_same else "duplicate")
             case "gate_step" if event.gate_step.gate_id == wait_id:
-                if event.gate_step.request_id == request.request_id:
+                step = event.gate_step
+                if (step.step, step.by, step.request_id) == (VOTE, by, request.request_id):
                     return response(request.run_id, wait_id, "voted", 0)
             case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
                 status = "expired"

@@ -63,8 +63,10 @@ class GateState:
         votes = self.votes
         return votes[0].arguments if votes else ""
 
-    def find_request(self, request_id: str) -> agent_pb2.GateStep | None:
-        return next((step for step in self.steps if request_id and step.request_id == request_id), None)
+    def has_step(self, kind: str, user: str, request_id: str) -> bool:
+        """Say whether this request of the user has been taken; an empty `request_id` never has."""
+        taken = ((step.step, step.by, step.request_id) for step in self.steps)
+        return bool(request_id) and (kind, user, request_id) in taken
 
     def note(self, step: agent_pb2.GateStep) -> None:
         """Keep a step that changes who may answer or what is decided, or that was asked for by a request."""

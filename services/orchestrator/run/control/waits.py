@@ -34,6 +34,7 @@ class _Wait:
     gate: GateState | None = None
     submission: asyncio.Future[Submission] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     request_id: str = ""
+    by: str = ""
     committed: asyncio.Future[None] | None = None
     """The commit of the submit that has claimed it; None where the log had that already."""
     is_claimed: bool = False
@@ -64,27 +65,29 @@ class Waits:
         """Return the gate that is, or was, waited at; None for calls that no person answers, or not yet."""
         return self._waits[wait_id].gate if wait_id in self._waits else None
 
-    def claim(self, wait_id: str, request_id: str) -> Claim:
-        """An empty `request_id` is never `repeated`.
+    def claim(self, wait_id: str, request_id: str, by: str = "") -> Claim:
+        """Claim a wait for the answer of the user `by`; an empty `request_id` is never `repeated`.
 
         Raises:
             QueueFull: Too many are kept for waits that have not begun.
         """
-        if (claim := self.foresee_claim(wait_id, request_id)) != "accepted":
+        if (claim := self.foresee_claim(wait_id, request_id, by)) != "accepted":
             return claim
         wait = self._waits.get(wait_id) or _Wait()
         kept = sum(other.is_claimed and not other.has_begun for other in self._waits.values())
         if not wait.has_begun and kept >= KEPT_MAX:
             raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
         self._waits[wait_id] = wait
-        wait.is_claimed, wait.request_id = True, request_id
+        wait.is_claimed, wait.request_id, wait.by = True, request_id, by
         return "accepted"
 
-    def foresee_claim(self, wait_id: str, request_id: str) -> Claim:
+    def foresee_claim(self, wait_id: str, request_id: str, by: str = "") -> Claim:
         """Return what `claim` would, and claim nothing."""
         wait = self._waits.get(wait_id) or _Wait()
         if wait.is_claimed:
-            return "repeated" if request_id and request_id == wait.request_id else "duplicate"
+            # Logs of earlier versions do not say by whom.
+            is_same = request_id and request_id == wait.request_id and wait.by in ("", by)
+            return "repeated" if is_same else "duplicate"
         return "expired" if wait.has_expired or self._is_over else "accepted"
 
     def note_commit(self, wait_id: str, committed: asyncio.Future[None]) -> None:
@@ -97,7 +100,8 @@ class Waits:
 
     def recall(self, wait_id: str, request_id: str, submission: Submission) -> None:
         wait = self._waits.setdefault(wait_id, _Wait())
-        wait.request_id, wait.is_claimed, wait.has_begun = request_id, True, True
+        wait.request_id, wait.by = request_id, submission.by
+        wait.is_claimed = wait.has_begun = True
         self.fulfil(wait_id, submission)
 
     def end(self, wait_id: str) -> None:

@@ -11,7 +11,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
 from headrace.errors import PermissionDenied
-from headrace.v1 import common_pb2, gates_pb2
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2
 from services.runtime.clock import now_ms
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import Orchestrator
@@ -124,6 +124,20 @@ async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None
             ("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}}),
             ("approval_2", {"decision": "reject"}),
         ]
+
+
+async def test_what_a_vote_has_changed_is_shown_and_approved(opening: Opening) -> None:
+    votes = [
+        agent_pb2.GateStep(gate_id="approval_1", step="vote", by="ada", decision="edit", arguments='{"to": "Eve"}'),
+        agent_pb2.GateStep(gate_id="approval_1", step="vote", by="bob", decision="approve"),
+    ]
+    script = Orchestrator(gates=[gate("approval_1", arguments='{"to": "Eve"}', steps=votes)])
+    async with opening(script=script, place=address("approval_1")) as console:
+        approval = console.page.get_by_role("region", name="Approval")
+        await expect(approval.locator("pre")).to_have_text('{\n  "to": "Eve"\n}')
+        await approval.get_by_role("button", name="Approve", exact=True).click()
+        await expect(console.page.get_by_role("main")).to_contain_text("Answered by default")
+        assert answers_of(script) == [("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}})]
 
 
 async def test_questions_and_forms_are_answered_by_their_views(opening: Opening) -> None:

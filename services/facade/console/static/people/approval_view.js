@@ -12,8 +12,9 @@ function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
 const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
 
 export class ApprovalView {
-  /** `submit(payload)` sends the decision and returns a SubmitResponse; `answerers` is who may decide, if others may;
-   * `askBack(note)` asks who has asked for the call, or replies. */
+  /** `ask` is an event approval.ask, or a gate with its steps. `submit(payload)` sends the decision and returns a
+   * SubmitResponse; `answerers` is who may decide, if others may; `askBack(note)` asks who has asked for the call, or
+   * replies. */
   constructor(ask, toolName, params, submit, answerers, askBack) {
     this.submit = submit;
     this.askBack = askBack;
@@ -22,6 +23,9 @@ export class ApprovalView {
     this.arguments.value = formatJson(params ?? {});
     this.editor = createElement("label", { hidden: true }, "Arguments to run with (JSON)", this.arguments);
     this.problem = createElement("p", { role: "alert", class: "problem" });
+    this.edit = createElement("div", { hidden: true });
+    this.edited = undefined; // by the last vote that has changed them
+    this.sent = undefined;
     this.element = createElement(
       "section",
       { class: "approval", "aria-label": "Approval", "data-risk": ask.risk },
@@ -34,12 +38,33 @@ export class ApprovalView {
       ),
       createElement("p", {}, `${ask.reason} · answer by ${formatTime(ask.expiresAt)}`),
       answerers ? createElement("p", {}, describeAnswerers(answerers)) : "",
+      this.edit,
       this.#createForm(),
     );
+    const edit = (ask.steps ?? []).findLast((step) => step.arguments);
+    if (edit) this.showEdit(edit.arguments);
   }
 
   get isAnswered() {
     return this.element.dataset.decision !== undefined;
+  }
+
+  /** Show the arguments of a vote to edit, `args`, which are what is approved from now on. */
+  showEdit(args) {
+    if (this.isAnswered) return;
+    const text = formatJson(args);
+    const isOwn = text === formatJson(this.sent ?? null);
+    this.edited = args;
+    this.arguments.value = text;
+    this.edit.hidden = false;
+    const label = "Arguments as a vote has changed them";
+    this.edit.replaceChildren(
+      createElement("p", {}, `${label}; who approves, approves these:`),
+      createElement("pre", { tabindex: 0, role: "group", "aria-label": label }, text),
+    );
+    if (isOwn) return;
+    this.problem.textContent = "";
+    this.element.querySelector("fieldset").disabled = false; // votes of before do not count any more
   }
 
   showAnswer({ decision, by, note, credential }) {
@@ -54,7 +79,7 @@ export class ApprovalView {
     const actions = createElement(
       "div",
       { class: "actions" },
-      createButton("Approve", () => this.#submitDecision({ decision: "approve" }), { class: "primary" }),
+      createButton("Approve", () => this.#approve(), { class: "primary" }),
       createButton("Edit…", (event) => this.#editArguments(event.target)),
       createButton("Reject", () => this.#submitDecision({ decision: "reject" })),
       createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to who has asked, or is asked" }),
@@ -67,6 +92,11 @@ export class ApprovalView {
       actions,
       this.problem,
     );
+  }
+
+  #approve() {
+    const isEdited = this.edited !== undefined;
+    this.#submitDecision(isEdited ? { decision: "edit", arguments: this.edited } : { decision: "approve" });
   }
 
   #editArguments(editButton) {
@@ -104,6 +134,7 @@ export class ApprovalView {
   #submitDecision(decision) {
     const note = this.note.value.trim();
     const payload = note ? { ...decision, note } : decision;
+    this.sent = decision.arguments;
     return submitForm(this.element.querySelector("fieldset"), this.problem, () => this.submit(payload));
   }
 }

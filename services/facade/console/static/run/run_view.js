@@ -90,6 +90,7 @@ export class RunView {
       case "gate.open":
         return this.#openGate(event);
       case "gate.step":
+        if (event.arguments) this.#approvals.get(event.gateId)?.showEdit(event.arguments);
         return this.#claims.get(event.gateId)?.applyStep(event);
       case "gate.close":
         return this.#claims.get(event.gateId)?.close();
