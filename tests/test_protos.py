@@ -45,13 +45,13 @@ FILES = [
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
     " ListRuns Embed GetContext GetRun",
-    "GateService": "ListGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack",
+    "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
-    " ListUnfinishedRuns ListGates GetGate ListRuns ReserveSpend ListFacts RecallFacts UpdateFact DeleteFact"
-    " ExportFacts",
+    " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend ListFacts RecallFacts UpdateFact"
+    " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " ListDueSchedules RecordFiring",
@@ -115,6 +115,7 @@ ROUTES = {
     "GET /api/context": "AgentService.GetContext",
     "GET /api/run": "AgentService.GetRun",
     "GET /api/gates": "GateService.ListGates",
+    "GET /api/gates/watch": "GateService.WatchGates",
     "GET /api/gate": "GateService.GetGate",
     "POST /api/gate/answer": "GateService.AnswerGate",
     "POST /api/gate/delegate": "GateService.DelegateGate",

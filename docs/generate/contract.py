@@ -119,6 +119,11 @@ def _describe_reply(route: Route) -> str:
     message = route.rpc.output_type
     if route.is_stream_of_events:
         return "Reply: a stream of [events](events.md)."
+    if route.is_watch:
+        fields = _describe_fields(message, page="http")
+        return (
+            f"Reply: Server-Sent Events, each with one JSON object in `data`. It has one of these fields.\n\n{fields}"
+        )
     if route.is_file:
         return "Reply: the file's bytes; see [Files](#files)."
     if route.response_body:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from headrace.calls.unary import UnaryCalls
+from headrace.streams import reading
 from headrace.v1 import gates_pb2
 
 
@@ -19,6 +21,21 @@ class GateCalls(UnaryCalls):
         tenant."""
         request = gates_pb2.ListGatesRequest(scope=scope, page_size=page_size, page_token=page_token)
         return await self._send(self._gates.ListGates, request)
+
+    @asynccontextmanager
+    async def watch_gates(
+        self, *, scope: str = "answerable", agent_key: str = "", kind: str = "", risk: str = ""
+    ) -> AsyncGenerator[AsyncIterator[gates_pb2.WatchGatesResponse]]:
+        """Follow what waits for people: `list_begin`, a `gate` for each that waits, `list_end`, then one for each that
+        opens, changes or closes; the list again where something may have been missed.
+
+        It ends when the server stops; whoever opens it again gets the list again.
+        """
+        request = gates_pb2.WatchGatesRequest(
+            scope=scope, agent_key=agent_key or None, kind=kind or None, risk=risk or None
+        )
+        async with reading(self._gates.WatchGates(request, metadata=self._metadata)) as news:
+            yield news
 
     async def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
         """Return a gate, open or closed, with its call's arguments."""

@@ -27,7 +27,7 @@ from headrace.v1 import agent_pb2 as headrace_dot_v1_dot_agent__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\"\xd7\x02\n\x10ListGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\xbd\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x12\x1b\n\x06holder\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 @H\x01\x88\x01\x01\x42\r\n\x0b_request_idB\t\n\x07_holder\"\x86\x01\n\x10\x43laimGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"y\n\x11\x43laimGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x17\n\nclaimed_by\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until\"d\n\x12ReleaseGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\"\'\n\x13ReleaseGateResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\x95\x01\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x1a\n\rvotes_missing\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_votes_missing\"\xb5\x01\n\x13\x44\x65legateGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x12\n\x02to\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(\x10\x12\x1a\n\x04note\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80}H\x00\x88\x01\x01\x12 \n\nrequest_id\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x42\x07\n\x05_noteB\r\n\x0b_request_id\"&\n\x14\x44\x65legateGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x90\x01\n\x0e\x41skBackRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x17\n\x04note\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80}\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"!\n\x0f\x41skBackResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x9b\x05\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x12)\n\tanswerers\x18\x13 \x01(\x0b\x32\x16.headrace.v1.Answerers\x12\x16\n\x06voters\x18\x14 \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x17\n\nclaimed_by\x18\x15 \x01(\tH\x07\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x16 \x01(\x03H\x08\x88\x01\x01\x12,\n\x05steps\x18\x17 \x03(\x0b\x32\x15.headrace.v1.GateStepB\x06\x8a\xb5\x18\x02@\x01\x42\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credentialB\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until2\xeb\x05\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*\x12\x66\n\tClaimGate\x12\x1d.headrace.v1.ClaimGateRequest\x1a\x1e.headrace.v1.ClaimGateResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/api/gate/claim:\x01*\x12n\n\x0bReleaseGate\x12\x1f.headrace.v1.ReleaseGateRequest\x1a .headrace.v1.ReleaseGateResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/api/gate/release:\x01*\x12r\n\x0c\x44\x65legateGate\x12 .headrace.v1.DelegateGateRequest\x1a!.headrace.v1.DelegateGateResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\"\x12/api/gate/delegate:\x01*\x12^\n\x07\x41skBack\x12\x1b.headrace.v1.AskBackRequest\x1a\x1c.headrace.v1.AskBackResponse\"\x18\x82\xd3\xe4\x93\x02\x12\"\r/api/gate/ask:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/gates.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\"\xd7\x02\n\x10ListGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x1b\n\npage_token\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_riskB\x10\n\x0e_older_than_ms\"N\n\x11ListGatesResponse\x12 \n\x05gates\x18\x01 \x03(\x0b\x32\x11.headrace.v1.Gate\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xfa\x01\n\x11WatchGatesRequest\x12\x31\n\x05scope\x18\x01 \x01(\tB\x1d\x8a\xb5\x18\x19\x1a\nanswerable\x1a\x03own\x1a\x06tenantH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x12\x31\n\x04kind\x18\x03 \x01(\tB\x1e\x8a\xb5\x18\x1a\x1a\x08\x61pproval\x1a\x04\x66orm\x1a\x08questionH\x02\x88\x01\x01\x12\x34\n\x04risk\x18\x04 \x01(\tB!\x8a\xb5\x18\x1d\x1a\x08\x63ritical\x1a\x04high\x1a\x06medium\x1a\x03lowH\x03\x88\x01\x01\x42\x08\n\x06_scopeB\x0c\n\n_agent_keyB\x07\n\x05_kindB\x07\n\x05_risk\"\xa0\x01\n\x12WatchGatesResponse\x12\x30\n\nlist_begin\x18\x01 \x01(\x0b\x32\x1a.headrace.v1.GateListBeginH\x00\x12!\n\x04gate\x18\x02 \x01(\x0b\x32\x11.headrace.v1.GateH\x00\x12,\n\x08list_end\x18\x03 \x01(\x0b\x32\x18.headrace.v1.GateListEndH\x00\x42\x07\n\x05\x65vent\"\x0f\n\rGateListBegin\"\r\n\x0bGateListEnd\"F\n\x0eGetGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\"2\n\x0fGetGateResponse\x12\x1f\n\x04gate\x18\x01 \x01(\x0b\x32\x11.headrace.v1.Gate\"\xbd\x01\n\x11\x41nswerGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x19\n\x07payload\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x30\x01\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x12\x1b\n\x06holder\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 @H\x01\x88\x01\x01\x42\r\n\x0b_request_idB\t\n\x07_holder\"\x86\x01\n\x10\x43laimGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x15\n\x08lease_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"y\n\x11\x43laimGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x17\n\nclaimed_by\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until\"d\n\x12ReleaseGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x18\n\x06holder\x18\x03 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\"\'\n\x13ReleaseGateResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\x95\x01\n\x12\x41nswerGateResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\x0f\n\x07gate_id\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x1a\n\rvotes_missing\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_votes_missing\"\xb5\x01\n\x13\x44\x65legateGateRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x12\n\x02to\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(\x10\x12\x1a\n\x04note\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80}H\x00\x88\x01\x01\x12 \n\nrequest_id\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x01\x88\x01\x01\x42\x07\n\x05_noteB\r\n\x0b_request_id\"&\n\x14\x44\x65legateGateResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x90\x01\n\x0e\x41skBackRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x1a\n\x07gate_id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80\x01\x12\x17\n\x04note\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x08\x01 \x80}\x12 \n\nrequest_id\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"!\n\x0f\x41skBackResponse\x12\x0e\n\x06status\x18\x01 \x01(\t\"\x9b\x05\n\x04Gate\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07gate_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0f\n\x07tool_id\x18\x07 \x01(\t\x12\x11\n\ttool_name\x18\x08 \x01(\t\x12\x11\n\x04risk\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06reason\x18\n \x01(\tH\x01\x88\x01\x01\x12\x19\n\x0cviewport_key\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1e\n\targuments\x18\x0c \x01(\tB\x06\x8a\xb5\x18\x02\x30\x01H\x03\x88\x01\x01\x12\x11\n\trequester\x18\r \x01(\t\x12\x11\n\topened_at\x18\x0e \x01(\x03\x12\x12\n\nexpires_at\x18\x0f \x01(\x03\x12\x16\n\tclosed_at\x18\x10 \x01(\x03H\x04\x88\x01\x01\x12\x18\n\x0b\x61nswered_by\x18\x11 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ncredential\x18\x12 \x01(\tH\x06\x88\x01\x01\x12)\n\tanswerers\x18\x13 \x01(\x0b\x32\x16.headrace.v1.Answerers\x12\x16\n\x06voters\x18\x14 \x03(\tB\x06\x8a\xb5\x18\x02@\x01\x12\x17\n\nclaimed_by\x18\x15 \x01(\tH\x07\x88\x01\x01\x12\x1a\n\rclaimed_until\x18\x16 \x01(\x03H\x08\x88\x01\x01\x12,\n\x05steps\x18\x17 \x03(\x0b\x32\x15.headrace.v1.GateStepB\x06\x8a\xb5\x18\x02@\x01\x42\x07\n\x05_riskB\t\n\x07_reasonB\x0f\n\r_viewport_keyB\x0c\n\n_argumentsB\x0c\n\n_closed_atB\x0e\n\x0c_answered_byB\r\n\x0b_credentialB\r\n\x0b_claimed_byB\x10\n\x0e_claimed_until2\xd6\x06\n\x0bGateService\x12\x65\n\tListGates\x12\x1d.headrace.v1.ListGatesRequest\x1a\x1e.headrace.v1.ListGatesResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\n/api/gatesb\x05gates\x12i\n\nWatchGates\x12\x1e.headrace.v1.WatchGatesRequest\x1a\x1f.headrace.v1.WatchGatesResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/api/gates/watch0\x01\x12]\n\x07GetGate\x12\x1b.headrace.v1.GetGateRequest\x1a\x1c.headrace.v1.GetGateResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\t/api/gateb\x04gate\x12j\n\nAnswerGate\x12\x1e.headrace.v1.AnswerGateRequest\x1a\x1f.headrace.v1.AnswerGateResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/api/gate/answer:\x01*\x12\x66\n\tClaimGate\x12\x1d.headrace.v1.ClaimGateRequest\x1a\x1e.headrace.v1.ClaimGateResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/api/gate/claim:\x01*\x12n\n\x0bReleaseGate\x12\x1f.headrace.v1.ReleaseGateRequest\x1a .headrace.v1.ReleaseGateResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/api/gate/release:\x01*\x12r\n\x0c\x44\x65legateGate\x12 .headrace.v1.DelegateGateRequest\x1a!.headrace.v1.DelegateGateResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\"\x12/api/gate/delegate:\x01*\x12^\n\x07\x41skBack\x12\x1b.headrace.v1.AskBackRequest\x1a\x1c.headrace.v1.AskBackResponse\"\x18\x82\xd3\xe4\x93\x02\x12\"\r/api/gate/ask:\x01*BA\n\x0bheadrace.v1B\nGatesProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,6 +45,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTGATESREQUEST'].fields_by_name['risk']._serialized_options = b'\212\265\030\035\032\010critical\032\004high\032\006medium\032\003low'
   _globals['_LISTGATESREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTGATESREQUEST'].fields_by_name['page_token']._serialized_options = b'\212\265\030\003 \200\002'
+  _globals['_WATCHGATESREQUEST'].fields_by_name['scope']._loaded_options = None
+  _globals['_WATCHGATESREQUEST'].fields_by_name['scope']._serialized_options = b'\212\265\030\031\032\nanswerable\032\003own\032\006tenant'
+  _globals['_WATCHGATESREQUEST'].fields_by_name['agent_key']._loaded_options = None
+  _globals['_WATCHGATESREQUEST'].fields_by_name['agent_key']._serialized_options = b'\212\265\030\003 \200\001'
+  _globals['_WATCHGATESREQUEST'].fields_by_name['kind']._loaded_options = None
+  _globals['_WATCHGATESREQUEST'].fields_by_name['kind']._serialized_options = b'\212\265\030\032\032\010approval\032\004form\032\010question'
+  _globals['_WATCHGATESREQUEST'].fields_by_name['risk']._loaded_options = None
+  _globals['_WATCHGATESREQUEST'].fields_by_name['risk']._serialized_options = b'\212\265\030\035\032\010critical\032\004high\032\006medium\032\003low'
   _globals['_GETGATEREQUEST'].fields_by_name['run_id']._loaded_options = None
   _globals['_GETGATEREQUEST'].fields_by_name['run_id']._serialized_options = b'\212\265\030\004\010\001\020\001'
   _globals['_GETGATEREQUEST'].fields_by_name['gate_id']._loaded_options = None
@@ -97,6 +105,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GATE'].fields_by_name['steps']._serialized_options = b'\212\265\030\002@\001'
   _globals['_GATESERVICE'].methods_by_name['ListGates']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['ListGates']._serialized_options = b'\202\323\344\223\002\023\022\n/api/gatesb\005gates'
+  _globals['_GATESERVICE'].methods_by_name['WatchGates']._loaded_options = None
+  _globals['_GATESERVICE'].methods_by_name['WatchGates']._serialized_options = b'\202\323\344\223\002\022\022\020/api/gates/watch'
   _globals['_GATESERVICE'].methods_by_name['GetGate']._loaded_options = None
   _globals['_GATESERVICE'].methods_by_name['GetGate']._serialized_options = b'\202\323\344\223\002\021\022\t/api/gateb\004gate'
   _globals['_GATESERVICE'].methods_by_name['AnswerGate']._loaded_options = None
@@ -113,32 +123,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTGATESREQUEST']._serialized_end=465
   _globals['_LISTGATESRESPONSE']._serialized_start=467
   _globals['_LISTGATESRESPONSE']._serialized_end=545
-  _globals['_GETGATEREQUEST']._serialized_start=547
-  _globals['_GETGATEREQUEST']._serialized_end=617
-  _globals['_GETGATERESPONSE']._serialized_start=619
-  _globals['_GETGATERESPONSE']._serialized_end=669
-  _globals['_ANSWERGATEREQUEST']._serialized_start=672
-  _globals['_ANSWERGATEREQUEST']._serialized_end=861
-  _globals['_CLAIMGATEREQUEST']._serialized_start=864
-  _globals['_CLAIMGATEREQUEST']._serialized_end=998
-  _globals['_CLAIMGATERESPONSE']._serialized_start=1000
-  _globals['_CLAIMGATERESPONSE']._serialized_end=1121
-  _globals['_RELEASEGATEREQUEST']._serialized_start=1123
-  _globals['_RELEASEGATEREQUEST']._serialized_end=1223
-  _globals['_RELEASEGATERESPONSE']._serialized_start=1225
-  _globals['_RELEASEGATERESPONSE']._serialized_end=1264
-  _globals['_ANSWERGATERESPONSE']._serialized_start=1267
-  _globals['_ANSWERGATERESPONSE']._serialized_end=1416
-  _globals['_DELEGATEGATEREQUEST']._serialized_start=1419
-  _globals['_DELEGATEGATEREQUEST']._serialized_end=1600
-  _globals['_DELEGATEGATERESPONSE']._serialized_start=1602
-  _globals['_DELEGATEGATERESPONSE']._serialized_end=1640
-  _globals['_ASKBACKREQUEST']._serialized_start=1643
-  _globals['_ASKBACKREQUEST']._serialized_end=1787
-  _globals['_ASKBACKRESPONSE']._serialized_start=1789
-  _globals['_ASKBACKRESPONSE']._serialized_end=1822
-  _globals['_GATE']._serialized_start=1825
-  _globals['_GATE']._serialized_end=2492
-  _globals['_GATESERVICE']._serialized_start=2495
-  _globals['_GATESERVICE']._serialized_end=3242
+  _globals['_WATCHGATESREQUEST']._serialized_start=548
+  _globals['_WATCHGATESREQUEST']._serialized_end=798
+  _globals['_WATCHGATESRESPONSE']._serialized_start=801
+  _globals['_WATCHGATESRESPONSE']._serialized_end=961
+  _globals['_GATELISTBEGIN']._serialized_start=963
+  _globals['_GATELISTBEGIN']._serialized_end=978
+  _globals['_GATELISTEND']._serialized_start=980
+  _globals['_GATELISTEND']._serialized_end=993
+  _globals['_GETGATEREQUEST']._serialized_start=995
+  _globals['_GETGATEREQUEST']._serialized_end=1065
+  _globals['_GETGATERESPONSE']._serialized_start=1067
+  _globals['_GETGATERESPONSE']._serialized_end=1117
+  _globals['_ANSWERGATEREQUEST']._serialized_start=1120
+  _globals['_ANSWERGATEREQUEST']._serialized_end=1309
+  _globals['_CLAIMGATEREQUEST']._serialized_start=1312
+  _globals['_CLAIMGATEREQUEST']._serialized_end=1446
+  _globals['_CLAIMGATERESPONSE']._serialized_start=1448
+  _globals['_CLAIMGATERESPONSE']._serialized_end=1569
+  _globals['_RELEASEGATEREQUEST']._serialized_start=1571
+  _globals['_RELEASEGATEREQUEST']._serialized_end=1671
+  _globals['_RELEASEGATERESPONSE']._serialized_start=1673
+  _globals['_RELEASEGATERESPONSE']._serialized_end=1712
+  _globals['_ANSWERGATERESPONSE']._serialized_start=1715
+  _globals['_ANSWERGATERESPONSE']._serialized_end=1864
+  _globals['_DELEGATEGATEREQUEST']._serialized_start=1867
+  _globals['_DELEGATEGATEREQUEST']._serialized_end=2048
+  _globals['_DELEGATEGATERESPONSE']._serialized_start=2050
+  _globals['_DELEGATEGATERESPONSE']._serialized_end=2088
+  _globals['_ASKBACKREQUEST']._serialized_start=2091
+  _globals['_ASKBACKREQUEST']._serialized_end=2235
+  _globals['_ASKBACKRESPONSE']._serialized_start=2237
+  _globals['_ASKBACKRESPONSE']._serialized_end=2270
+  _globals['_GATE']._serialized_start=2273
+  _globals['_GATE']._serialized_end=2940
+  _globals['_GATESERVICE']._serialized_start=2943
+  _globals['_GATESERVICE']._serialized_end=3797
 # @@protoc_insertion_point(module_scope)

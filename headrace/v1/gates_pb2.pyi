@@ -116,6 +116,127 @@ class ListGatesResponse(_message.Message):
 Global___ListGatesResponse: _TypeAlias = ListGatesResponse  # noqa: Y015
 
 @_typing.final
+class WatchGatesRequest(_message.Message):
+    """Which gates, as in ListGatesRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    RISK_FIELD_NUMBER: _builtins.int
+    scope: _builtins.str
+    """answerable (when absent), own or tenant."""
+    agent_key: _builtins.str
+    """Only those of this agent; of a sub-agent its own key."""
+    kind: _builtins.str
+    """Only those of this kind: approval, form or question."""
+    risk: _builtins.str
+    """Only approvals of this risk: critical, high, medium or low."""
+    def __init__(
+        self,
+        *,
+        scope: _builtins.str | None = ...,
+        agent_key: _builtins.str | None = ...,
+        kind: _builtins.str | None = ...,
+        risk: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_kind", b"_kind", "_risk", b"_risk", "_scope", b"_scope", "agent_key", b"agent_key", "kind", b"kind", "risk", b"risk", "scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_kind", b"_kind", "_risk", b"_risk", "_scope", b"_scope", "agent_key", b"agent_key", "kind", b"kind", "risk", b"risk", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
+    _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
+    _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
+    _WhichOneofReturnType__risk: _TypeAlias = _typing.Literal["risk"]  # noqa: Y015
+    _WhichOneofArgType__risk: _TypeAlias = _typing.Literal["_risk", b"_risk"]  # noqa: Y015
+    _WhichOneofReturnType__scope: _TypeAlias = _typing.Literal["scope"]  # noqa: Y015
+    _WhichOneofArgType__scope: _TypeAlias = _typing.Literal["_scope", b"_scope"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__risk) -> _WhichOneofReturnType__risk | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scope) -> _WhichOneofReturnType__scope | None: ...
+
+Global___WatchGatesRequest: _TypeAlias = WatchGatesRequest  # noqa: Y015
+
+@_typing.final
+class WatchGatesResponse(_message.Message):
+    """What is told of gates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIST_BEGIN_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
+    LIST_END_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def list_begin(self) -> Global___GateListBegin:
+        """The list begins, perhaps again."""
+
+    @_builtins.property
+    def gate(self) -> Global___Gate:
+        """A gate as it stands, open or closed; without arguments and steps."""
+
+    @_builtins.property
+    def list_end(self) -> Global___GateListEnd:
+        """All gates that wait have been told since list_begin."""
+
+    def __init__(
+        self,
+        *,
+        list_begin: Global___GateListBegin | None = ...,
+        gate: Global___Gate | None = ...,
+        list_end: Global___GateListEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "gate", b"gate", "list_begin", b"list_begin", "list_end", b"list_end"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "gate", b"gate", "list_begin", b"list_begin", "list_end", b"list_end"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["list_begin", "gate", "list_end"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchGatesResponse: _TypeAlias = WatchGatesResponse  # noqa: Y015
+
+@_typing.final
+class GateListBegin(_message.Message):
+    """The list of all gates that wait begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GateListBegin: _TypeAlias = GateListBegin  # noqa: Y015
+
+@_typing.final
+class GateListEnd(_message.Message):
+    """The list of all gates that wait is complete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GateListEnd: _TypeAlias = GateListEnd  # noqa: Y015
+
+@_typing.final
 class GetGateRequest(_message.Message):
     """Which gate."""
 

@@ -43,6 +43,11 @@ class GateServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
                 _registered_method=True)
+        self.WatchGates = channel.unary_stream(
+                '/headrace.v1.GateService/WatchGates',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
+                _registered_method=True)
         self.GetGate = channel.unary_unary(
                 '/headrace.v1.GateService/GetGate',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
@@ -88,6 +93,21 @@ class GateServiceServicer(object):
         Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
         the last. Complete, but for gates that were opened by earlier versions.
         Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchGates(self, request, context):
+        """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+
+        Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has shown before
+        and is not among them waits no more. Then comes a row for each gate that opens, for each step (a claim, a vote, a
+        delegation), and for each that closes, with its state; who may see it is looked at for each row. Changes of one gate
+        that follow at once may come as one row, which is how it stands; none is missed. A reader who is more than 1,000
+        changed gates behind gets list_begin again, and so does everybody after a time in which the store could not be
+        reached. Nothing is resumed: the stream ends when the service stops, and whoever opens it again gets the list again.
+        The caller's leaving ends it. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,6 +196,11 @@ def add_GateServiceServicer_to_server(servicer, server):
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.SerializeToString,
             ),
+            'WatchGates': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchGates,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.SerializeToString,
+            ),
             'GetGate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGate,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.FromString,
@@ -238,6 +263,33 @@ class GateService(object):
             '/headrace.v1.GateService/ListGates',
             headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.GateService/WatchGates',
+            headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

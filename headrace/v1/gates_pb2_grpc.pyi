@@ -44,6 +44,17 @@ class GateServiceStub:
     the last. Complete, but for gates that were opened by earlier versions.
     Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
     """
+    WatchGates: _grpc.UnaryStreamMultiCallable[_gates_pb2.WatchGatesRequest, _gates_pb2.WatchGatesResponse]
+    """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+
+    Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has shown before
+    and is not among them waits no more. Then comes a row for each gate that opens, for each step (a claim, a vote, a
+    delegation), and for each that closes, with its state; who may see it is looked at for each row. Changes of one gate
+    that follow at once may come as one row, which is how it stands; none is missed. A reader who is more than 1,000
+    changed gates behind gets list_begin again, and so does everybody after a time in which the store could not be
+    reached. Nothing is resumed: the stream ends when the service stops, and whoever opens it again gets the list again.
+    The caller's leaving ends it. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+    """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate, open or closed, with the arguments of its call.
 
@@ -111,6 +122,17 @@ class GateServiceAsyncStub(GateServiceStub):
     Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
     the last. Complete, but for gates that were opened by earlier versions.
     Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+    """
+    WatchGates: _aio.UnaryStreamMultiCallable[_gates_pb2.WatchGatesRequest, _gates_pb2.WatchGatesResponse]  # type: ignore[assignment]
+    """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+
+    Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has shown before
+    and is not among them waits no more. Then comes a row for each gate that opens, for each step (a claim, a vote, a
+    delegation), and for each that closes, with its state; who may see it is looked at for each row. Changes of one gate
+    that follow at once may come as one row, which is how it stands; none is missed. A reader who is more than 1,000
+    changed gates behind gets list_begin again, and so does everybody after a time in which the store could not be
+    reached. Nothing is resumed: the stream ends when the service stops, and whoever opens it again gets the list again.
+    The caller's leaving ends it. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
     """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate, open or closed, with the arguments of its call.
@@ -182,6 +204,23 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
         the last. Complete, but for gates that were opened by earlier versions.
         Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        """
+
+    @_abc_1.abstractmethod
+    def WatchGates(
+        self,
+        request: _gates_pb2.WatchGatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gates_pb2.WatchGatesResponse], _abc.AsyncIterator[_gates_pb2.WatchGatesResponse]]:
+        """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+
+        Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has shown before
+        and is not among them waits no more. Then comes a row for each gate that opens, for each step (a claim, a vote, a
+        delegation), and for each that closes, with its state; who may see it is looked at for each row. Changes of one gate
+        that follow at once may come as one row, which is how it stands; none is missed. A reader who is more than 1,000
+        changed gates behind gets list_begin again, and so does everybody after a time in which the store could not be
+        reached. Nothing is resumed: the stream ends when the service stops, and whoever opens it again gets the list again.
+        The caller's leaving ends it. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
 
     @_abc_1.abstractmethod

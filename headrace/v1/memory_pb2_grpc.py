@@ -214,6 +214,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
                 _registered_method=True)
+        self.WatchGates = channel.unary_stream(
+                '/headrace.v1.MemoryService/WatchGates',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
+                _registered_method=True)
         self.ReserveSpend = channel.unary_unary(
                 '/headrace.v1.MemoryService/ReserveSpend',
                 request_serializer=headrace_dot_v1_dot_memory__pb2.ReserveSpendRequest.SerializeToString,
@@ -593,6 +598,15 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchGates(self, request, context):
+        """Follow gates that wait: GateService.WatchGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReserveSpend(self, request, context):
         """Keep a part of the tenant's budgets for a run, before it spends it.
 
@@ -802,6 +816,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ListGates,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGatesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.ListGatesResponse.SerializeToString,
+            ),
+            'WatchGates': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchGates,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.SerializeToString,
             ),
             'ReserveSpend': grpc.unary_unary_rpc_method_handler(
                     servicer.ReserveSpend,
@@ -1767,6 +1786,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ListGates',
             headrace_dot_v1_dot_gates__pb2.ListGatesRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.ListGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.MemoryService/WatchGates',
+            headrace_dot_v1_dot_gates__pb2.WatchGatesRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.WatchGatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

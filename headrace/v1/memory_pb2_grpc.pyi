@@ -249,6 +249,11 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST.
     """
+    WatchGates: _grpc.UnaryStreamMultiCallable[_gates_pb2.WatchGatesRequest, _gates_pb2.WatchGatesResponse]
+    """Follow gates that wait: GateService.WatchGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+    """
     ReserveSpend: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]
     """Keep a part of the tenant's budgets for a run, before it spends it.
 
@@ -488,6 +493,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """List gates that wait: GateService.ListGates, which asks this.
 
     Changes nothing. Errors: INVALID_REQUEST.
+    """
+    WatchGates: _aio.UnaryStreamMultiCallable[_gates_pb2.WatchGatesRequest, _gates_pb2.WatchGatesResponse]  # type: ignore[assignment]
+    """Follow gates that wait: GateService.WatchGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
     """
     ReserveSpend: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]  # type: ignore[assignment]
     """Keep a part of the tenant's budgets for a run, before it spends it.
@@ -935,6 +945,17 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List gates that wait: GateService.ListGates, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchGates(
+        self,
+        request: _gates_pb2.WatchGatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gates_pb2.WatchGatesResponse], _abc.AsyncIterator[_gates_pb2.WatchGatesResponse]]:
+        """Follow gates that wait: GateService.WatchGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
 
     @_abc_1.abstractmethod

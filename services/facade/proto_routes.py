@@ -65,6 +65,12 @@ class Route:
         return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT_TYPE
 
     @property
+    def is_watch(self) -> bool:
+        """Whether the answer is a stream of messages that are no events of a run."""
+        is_stream = self.rpc.server_streaming and not self.rpc.client_streaming
+        return is_stream and not (self.is_file or self.is_stream_of_events)
+
+    @property
     def is_unary(self) -> bool:
         return not (self.rpc.server_streaming or self.rpc.client_streaming)
 

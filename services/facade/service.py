@@ -31,6 +31,7 @@ from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
+from services.runtime.rpc.watches import Watches
 
 SHUTDOWN_TIMEOUT_S = 0.2
 """Wait for connections to close after the drain; aiohttp waits twice that."""
@@ -55,9 +56,9 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         open_authenticator(process.auth, has_certificates=process.has_certificates) as authenticator,
         serving_metrics(process.metrics_listen) as metrics_address,
     ):
-        open_requests, strangers = OpenRequests(), Strangers()
+        open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()
         runner = web.AppRunner(
-            _build_application(config, peers, open_requests, authenticator, strangers),
+            _build_application(config, peers, open_requests, authenticator, strangers, watches),
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
             shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
@@ -73,6 +74,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
                 for listener in listeners:
                     listener.close()  # not waited for: that would be for its connections too (Python 3.12)
             runner.server.pre_shutdown()  # kept-alive connections get no further request
+            watches.end_all()
             await open_requests.wait_until_zero(process.drain_s)
         finally:
             await runner.cleanup()
@@ -107,6 +109,7 @@ def _build_application(
     open_requests: OpenRequests,
     authenticator: Authenticator,
     strangers: Strangers,
+    watches: Watches,
 ) -> web.Application:
     cors = Cors(config.origins)
     guard = PageGuard(config.origins, config.served_hosts)
@@ -121,7 +124,7 @@ def _build_application(
         application.on_response_prepare.append(cors.add_headers)
     timeouts = StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
     for route in load_routes():
-        answer = make_handler(route, peers[route.peer], timeouts)
+        answer = make_handler(route, peers[route.peer], timeouts, watches)
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)

@@ -70,6 +70,7 @@ async def main(config: Config) -> None:
                 build_webhook_service(engine, config),
             ],
             is_usable=engine.is_up,
+            drain=engine.gate_watch.close,
         ),
         asyncio.TaskGroup() as group,
     ):

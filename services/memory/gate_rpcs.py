@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -16,8 +18,11 @@ from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from services.memory.storage.engine import Engine
     from services.memory.storage.gates.rows import GateEntry
+    from services.memory.storage.gates.watch import GateReader
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -28,28 +33,44 @@ class GateRpcs(MemoryServiceServicer):
     _engine: Engine
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
-        caller = identity.require_identity()
         if request.older_than_ms < 0:
             raise InvalidRequest.of("olderThanMs", "must not be negative")
-        is_answerable = request.scope not in ("own", "tenant")
-        if request.scope == "tenant":
-            identity.require_scope("operate")
-        elif is_answerable and "answer" not in caller.scopes:
-            return gates_pb2.ListGatesResponse()
+        query = _make_query(request)
         size, after = parse_page(request.page_size, request.page_token)
-        query = GateQuery(
-            tenant=caller.tenant,
-            answerer=caller if is_answerable else None,
-            requester=caller.user if request.scope == "own" else None,
-            agent_key=request.agent_key or None,
-            kind=request.kind or None,
-            risk=request.risk or None,
-            opened_before=max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None,
-            size=size,
-            after=after,
-        )
+        if query is None:
+            return gates_pb2.ListGatesResponse()
+        opened_before = max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None
+        query = replace(query, opened_before=opened_before, size=size, after=after)
         gates, next_page_token = await self._engine.gates.list_gates(query)
         return gates_pb2.ListGatesResponse(gates=map(_make_gate, gates), next_page_token=next_page_token)
+
+    async def WatchGates(
+        self, request: gates_pb2.WatchGatesRequest, context: Context
+    ) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+        # Who may answer none is told of none: no gate is of the tenant without a name.
+        query = _make_query(request) or GateQuery(tenant="")
+        with self._engine.gate_watch.reading(query) as reader:
+            while not reader.is_closed:
+                if reader.must_list:
+                    async with aclosing(self._list_waiting(reader)) as listed:
+                        async for news in listed:
+                            yield news
+                for gate in await reader.take():
+                    yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
+
+    async def _list_waiting(self, reader: GateReader) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+        """Yield all gates that wait; ends early where the reader falls behind meanwhile."""
+        reader.begin_list()
+        yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
+        query = reader.query
+        while not reader.must_list:
+            gates, next_page_token = await self._engine.gates.list_gates(query)
+            for gate in gates:
+                yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
+            if not next_page_token:
+                yield gates_pb2.WatchGatesResponse(list_end=gates_pb2.GateListEnd())
+                return
+            query = replace(query, after=parse_page(0, next_page_token)[1])
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         caller = identity.require_identity()
@@ -57,6 +78,28 @@ class GateRpcs(MemoryServiceServicer):
         if gate is None or not _may_see(gate, caller):
             raise NotFound(f"run {request.run_id} has no gate {request.gate_id!r}", runId=request.run_id)
         return gates_pb2.GetGateResponse(gate=_make_gate(gate))
+
+
+def _make_query(request: gates_pb2.ListGatesRequest | gates_pb2.WatchGatesRequest) -> GateQuery | None:
+    """Read which gates the caller asks for; None: those that a caller may answer who may answer none.
+
+    Raises:
+        PermissionDenied: The scope `tenant` is not the caller's to ask for.
+    """
+    caller = identity.require_identity()
+    is_answerable = request.scope not in ("own", "tenant")
+    if request.scope == "tenant":
+        identity.require_scope("operate")
+    elif is_answerable and "answer" not in caller.scopes:
+        return None
+    return GateQuery(
+        tenant=caller.tenant,
+        answerer=caller if is_answerable else None,
+        requester=caller.user if request.scope == "own" else None,
+        agent_key=request.agent_key or None,
+        kind=request.kind or None,
+        risk=request.risk or None,
+    )
 
 
 def _may_see(gate: GateEntry, caller: Identity) -> bool:

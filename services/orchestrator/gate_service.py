@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
@@ -18,6 +19,8 @@ from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.push_stream import opening_sink
+from services.runtime.rpc.watches import Watches
 
 AboutGate: TypeAlias = (
     gates_pb2.ClaimGateRequest | gates_pb2.ReleaseGateRequest | gates_pb2.DelegateGateRequest | gates_pb2.AskBackRequest
@@ -25,15 +28,23 @@ AboutGate: TypeAlias = (
 
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
-    def __init__(self, agents: AgentService, runs: Runs, relays: Forwarder, peers: Peers) -> None:
+    def __init__(self, agents: AgentService, runs: Runs, relays: Forwarder, peers: Peers, watches: Watches) -> None:
         self._agents = agents
         self._runs = runs
         self._relays = relays
         self._peers = peers
+        self._watches = watches
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Context) -> gates_pb2.ListGatesResponse:
         with translating_peer_errors():
             return await self._peers.memory.ListGates(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    async def WatchGates(self, request: gates_pb2.WatchGatesRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
+        watching = self._peers.memory.WatchGates(request, metadata=forward_metadata())
+        async with self._watches.following(), opening_sink(context) as out, reading(watching) as told:
+            async for news in told:
+                if not out.send(news.SerializeToString()):
+                    await out.wait_until_drained()
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         with translating_peer_errors():

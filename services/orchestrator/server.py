@@ -37,6 +37,7 @@ from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
+from services.runtime.rpc.watches import Watches
 
 NAME, GATES, OPERATING = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator"))
 
@@ -82,7 +83,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         service = AgentService(registry, runs, relays, peers, embeddings)
-        gates = GateService(service, runs, relays, peers)
+        watches = Watches()
+        gates = GateService(service, runs, relays, peers, watches)
         served = [
             GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server),
             GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
@@ -92,13 +94,18 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 operator_pb2_grpc.add_OperatorServiceServicer_to_server,
             ),
         ]
+
+        async def drain() -> None:
+            watches.end_all()
+            await runs.drain(config.server.drain_s)
+
         yield await stack.enter_async_context(
             serving_grpc(
                 config.server,
                 served,
                 peers=channels,
                 is_configured=lambda: registry.is_loaded,
-                drain=lambda: runs.drain(config.server.drain_s),
+                drain=drain,
                 message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
             )
         )

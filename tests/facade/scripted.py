@@ -139,6 +139,12 @@ class Script(_AgentServicer, _GateServicer):
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
+    gate_news: Sequence[gates_pb2.WatchGatesResponse | HeadraceError] = ()
+    """What WatchGates tells."""
+
+    waits_for_gates: bool = True
+    """Whether WatchGates goes on after that, as it does while its service lives."""
+
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     sent: int = 0
@@ -191,6 +197,18 @@ class Script(_AgentServicer, _GateServicer):
     async def ListGates(self, request: Any, context: Context) -> gates_pb2.ListGatesResponse:
         self._heard(request, context)
         return gates_pb2.ListGatesResponse(gates=[GATE])
+
+    async def WatchGates(self, request: Any, context: Context) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+        self._heard(request, context)
+        try:
+            for news in self.gate_news:
+                if isinstance(news, Exception):
+                    raise news
+                yield news
+            if self.waits_for_gates:
+                await asyncio.Event().wait()
+        finally:
+            self.closed.set()
 
     async def GetGate(self, request: Any, context: Context) -> gates_pb2.GetGateResponse:
         self._heard(request, context)

@@ -10,46 +10,11 @@ from typing import Any
 import click
 import msgspec
 
+from headrace.cli.commands.gate_rows import Gate
+from headrace.cli.commands.gate_watch import watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.answerers import describe_answerers
 from headrace.cli.run_view.times import format_time
-
-
-class _Answerers(msgspec.Struct, frozen=True, rename="camel"):
-    any_of: tuple[str, ...] = ()
-    not_requester: bool = False
-    count: int = 1
-
-
-class Gate(msgspec.Struct, frozen=True, rename="camel"):
-    """A gate as GET /api/gates has it."""
-
-    run_id: str
-    gate_id: str
-    agent_key: str
-    kind: str
-    tool_name: str
-    requester: str
-    opened_at: int
-    risk: str = ""
-    reason: str = ""
-    answerers: _Answerers = _Answerers()
-    voters: tuple[str, ...] = ()
-    claimed_by: str = ""
-    claimed_until: int = 0
-
-    @property
-    def line(self) -> str:
-        about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
-        why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
-        rule = self.answerers
-        who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
-        by = f", to be answered by {who}" if who not in ("", f"user:{self.requester}") else ""
-        by += f" ({', '.join(self.voters)} approved)" if self.voters else ""
-        if self.claimed_by:
-            by += f", being answered by {self.claimed_by} until {format_time(self.claimed_until)}"
-        return f"{self.run_id}  {self.gate_id}  {format_time(self.opened_at)}  {self.kind}  {about}{why}{by}"
 
 
 class _Answered(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,6 +45,9 @@ _holder_option = click.option("--holder", default=name_holder, help="The client 
 @click.group()
 def gates() -> None:
     """List what waits for a person, and answer it."""
+
+
+gates.add_command(watch)
 
 
 @gates.command("list")

@@ -119,6 +119,14 @@ class FacadeClient:
                 await _check_status(response)
                 yield self._read_events(response)
 
+    @asynccontextmanager
+    async def watch(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Read a stream of JSON texts that has no end of its own; where it ends, StreamCut is raised."""
+        with self._translate_errors():
+            async with self._http.get(path, params=parameters) as response:
+                await _check_status(response)
+                yield _read_frames(response, "the server has ended the stream")
+
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
         """Raise failed connections and unreadable answers as errors with an exit code."""
@@ -133,16 +141,10 @@ class FacadeClient:
 
     async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[agent_pb2.AgentDelta]:
         """Yield the events before `[DONE]`; the caller's block closes the response."""
-        reader = SseReader()
-        try:
-            async for chunk in response.content.iter_any():
-                for frame in reader.feed(chunk):
-                    if frame.data == b"[DONE]":
-                        return
-                    yield self._parse_event(frame.data)
-        except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
-            raise StreamCut(f"the stream broke ({type(error).__name__})") from error
-        raise StreamCut("the stream ended before the run did")
+        async for data in _read_frames(response, "the stream ended before the run did"):
+            if data == b"[DONE]":
+                return
+            yield self._parse_event(data)
 
     def _parse_event(self, data: bytes) -> agent_pb2.AgentDelta:
         try:
@@ -172,6 +174,18 @@ def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]])
 _UPLOAD_TIMEOUT = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGenerator[bytes]:
+    """Yield the data of each frame; raises StreamCut, with `end` where nothing has broken."""
+    reader = SseReader()
+    try:
+        async for chunk in response.content.iter_any():
+            for frame in reader.feed(chunk):
+                yield frame.data
+    except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
+        raise StreamCut(f"the stream broke ({type(error).__name__})") from error
+    raise StreamCut(end)
 
 
 async def _read_data(response: aiohttp.ClientResponse) -> msgspec.Raw:

@@ -19,6 +19,7 @@ from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope, json_answer, sse
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
+from services.runtime.rpc.watches import Watches
 
 UNARY_TIMEOUT_S = 30.0
 """Timeout of one answer. Streams have none: a run waits for people, and keepalive finds a dead peer."""
@@ -28,11 +29,13 @@ LAST_EVENT_ID = "Last-Event-ID"
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts) -> Answer:
+def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts, watches: Watches) -> Answer:
     if route.is_unary:
         return _make_unary_handler(route, channel)
     if route.is_stream_of_events:
         return _make_stream_handler(route, channel, timeouts)
+    if route.is_watch:
+        return _make_watch_handler(route, channel, timeouts, watches)
     if route.is_upload:
         return upload.make_upload_handler(route, channel)
     if route.is_file:
@@ -69,6 +72,18 @@ def _make_stream_handler(route: Route, channel: grpc.aio.Channel, timeouts: Stre
         if can_fold and message.HasField("stream") and not message.stream:
             return await json_answer.answer_run(rpc(message, metadata=metadata))
         return await sse.stream_run(request, message, raw_rpc(message, metadata=metadata), timeouts)
+
+    return answer
+
+
+def _make_watch_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeouts, watches: Watches) -> Answer:
+    serialize, deserialize = route.serializers
+    rpc = channel.unary_stream(route.grpc_path, serialize)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        message: Any = await _parse_request(request, route)
+        call = rpc(message, metadata=call_ids.forward_metadata())
+        return await sse.stream_messages(request, call, deserialize, timeouts, watches)
 
     return answer
 

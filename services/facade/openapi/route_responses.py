@@ -73,6 +73,9 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
         if "stream" in route.rpc.input_type.fields_by_name:
             content["application/json"] = {"schema": wrap_data(ONE_ANSWER)}
         return {"200": {"description": STREAM, "content": content}}
+    if route.is_watch:
+        frame = _build_message_frame(schemas.refer_to(route.rpc.output_type, "out"))
+        return {"200": {"description": WATCH, "content": {"text/event-stream": {"schema": frame}}}}
     if route.is_file:
         return {str(status): _build_file(status) for status in (200, 206, 304, 416)}
     return {
@@ -87,6 +90,16 @@ def _build_frame(event: Schema) -> Schema:
     properties = {"id": {"type": "string", "description": "The seq."}, "event": {"const": "message"}, "data": data}
     return {"type": "object", "properties": properties, "required": ["data"]}
 
+
+def _build_message_frame(message: Schema) -> Schema:
+    json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": message}
+    return {"type": "object", "properties": {"event": {"const": "message"}, "data": json}, "required": ["data"]}
+
+
+WATCH = (
+    "Server-Sent Events, each with one message as JSON in `data`, and `: heartbeat` comments in between, until the "
+    "client leaves or the server stops."
+)
 
 STREAM = (
     "The run's events as Server-Sent Events: `id` is the seq, `data` one event as JSON, `: heartbeat` comments in "

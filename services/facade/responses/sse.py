@@ -9,7 +9,7 @@ Nothing is buffered for a client that stops reading: after `slow_reader_s` it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -21,8 +21,9 @@ from services.facade.metrics import OPEN_STREAMS
 from services.facade.responses import envelope, stream_errors
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
-from services.runtime.json_form import Event, event
-from services.runtime.rpc.push_stream import pipe_messages
+from services.runtime.json_form import Event, encode, event
+from services.runtime.rpc.push_stream import pipe_messages, push_messages
+from services.runtime.rpc.watches import Watches
 
 CALL_END_TIMEOUT_S = 1.0
 """Longest wait for the end of a call whose run has ended."""
@@ -41,6 +42,26 @@ async def stream_run(
 
     writer = FrameWriter(request, timeouts)
     return await _send_stream(writer, _pipe_events(call, writer), encode_failure)
+
+
+async def stream_messages(
+    request: web.Request,
+    call: grpc.aio.UnaryStreamCall[Any, bytes],
+    decode: Callable[[bytes], Any],
+    timeouts: StreamTimeouts,
+    watches: Watches,
+) -> web.StreamResponse:
+    """Answer `request` with each message of `call` as a frame, until one of the sides ends it or the facade stops."""
+    writer = FrameWriter(request, timeouts)
+
+    async def write_all() -> None:
+        async with watches.following():
+            await push_messages(call, write_message, writer.wait_until_drained)
+
+    def write_message(message: bytes) -> bool:
+        return writer.send_frame(b"event: message\ndata: %b\n\n" % encode(decode(message)))
+
+    return await _send_stream(writer, write_all(), lambda _: b"")
 
 
 async def send_frames(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateEntry
+    from services.memory.storage.gates.watch import GateKey, GateWatch
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.leases import Lease
     from services.memory.storage.operating.claims import SpendClaim, SpendDecision
@@ -113,6 +114,10 @@ class GateIndex(Protocol):
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         """Return a page of open gates, the first opened first, and the next page's token."""
+        ...
+
+    async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
+        """Return the gates, open or closed, of all tenants."""
         ...
 
 
@@ -298,6 +303,7 @@ class Engine:
     chats: ChatLogs
     index: ChatIndex
     gates: GateIndex
+    gate_watch: GateWatch
     spend: SpendIndex
     leases: Leases
     blobs: Blobs

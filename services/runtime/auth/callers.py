@@ -35,7 +35,7 @@ CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext Embed ListAgentProblems GetIdentity", _PUBLIC),
-    **_allow(_GATES, "ListGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
+    **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
@@ -51,7 +51,7 @@ CALLERS: dict[str, frozenset[str]] = {
         "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule",
         _PUBLIC,
     ),
-    **_allow(_MEMORY, "ListGates GetGate ListRuns ReserveSpend", _RUNS),
+    **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),

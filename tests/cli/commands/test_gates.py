@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from pathlib import Path
 
-from headrace.errors import Claimed
+from headrace.errors import Claimed, PermissionDenied
 from headrace.v1 import gates_pb2
-from tests.cli.commands.test_ask import run
-from tests.facade.scripted import GATE, RUN, suite
+from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
+from tests.facade.scripted import GATE, RUN, Script, suite
 
 
 async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
@@ -52,3 +54,37 @@ async def test_a_gate_is_claimed_answered_with_the_claim_and_released(tmp_path: 
     assert answer.holder == claim.holder, "the same machine"
     assert (released[1], release.holder) == (b"released\n", "desk")
     assert (refused[0], b"answered by 'bob'" in refused[2]) == (1, True)
+
+
+def made(gate_id: str, **fields: str) -> gates_pb2.WatchGatesResponse:
+    gate = gates_pb2.Gate()
+    gate.CopyFrom(GATE)
+    gate.MergeFrom(gates_pb2.Gate(gate_id=gate_id, **fields))  # pyright: ignore[reportArgumentType] - all of them text
+    return gates_pb2.WatchGatesResponse(gate=gate)
+
+
+async def test_gates_are_watched_and_what_is_told_again_is_not_shown_again(tmp_path: Path) -> None:
+    begin = gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
+    end = gates_pb2.WatchGatesResponse(list_end=gates_pb2.GateListEnd())
+    again = [begin, made("g_1"), made("g_3"), end]
+    script = Script(
+        gate_news=[begin, made("g_1"), made("g_2"), end, made("g_4"), made("g_4", state="answered"), *again]
+    )
+    async with suite(tmp_path, script) as facade:
+        process = await start("gates", "watch", "--own", "--risk", "high", url=facade.url)
+        assert process.stdout is not None
+        async with asyncio.timeout(GIVEN_UP_S):
+            lines = [(await process.stdout.readline()).decode().split() for _ in range(6)]
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+        refusing = Script(gate_news=[PermissionDenied("not yours")])
+    shown = [(state, gate_id) for state, _, gate_id, *_ in lines]
+    assert shown == [
+        *[("open", "g_1"), ("open", "g_2"), ("open", "g_4"), ("answered", "g_4")],
+        *[("open", "g_3"), ("closed", "g_2")],
+    ]
+    [asked] = script.requests
+    assert asked == gates_pb2.WatchGatesRequest(scope="own", risk="high")
+    async with suite(tmp_path, refusing) as facade:
+        code, _, complaint = await run("gates", "watch", "--tenant", url=facade.url)
+    assert (code, b"not yours" in complaint) == (1, True)

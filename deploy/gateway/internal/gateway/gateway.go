@@ -38,13 +38,15 @@ type Peers struct{ Orchestrator, Memory, Tools *grpc.ClientConn }
 type gateway struct {
 	settings Settings
 	peers    Peers
+	// stopping ends when the gateway is to stop.
+	stopping context.Context
 	// routes are keyed by method and pattern.
 	routes map[string]route
 }
 
-// New returns the handler of everything that the gateway serves.
+// New returns the handler of everything that the gateway serves. Streams without an end of their own end with ctx.
 func New(ctx context.Context, settings Settings, peers Peers) (http.Handler, error) {
-	g := &gateway{settings, peers, map[string]route{}}
+	g := &gateway{settings, peers, ctx, map[string]route{}}
 	all := listRoutes()
 	for _, r := range all {
 		g.routes[r.verb+" "+r.pattern()] = r
@@ -131,6 +133,8 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 		return nil, nil
 	case r.isStreamOfEvents():
 		return g.streamEvents(r), []string{r.verb}
+	case r.isWatch():
+		return g.streamMessages(r), []string{r.verb}
 	case r.isUpload():
 		return g.uploadFile(r), []string{r.verb}
 	case r.isFile():

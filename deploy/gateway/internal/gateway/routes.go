@@ -29,6 +29,11 @@ func (r route) isStreamOfEvents() bool {
 	return r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() && isMessage(r.rpc.Output(), &headracev1.AgentDelta{})
 }
 
+// isWatch reports whether the answer is a stream of messages that are no events of a run.
+func (r route) isWatch() bool {
+	return r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() && !r.isFile() && !r.isStreamOfEvents()
+}
+
 // isUpload reports whether the request is a form with a file.
 func (r route) isUpload() bool { return isMessage(r.rpc.Input(), &headracev1.UploadFileRequest{}) }
 
@@ -48,6 +53,15 @@ func (r route) grpcPath() string {
 // newRequest returns an empty message of the RPC's request type.
 func (r route) newRequest() proto.Message {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(r.rpc.Input().FullName())
+	if err != nil {
+		panic(err) // generated code registers its types
+	}
+	return kind.New().Interface()
+}
+
+// newReply returns an empty message of the RPC's reply type.
+func (r route) newReply() proto.Message {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(r.rpc.Output().FullName())
 	if err != nil {
 		panic(err) // generated code registers its types
 	}

@@ -19,6 +19,7 @@ from services.memory.storage.files.schedules import FileSchedules, ScheduleFolde
 from services.memory.storage.files.spend.ledger import SpendLedger
 from services.memory.storage.files.tables.leases import LeaseTable
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
+from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
@@ -49,7 +50,10 @@ async def open_files(
     """
     outbox = await asyncio.to_thread(Outbox, disk.folder)
     opened, room = await _open_index(disk, outbox), DiskRoom(disk.folder, probe_s)
-    index = Index(opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock, outbox)
+    gate_watch = GateWatch()
+    index = Index(
+        opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock, outbox, gate_watch
+    )
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     ledger = SpendLedger(disk.folder / SPEND)
     commits = Commits(disk, room, index, table, ledger)
@@ -62,11 +66,13 @@ async def open_files(
     writing = guard_task(asyncio.create_task(commits.run_commits()))
     indexing = guard_task(asyncio.create_task(index.run_writes()))
     probing = guard_task(asyncio.create_task(room.run_probes()))
+    watching = guard_task(asyncio.create_task(gate_watch.run_reads(index.find_gates)))
     try:
         yield Engine(
             chats,
             index,
             index,
+            gate_watch,
             index,
             leases,
             FileBlobs(blobs, index, room),
@@ -77,6 +83,7 @@ async def open_files(
             lambda: not room.is_full,
         )
     finally:
+        watching.cancel()
         commits.close()
         await writing
         index.close()

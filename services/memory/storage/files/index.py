@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import TypeVar
@@ -23,6 +23,7 @@ from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.search import search_texts
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.gates.rows import GateEntry
+from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.operating.claims import SpendClaim, SpendDecision
 from services.memory.storage.operating.run_query import RunEntry, RunQuery
@@ -59,14 +60,16 @@ class Index:
         room: DiskRoom,
         clock: Callable[[], int] = now_ms,
         outbox: Outbox | None = None,
+        gate_watch: GateWatch | None = None,
     ) -> None:
         """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread. `outbox` has the
-        events of changes before the index has these."""
+        events of changes before the index has these, and `gate_watch` is told of the gates in them."""
         self._database = database
         self._disk_room = room
         self._read = read
         self._clock = clock
         self._outbox = outbox
+        self._gate_watch = gate_watch
         self._thread = ThreadPoolExecutor(1, "index")
         self._reader = reader
         self._waiting: list[IndexChange | str] = []
@@ -82,6 +85,8 @@ class Index:
     def put_change(self, change: IndexChange) -> None:
         self._unwritten |= dict.fromkeys((run.run_id for run in change.runs), change.chat.chat_id)
         self._enqueue(change)
+        if self._gate_watch is not None:
+            self._gate_watch.report_change(change.gates)
 
     def remove_chat(self, chat_id: str) -> None:
         self._removals += 1
@@ -188,6 +193,9 @@ class Index:
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         return query.split(await self.query_file(lambda database: database.gates.list_gates(query)))
+
+    async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
+        return await self.query_file(lambda database: database.gates.find_gates(keys))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         return await self.query_file(lambda database: database.spend.sum_spend(query))

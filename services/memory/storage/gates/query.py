@@ -20,15 +20,15 @@ class GateQuery:
     """Which gates of a tenant that wait; absent fields allow any."""
 
     tenant: str
-    answerer: Identity | None
+    answerer: Identity | None = None
     """Only those that this user may answer."""
-    requester: str | None
-    agent_key: str | None
-    kind: str | None
-    risk: str | None
-    opened_before: int | None
-    size: int
-    after: tuple[int, str, str] | None
+    requester: str | None = None
+    agent_key: str | None = None
+    kind: str | None = None
+    risk: str | None = None
+    opened_before: int | None = None
+    size: int = PAGE_MAX
+    after: tuple[int, str, str] | None = None
     """Time, run and id of the gate before the page."""
 
     def render(self) -> tuple[str, list[Any]]:
@@ -64,6 +64,25 @@ class GateQuery:
         where = " AND ".join(conditions)
         order = f"ORDER BY opened_at, run_id, gate_id LIMIT ${len(values)}"
         return f"SELECT {COLUMNS} FROM gates WHERE {where} {order}", values
+
+    def concerns(self, entry: GateEntry) -> bool:
+        """Whether the query is about this gate, open or closed; render says the same to a database."""
+        wanted = (
+            (self.tenant, entry.tenant),
+            (self.requester, entry.requester),
+            (self.agent_key, entry.agent_key),
+            (self.kind, entry.kind),
+            (self.risk, entry.risk),
+        )
+        if any(value is not None and value != found for value, found in wanted):
+            return False
+        if self.opened_before is not None and entry.opened_at > self.opened_before:
+            return False
+        if self.answerer is None:
+            return True
+        if entry.not_requester and entry.requester == self.answerer.user:
+            return False
+        return any(f"\n{name}\n" in entry.answerers for name in list_names(self.answerer))
 
     def split(self, gates: list[GateEntry]) -> tuple[list[GateEntry], str]:
         """Return the page and the next one's token."""

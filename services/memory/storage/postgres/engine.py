@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from services.memory.storage.engine import Engine
+from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.blobs import PostgresBlobs
@@ -42,7 +43,8 @@ async def open_postgres(
     async with open_database(url, limits) as database:
         if not await database.run(migrate_tables):
             raise CannotServe("the database is of a later version than this program: it is too old")
-        peers = Notifications(url, database.leave_other_servers)
+        gate_watch = GateWatch()
+        peers = Notifications(url, database.leave_other_servers, gate_watch)
         cache = ChatCache(cache_bytes_max)
         webhooks = PostgresWebhooks(database)
         appending = AppendQueue(database, cache, peers, webhooks)
@@ -52,11 +54,14 @@ async def open_postgres(
         blobs, facts, schedules = PostgresBlobs(database), PostgresUserFacts(database), PostgresSchedules(database)
         writing = guard_task(asyncio.create_task(appending.run_commits()))
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
+        gates = PostgresGates(database)
+        watching = guard_task(asyncio.create_task(gate_watch.run_reads(gates.find_gates)))
         try:
             yield Engine(
                 chats,
                 index,
-                PostgresGates(database),
+                gates,
+                gate_watch,
                 PostgresSpend(database),
                 leases,
                 blobs,
@@ -70,4 +75,5 @@ async def open_postgres(
             appending.close()
             await writing
             telling.cancel()
-            await asyncio.wait([telling])
+            watching.cancel()
+            await asyncio.wait([telling, watching])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,19 @@ from services.memory.storage.postgres.connection.session import strip_nul
 if TYPE_CHECKING:
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateChange, GateUpdate
+    from services.memory.storage.gates.watch import GateKey
     from services.memory.storage.postgres.connection.pool import Database
 
 _COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester", "votes_needed", "claimed_until"})
 
 _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in COLUMNS.split(", "))
+
+
+CHANNEL = "headrace_gates"
+
+_TELL = f"pg_notify('{CHANNEL}', gates.run_id || ' ' || gates.gate_id)"
+"""Tells all services which row has changed, by the transaction that changes it: none is missed. Such transactions are
+committed one by one, which few are."""
 
 
 @cache
@@ -33,6 +41,7 @@ def make_store(first: int) -> str:
     ON CONFLICT (run_id, gate_id) DO UPDATE SET state = EXCLUDED.state, closed_at = EXCLUDED.closed_at,
         answered_by = EXCLUDED.answered_by, credential = EXCLUDED.credential, answerers = EXCLUDED.answerers,
         voters = EXCLUDED.voters, claimed_by = EXCLUDED.claimed_by, claimed_until = EXCLUDED.claimed_until
+    RETURNING {_TELL}
 ), closed AS (
     UPDATE gates SET state = coalesce(closing.state, gates.state),
         closed_at = coalesce(closing.closed_at, gates.closed_at),
@@ -47,6 +56,7 @@ def make_store(first: int) -> str:
         answerers text, voters text, is_restart boolean, claimed_by text, claimed_until bigint)
     WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
         AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'
+    RETURNING {_TELL}
 )
 """
 
@@ -93,6 +103,14 @@ class PostgresGates:
             lambda connection: connection.fetchrow(query, run_id, strip_nul(gate_id), tenant)
         )
         return None if row is None else GateEntry(*row)
+
+    async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
+        query = f"""
+            SELECT {COLUMNS} FROM gates JOIN unnest($1::text[], $2::text[]) AS wanted(run, gate)
+            ON run_id = wanted.run AND gate_id = coalesce(wanted.gate, gate_id)"""
+        columns = [run_id for run_id, _ in keys], [gate_id for _, gate_id in keys]
+        rows = await self._database.run(lambda connection: connection.fetch(query, *columns))
+        return [GateEntry(*row) for row in rows]
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         statement, given = query.render()

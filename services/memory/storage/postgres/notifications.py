@@ -1,7 +1,7 @@
-"""Notifications between services over one database: changed chats, and counted requests.
+"""Notifications between services over one database: changed chats, counted requests, and gates.
 
-Correctness does not depend on them. They are sent in batches over their own connection, because PostgreSQL commits
-notifying transactions one by one; it also notices first when a server is gone.
+Correctness does not depend on those of chats and requests. They are sent in batches over their own connection, because
+PostgreSQL commits notifying transactions one by one; it also notices first when a server is gone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from headrace.errors import HeadraceError
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, make_server_settings
 from services.memory.storage.postgres.connection.session import read_start_time
+from services.memory.storage.postgres.gates import CHANNEL as GATE_CHANNEL
 
 if TYPE_CHECKING:
+    from services.memory.storage.gates.watch import GateWatch
     from services.memory.storage.postgres.connection.session import Connection
 
 CHANNEL = "headrace_memory"
@@ -50,8 +52,10 @@ log = structlog.get_logger()
 class Notifications:
     """One connection that sends and receives; `run_connection` is its task."""
 
-    def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
-        """`found` is called with the server of each new connection."""
+    def __init__(self, url: str, found: Callable[[datetime], None], gate_watch: GateWatch) -> None:
+        """`found` is called with the server of each new connection; `gate_watch` is told of gates, which the
+        statements that change them notify."""
+        self._gate_watch = gate_watch
         self._receive: Callable[[str], None] | None = None
         self._url = url
         self._found = found
@@ -112,6 +116,8 @@ class Notifications:
     async def _serve_connection(self, connection: Connection) -> None:
         self._found(await read_start_time(connection))
         await connection.add_listener(CHANNEL, self._on_notification)
+        await connection.add_listener(GATE_CHANNEL, self._on_gate)
+        self._gate_watch.report_loss()  # of what was told before
         connection.add_termination_listener(self._on_termination)
         while not connection.is_closed():
             with suppress(TimeoutError):
@@ -131,6 +137,10 @@ class Notifications:
             self._put_news(self._heard, told.removeprefix(_CHAT), self._is_heard)
         elif self._receive:
             self._receive(told.removeprefix(_NEWS))
+
+    def _on_gate(self, connection: Connection, pid: int, channel: str, told: str) -> None:
+        run_id, _, gate_id = told.partition(" ")
+        self._gate_watch.report([(run_id, gate_id)])
 
     def _on_termination(self, connection: Connection) -> None:
         self._wake.set()

@@ -12,12 +12,15 @@ import asyncpg
 
 from headrace.v1 import common_pb2, memory_pb2
 from services.memory.storage.engine import Engine
+from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import Notifications
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET
 from tests.memory.conftest import Tables, memory_in
+from tests.memory.storage.test_gate_watch import watching
+from tests.memory.storage.test_gates import opening, submitted
 from tests.memory.writing import content, new_id, step_line, user
 
 LIMITS = Limits(2, 10.0)
@@ -45,15 +48,37 @@ async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> No
     async with open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
         chat_id, run_id = await memory.begin("hello")
         following = asyncio.create_task(lines_of(engine, chat_id, 2))
-        connection = await asyncpg.connect(database_url)
-        try:
-            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            await connection.execute(f"{others} AND application_name = 'headrace-memory'")
-        finally:
-            await connection.close()
+        await lose_connections(database_url)
         await asyncio.sleep(1.5)
         await memory.append(chat_id, run_id, step_line(user("a")))
         await following
+
+
+async def lose_connections(url: str) -> None:
+    """End the sessions of all memory services."""
+    connection = await asyncpg.connect(url)
+    try:
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        await connection.execute(f"{others} AND application_name = 'headrace-memory'")
+    finally:
+        await connection.close()
+
+
+async def test_gates_are_told_by_every_service_and_listed_again_after_a_loss(database_url: str) -> None:
+    async with asyncio.timeout(200), memory_in(database_url) as here, memory_in(database_url) as there:
+        chat_id, run_id = await here.begin()
+        async with watching(there) as watch:
+            assert (await watch.next(2))[-1] == "list_end"
+            await here.append(chat_id, run_id, opening("t_1"))
+            told = await watch.next()
+            while told[-1] != "t_1 open":  # the list again where the connection for news came later
+                told += await watch.next()
+            await lose_connections(database_url)
+            while told[-1] != "list_begin":
+                told += await watch.next()
+            assert await watch.next(2) == ["t_1 open", "list_end"]
+            await here.append(chat_id, run_id, submitted("t_1"))
+            assert await watch.next() == ["t_1 answered"]
 
 
 async def test_what_one_was_asked_teaches_the_other_what_a_token_costs(database_url: str) -> None:
@@ -87,8 +112,9 @@ async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_he
         first, second = [await stack.enter_async_context(link(folder / SOCKET, target)) for folder in folders]
         second.cut()
         parts = urlsplit(database_url)
-        here = Notifications(parts._replace(query=f"host={folders[0]},{folders[1]}").geturl(), found.put_nowait)
-        there = Notifications(database_url, lambda server: None)
+        url = parts._replace(query=f"host={folders[0]},{folders[1]}").geturl()
+        here = Notifications(url, found.put_nowait, GateWatch())
+        there = Notifications(database_url, lambda server: None, GateWatch())
         for task in (here.run_connection(wait_for_ever), there.run_connection(wait_for_ever)):
             stack.callback(asyncio.create_task(task).cancel)
         await found.get()

@@ -9,6 +9,7 @@ from dataclasses import astuple
 
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.gates.rows import COLUMNS, GateChange, GateEntry
+from services.memory.storage.gates.watch import GateKey
 
 TABLES = """
 CREATE TABLE gates(
@@ -70,6 +71,10 @@ class GateTable:
             f"SELECT {COLUMNS} FROM gates WHERE run_id = ? AND gate_id = ? AND tenant = ?", (run_id, gate_id, tenant)
         ).fetchone()
         return GateEntry(*found) if found else None
+
+    def find_gates(self, keys: Iterable[GateKey]) -> list[GateEntry]:
+        statement = f"SELECT {COLUMNS} FROM gates WHERE run_id = ? AND gate_id = coalesce(?, gate_id)"
+        return [GateEntry(*row) for key in keys for row in self._db.execute(statement, key)]
 
     def list_gates(self, query: GateQuery) -> list[GateEntry]:
         statement, values = query.render()

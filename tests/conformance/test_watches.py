@@ -1,0 +1,95 @@
+"""Streams of what is watched through each facade; the orchestrator is scripted, all sockets are real."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from headrace.errors import Overloaded, PermissionDenied
+from headrace.sse import SseReader
+from headrace.v1 import gates_pb2
+from tests.conformance.fronts import Front, Timing
+from tests.conformance.messages import fill_message
+from tests.facade.scripted import GATE, Script, suite
+from tests.timing import within
+
+News = gates_pb2.WatchGatesResponse
+
+BEGIN, ROW, END = News(list_begin={}), News(gate=GATE), News(list_end={})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+
+PATH = "/api/gates/watch"
+
+
+async def read(response: aiohttp.ClientResponse, count: int) -> list[Any]:
+    """The JSON of the next frames."""
+    reader, found = SseReader(), list[Any]()
+    async for chunk in response.content.iter_any():
+        found += [(frame.event, frame.id, orjson.loads(frame.data)) for frame in reader.feed(chunk)]
+        if len(found) >= count:
+            break
+    return found
+
+
+async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
+    full = News(gate=fill_message(gates_pb2.Gate.DESCRIPTOR))
+    script = Script(gate_news=[BEGIN, ROW, END, full])
+    async with suite(tmp_path, script, front=front) as facade:
+        where = {"scope": "own", "agentKey": "clerk", "kind": "approval", "risk": "high"}
+        async with facade.http.get(PATH, params=where) as response:
+            assert response.status == 200
+            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            frames = await read(response, 4)
+        assert [kind for kind, *_ in frames] == ["message"] * 4
+        assert [name for _, name, _ in frames] == [None] * 4
+        data = [news for *_, news in frames]
+        assert (data[0], data[2]) == ({"listBegin": {}}, {"listEnd": {}})
+        assert (data[1]["gate"]["gateId"], data[1]["gate"]["state"]) == (GATE.gate_id, "open")
+        assert data[3]["gate"]["arguments"]["list"][0] == 100.0
+        [asked] = script.requests
+        assert asked == gates_pb2.WatchGatesRequest(scope="own", agent_key="clerk", kind="approval", risk="high")
+        async with within(0.5):  # who leaves ends the call
+            await script.closed.wait()
+
+
+async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path, front: Front) -> None:
+    script = Script(gate_news=[PermissionDenied("the scope operate is needed")])
+    async with suite(tmp_path, script, front=front) as facade:
+        async with facade.http.get(PATH, params={"scope": "tenant"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "PERMISSION_DENIED")
+        async with facade.http.get(PATH, params={"kind": "riddle"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize("error", [None, Overloaded("the store is away")])
+async def test_a_stream_that_has_begun_ends(tmp_path: Path, front: Front, error: Overloaded | None) -> None:
+    script = Script(gate_news=[BEGIN, END, *([error] if error else [])], waits_for_gates=False)
+    async with suite(tmp_path, script, front=front) as facade, facade.http.get(PATH) as response:
+        try:
+            data = await response.read()
+        except aiohttp.ClientPayloadError:  # it may be cut, where it did not end well
+            assert error is not None
+            return
+        assert data.count(b"data:") == 2
+
+
+async def test_silence_has_heartbeats(tmp_path: Path, front: Front) -> None:
+    timing = Timing(heartbeat_s=0.1)
+    async with suite(tmp_path, Script(), front=front, timing=timing) as facade, facade.http.get(PATH) as response:
+        async with asyncio.timeout(60):
+            assert await response.content.readline() == b": heartbeat\n"
+
+
+async def test_who_stops_does_not_wait_for_watches(tmp_path: Path, front: Front) -> None:
+    script = Script(gate_news=[BEGIN, END])
+    async with aiohttp.ClientSession() as http:
+        async with suite(tmp_path, script, front=front, timing=Timing(drain_s=300)) as facade:
+            response = await http.get(facade.url + PATH)
+            assert len(await read(response, 2)) == 2
+        async with asyncio.timeout(60):
+            assert b"data:" not in await response.read()
+        response.close()
