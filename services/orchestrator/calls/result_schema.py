@@ -29,6 +29,11 @@ def find_result_schema(call: Call) -> str:
     return call.tool.result_schema if call.tool is not None else ""
 
 
+def is_schema_known(call: Call) -> bool:
+    """Say whether `find_result_schema` is final: a question's is made of its arguments, which must all be there."""
+    return call.ended or call.name.casefold() != ASK_HUMAN or call.is_programs
+
+
 def _make_question_schema(call: Call) -> str:
     """Return the schema of text, or of {answer: text}; with choices the text is one of them."""
     try:

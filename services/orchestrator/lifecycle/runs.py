@@ -165,15 +165,14 @@ class Runs:
             task.add_done_callback(self._questions.discard)
 
     def _cancel_earlier(self, run: Run) -> None:
-        if run.query.when_busy not in ("interrupt", "rollback"):
-            for before in self.live.before(run):
-                if before.agent.on_new_message == "cancel" and before.state.name == "waiting":
-                    before.control.cancel()
-            return
-        earlier = self.live.before(run)
+        """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone."""
+        how, earlier = run.query.when_busy, self.live.before(run)
         for before in earlier:
-            before.control.cancel()
-        if run.query.when_busy == "rollback":
+            if how in ("interrupt", "rollback"):
+                before.control.cancel()
+            elif not how and before.agent.on_new_message == "cancel":
+                before.cancel_wait(run.state.created_at)
+        if how == "rollback":
             run.chat.take_back([before.chat for before in earlier])
 
     async def _execute_and_finish(self, run: Run, opening: Opening) -> None:
@@ -200,6 +199,7 @@ class Runs:
         run = self._make_run(run_id, agent, query, past)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
+        self._cancel_earlier(run)  # once more: the owner that was to do it is dead
         self._tasks[run.id] = self._group.create_task(self._run_from_recording(run, opening))
         return run
 

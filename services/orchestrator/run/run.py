@@ -201,6 +201,23 @@ class Run:
         for line in resets.lines:
             self.feed.release(line.event.event.seq)
 
+    def cancel_wait(self, asked_at: int) -> None:
+        """Cancel the run where it waits for people alone, at gates that were open at `asked_at`, and does not work.
+
+        One that is taken over must come to its wait before that can be told.
+        """
+
+        def is_waiting() -> bool:
+            gates, clock = self.waits.list_open_gates(), self.spending.clock
+            return clock.is_standing and len(gates) >= clock.waits and all(gate.opened_at <= asked_at for gate in gates)
+
+        if self.control.is_live:
+            if is_waiting():
+                self.control.cancel()
+        else:
+            self.control.cancel_when(is_waiting)
+            self.spending.clock.on_stand = self.control.review
+
     def expire(self) -> None:
         self.control.expire(self.spending.make_exceeded("timeoutMs"))
 

@@ -102,6 +102,31 @@ async def test_votes_and_who_may_answer_too_are_in_the_row(serve: Serve, togethe
         assert gate == await memory.gate(run_id, "t_1")
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("opened_before", [True, False])
+async def test_a_step_behind_the_end_of_a_gate_changes_nothing(
+    serve: Serve, *, together: bool, opened_before: bool
+) -> None:
+    lines = [
+        opening("t_1"),
+        claim_step("t_1", "claimed", AT + 600_000),
+        submitted("t_1"),
+        step("t_1", "vote", "bob", decision="approve"),
+        step("t_1", "delegated", "bob", to=["user:dora"]),
+        claim_step("t_1", "released"),
+    ]
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        if opened_before:
+            await memory.append(chat_id, run_id, lines.pop(0))
+        for some in [lines] if together else [[line] for line in lines]:
+            await memory.append(chat_id, run_id, *some)
+        gate = await memory.gate(run_id, "t_1")
+        assert (gate.state, [*gate.voters], [*gate.answerers.any_of]) == ("answered", [], ["user:default"])
+    async with serve() as memory:
+        assert gate == await memory.gate(run_id, "t_1")
+
+
 async def test_a_submit_before_the_wait_and_one_of_a_run_without_gates_are_no_gates(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     await memory.append(chat_id, run_id, submitted("t_1"))

@@ -188,6 +188,30 @@ async def test_an_answer_before_its_gate_waits_for_the_rule(house: Open) -> None
         assert statuses == ["unmatched", ACCEPTED]
 
 
+async def test_an_answer_before_its_question_is_whole_is_not_taken(house: Open) -> None:
+    first, rest = call("ask_human", '{"question": "which?", "choices": ["a", "b"]}')
+    keys = KEYS | {"ask only": "acme/ada board ask"}
+    listed = {"toolConfig": {"frontends": ["ask_human"]}}
+    async with house([first, 0.5, rest, 0.5, *finish("tool_calls")], ANSWER, keys=keys, **listed) as it:
+        it.tools.tools += [tool("ask_human", "frontend", timeout_ms=100_000)]
+        statuses: list[str] = []
+        gate = "", ""
+        async with it.client.ask("hello", agent_key="react") as deltas:
+            async for delta in deltas:
+                event = as_json(delta)
+                if event["type"] == "run.start":
+                    gate = event["runId"], ""
+                elif event["type"] == "tool.start":
+                    gate = gate[0], event["toolId"]
+                    statuses.append(await try_answer(it.address, "ada", gate, '"c"'))
+                    statuses.append(await try_answer(it.address, "ask only", gate, '"a"'))
+                elif event["type"] == "gate.open":
+                    statuses.append(await try_answer(it.address, "ada", gate, '"c"'))
+                    statuses.append(await try_answer(it.address, "ask only", gate, '"a"'))
+                    statuses.append(await try_answer(it.address, "ada", gate, '"b"'))
+        assert statuses == ["unmatched", DENIED, "INVALID_REQUEST", DENIED, ACCEPTED]
+
+
 async def test_the_rules_of_approvals_yaml_come_first(house: Open, tmp_path: Any) -> None:
     (tmp_path / "approvals.yaml").write_text(
         'answerers: {anyOf: ["user:cleo"]}\n'

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import Claimed, HeadraceError, InvalidRequest, NotFound, PermissionDenied
+from headrace.v1 import memory_pb2
 from tests.orchestrator.calls.test_answerers import (
     ACCEPTED,
     ANSWER,
@@ -184,6 +185,36 @@ async def test_a_claim_holds_when_the_run_gets_another_owner(house: Open) -> Non
             events = [as_json(delta) async for delta in deltas]
     assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed"]
     assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_release_is_in_the_log_behind_its_claim(house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it:
+        offer(it, {}, "form")
+        came, passed = asyncio.Event(), asyncio.Event()
+
+        async def hold_claim(request: memory_pb2.AppendRequest) -> None:
+            steps = [line.event.event.gate_step.step for line in request.lines]
+            if "claimed" in steps:
+                came.set()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(passed.wait(), 0.5)
+            if "released" in steps:
+                passed.set()
+
+        async def answer(opened: Event) -> None:
+            it.memory.before = hold_claim
+            [gate] = (await it.client.gates()).gates
+            place = gate.run_id, opened["gateId"]
+            async with asyncio.TaskGroup() as group:
+                claim = group.create_task(it.client.claim_gate(*place, "tab"))
+                await came.wait()
+                release = group.create_task(it.client.release_gate(*place, "tab"))
+            assert ((await claim).status, await release) == ("claimed", True)
+            assert await list_claims(it.client) == [("", False)]
+            await it.client.answer_gate(*place, "1")
+
+        events = await ask(it, ("gate.open", answer))
+    assert [e["step"] for e in events if e["type"] == "gate.step"] == ["claimed", "released"]
 
 
 async def test_whoever_may_answer_rejects_what_another_has_claimed(house: Open) -> None:

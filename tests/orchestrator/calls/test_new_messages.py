@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tests.orchestrator.calls.test_answerers import ANSWER, LISTED, Asked, asking, offer
-from tests.orchestrator.conftest import Open, content, finish
+from headrace.client import Client
+from headrace.errors import HeadraceError
+from headrace.v1 import memory_pb2, tools_pb2
+from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked, as_user, asking, offer
+from tests.orchestrator.conftest import Open, as_json, call, content, finish
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.replicas import two
+from tests.order import Event
 
 AGAIN = content("Some", "thing new.") + finish()
 
@@ -44,3 +52,90 @@ async def test_without_it_the_message_waits_for_the_run(house: Open) -> None:
             second = [delta async for delta in deltas]
         assert (await run)[-1]["type"] == "run.complete"
     assert second[-1].HasField("run_complete")
+
+
+async def test_a_run_whose_other_call_works_is_not_cancelled(house: Open) -> None:
+    turn = call("act", '{"at": 1}') + call("look", '{"at": 2}', index=1, call_id="call_2") + finish("tool_calls")
+    fields: dict[str, Any] = {"toolConfig": {"backends": ["act", "look"]}, "react": {"parallelToolCalls": True}}
+    async with (
+        house(turn, ANSWER, AGAIN, onNewMessage="cancel", **fields) as it,
+        asyncio.TaskGroup() as group,
+    ):
+        offer(it, {})
+        looked = asyncio.Event()
+
+        async def execute(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+            if request.tool_name == "look":
+                await looked.wait()
+            yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))
+
+        it.tools.execute = execute
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        chat_id = (await it.client.gate(*gate)).chat_id
+        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+            await anext(deltas)
+            assert (await it.client.gate(*gate)).state == "open"
+            looked.set()
+            await it.client.answer_gate(*gate, '{"decision": "approve"}')
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
+        assert (await run)[-1]["type"] == "run.complete"
+
+
+async def test_a_message_that_says_to_wait_waits(house: Open) -> None:
+    async with (
+        house(asking("form"), ANSWER, AGAIN, onNewMessage="cancel", **LISTED) as it,
+        asyncio.TaskGroup() as group,
+    ):
+        offer(it, {}, "form")
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        chat_id = (await it.client.gate(*gate)).chat_id
+        async with it.client.ask("and?", agent_key="react", chat_id=chat_id, when_busy="enqueue") as deltas:
+            await anext(deltas)
+            assert (await it.client.gate(*gate)).state == "open"
+            await it.client.answer_gate(*gate, "1")
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
+        assert (await run)[-1]["type"] == "run.complete"
+
+
+async def follow(client: Client, run_id: str) -> list[Event]:
+    async with client.attach(run_id, 0) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+@pytest.mark.parametrize("when_busy", [None, "interrupt"])
+async def test_the_next_owner_cancels_what_the_one_that_was_killed_was_to(when_busy: str | None, house: Open) -> None:
+    fields: dict[str, Any] = LISTED | ({} if when_busy else {"onNewMessage": "cancel"})
+    async with house(asking("form"), AGAIN, keys=KEYS, **fields) as it, two(it) as (a, b):
+        offer(it, {}, "form")
+        crashes, asked, second = Crashes(it), Asked(), ""
+        before = it.memory.before
+        assert before is not None
+
+        async def die_at_end(request: memory_pb2.AppendRequest) -> None:
+            nonlocal second
+            if any(line.HasField("query") for line in request.lines):
+                second = request.run_id
+            if not request.generation and any(line.HasField("run") for line in request.lines):
+                crashes.kill(request.run_id)
+                crashes.kill(second)
+            await before(request)
+
+        it.memory.before = die_at_end
+        async with as_user(a.address, "ada") as ada:
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            chat_id = (await ada.gate(*gate)).chat_id
+            with suppress(HeadraceError):
+                async with ada.ask("and now?", agent_key="react", chat_id=chat_id, when_busy=when_busy) as deltas:
+                    _ = [delta async for delta in deltas]
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        async with as_user(b.address, "ada") as ada, asyncio.timeout(60):
+            assert (await follow(ada, gate[0]))[-1]["type"] == "run.cancel"
+            assert (await follow(ada, second))[-1]["type"] == "run.complete"
+            assert (await ada.gate(*gate)).state == "cancelled"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import gates_pb2, memory_pb2, tools_pb2
+from services.orchestrator.run.control.gate_state import NOTES_MAX
 from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import ANSWER, APPROVE, KEYS, LISTED, Asked, as_user, asking, offer, only
 from tests.orchestrator.conftest import House, Open, call, finish
@@ -195,3 +196,21 @@ async def test_a_request_id_is_its_user_s_and_its_kind_s(house: Open) -> None:
             assert await answer(it.address, name, gate, request_id="r1") == status, name
     steps = [(event["step"], event["by"]) for event in events if event["type"] == "gate.step"]
     assert steps == [("asked_back", "bob"), ("delegated", "bob"), ("vote", "bob"), ("vote", "cleo")]
+
+
+async def test_notes_leave_room_for_votes_and_votes_of_long_arguments_are_refused(house: Open) -> None:
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, TWO)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        async with as_user(it.address, "bob") as bob:
+            for _ in range(NOTES_MAX):
+                await bob.ask_back(*gate, "why?")
+            with pytest.raises(QueueFull, match="100 delegations and questions"):
+                await bob.delegate_gate(*gate, ["user:cleo"])
+        with pytest.raises(InvalidRequest, match=r"payload.arguments: must have at most 65,536 bytes"):
+            await answer(it.address, "bob", gate, json.dumps({"decision": "edit", "arguments": {"at": "x" * 65_536}}))
+        assert await answer(it.address, "bob", gate) == "voted 1"
+        assert await answer(it.address, "cleo", gate) == "accepted"
+        assert (await run)[-1]["type"] == "run.complete"

@@ -161,10 +161,11 @@ def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
                 opened[line.run_id, event.gate_id] = _make_entry(info, line.run_id, event)
             elif event.type == "gate.step":
                 key, update = (line.run_id, event.gate_id), _make_update(line.run_id, event)
-                if key in opened:
+                if key not in opened:
+                    if not any(end.run_id == line.run_id and end.gate_id in (None, event.gate_id) for end in closings):
+                        updates.append(update)
+                elif opened[key].state == OPEN:
                     opened[key] = update.apply(opened[key])
-                else:
-                    updates.append(update)
             elif (closing := make_closing(line.run_id, event)) is not None:
                 closings += _close(opened, closing)
         elif isinstance(line, Run):

@@ -108,8 +108,9 @@ class Definition(Part):
     run is complete, with what is left of the run's budget. Until then, and where that fails, it is the first words."""
 
     on_new_message: Literal["queue", "cancel"] = "queue"
-    """What becomes of a run of the chat that waits for a person when a new message comes: `queue` lets the message wait
-    for it, `cancel` ends it with its gates. A message whose `whenBusy` says more is taken by that."""
+    """What becomes of a run of the chat that waits for people alone when a new message comes: `queue` lets the message
+    wait for it, `cancel` ends it with its gates. A run with a call that still works goes on, and a message that says
+    `whenBusy` is taken by that."""
 
     plain: Section | None = None
     """The section of mode ONESHOT."""

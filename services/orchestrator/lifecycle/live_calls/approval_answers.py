@@ -19,6 +19,9 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.answerers import REQUESTER, may_answer
 from services.runtime.auth.identity import Identity, acting_as
 
+EDIT_BYTES_MAX = 65_536
+"""Of the arguments of a vote: a gate keeps as many as it has votes."""
+
 
 async def judge_answer(run: Run, gate: GateState, answer: ApprovalAnswer, caller: Identity) -> int:
     """Return how many users must approve in all; edited arguments are judged as if the model had sent them.
@@ -79,8 +82,15 @@ async def commit_vote(
     caller: Identity,
     tasks: asyncio.TaskGroup,
 ) -> None:
-    """Return when the log has the vote. Raises QueueFull."""
+    """Return when the log has the vote.
+
+    Raises:
+        InvalidRequest: The arguments that others are to approve are too long.
+        QueueFull: Too many have voted.
+    """
     is_edit = is_new_edit(gate, answer)
+    if is_edit and len(answer.arguments.encode()) > EDIT_BYTES_MAX:
+        raise InvalidRequest.of(FIELD, f"must have at most {EDIT_BYTES_MAX:,} bytes where others approve them too")
     step = agent_pb2.GateStep(
         gate_id=gate.gate_id,
         step=VOTE,
@@ -96,16 +106,21 @@ async def commit_vote(
 
 async def commit_step(run: Run, gate: GateState, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> None:
     """Return when the log has the step, of which the caller holds `answering`. Raises QueueFull."""
-    gate.check_room()
+    gate.check_room(step.step)
     with acting_as(run.identity):  # the chat is the requester's, whoever answers
         gate.committing = live_input.publish(run, step, tasks, partial(gate.note, step))
     await gate.settle()
 
 
-def check_answerer(gate: GateState, requester: Identity, caller: Identity) -> None:
+def check_scope(gate_id: str, caller: Identity) -> None:
     """Raises PermissionDenied."""
     if "answer" not in caller.scopes:
-        raise PermissionDenied("this credential has no scope 'answer'", scope="answer", gateId=gate.gate_id)
+        raise PermissionDenied("this credential has no scope 'answer'", scope="answer", gateId=gate_id)
+
+
+def check_answerer(gate: GateState, requester: Identity, caller: Identity) -> None:
+    """Raises PermissionDenied."""
+    check_scope(gate.gate_id, caller)
     check_rule(gate.gate_id, gate.answerers, requester, caller)
 
 

@@ -7,12 +7,15 @@ what this process does.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from headrace.errors import Claimed, InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, gates_pb2
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer
 from services.orchestrator.run.control.gate_claims import CLAIMED, RELEASED, GateClaim
+from services.orchestrator.run.control.gate_state import GateState
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as, require_identity
 from services.runtime.clock import now_ms
@@ -41,20 +44,20 @@ async def claim_gate(
     if gate is None:
         raise NotFound(f"run {run.id} has no gate {request.gate_id!r}", runId=run.id)
     check_answerer(gate, run.identity, caller)
-    if run.feed.ended or run.waits.foresee_claim(request.gate_id, "") != "accepted":
-        return gates_pb2.ClaimGateResponse(status="closed")
-    lease_ms = request.lease_ms or LEASE_MS
-    claim = run.claims.find(request.gate_id, caller.user, request.holder)
-    until = min(now_ms() + lease_ms, gate.opened.expires_at)
-    more_ms = until - claim.until if claim is not None else lease_ms
-    if more_ms >= lease_ms // 2 or (more_ms > 0 and until == gate.opened.expires_at):
-        run.claims.count_line()
-        committed = _publish(run, request.gate_id, CLAIMED, request.holder, tasks, until=until)
-        claim = GateClaim(caller.user, request.holder, until, committed)
-        run.claims.put(request.gate_id, claim)
+    async with gate.answering:
+        await gate.settle()
+        if run.feed.ended or run.waits.foresee_claim(request.gate_id, "") != "accepted":
+            return gates_pb2.ClaimGateResponse(status="closed")
+        lease_ms = request.lease_ms or LEASE_MS
+        claim = run.claims.find(request.gate_id, caller.user, request.holder)
+        until = min(now_ms() + lease_ms, gate.opened.expires_at)
+        more_ms = until - claim.until if claim is not None else lease_ms
+        if more_ms >= lease_ms // 2 or (more_ms > 0 and until == gate.opened.expires_at):
+            run.claims.count_line()
+            claim = GateClaim(caller.user, request.holder, until)
+            step = agent_pb2.GateStep(gate_id=gate.gate_id, step=CLAIMED, until=until, holder=request.holder)
+            await _commit(run, gate, step, tasks, partial(run.claims.put, gate.gate_id, claim))
     assert claim is not None, "the lease of a new one is longer than nothing"
-    if claim.committed is not None:
-        await asyncio.shield(claim.committed)
     return gates_pb2.ClaimGateResponse(status=CLAIMED, claimed_by=claim.user, claimed_until=claim.until)
 
 
@@ -62,28 +65,31 @@ async def release_gate(
     run: Run, request: gates_pb2.ReleaseGateRequest, tasks: asyncio.TaskGroup
 ) -> gates_pb2.ReleaseGateResponse:
     """Return when the release is committed."""
-    try:
-        claim = run.claims.find(request.gate_id, require_identity().user, request.holder)
-    except Claimed:
-        claim = None
-    if claim is None or run.feed.ended or run.waits.foresee_claim(request.gate_id, "") != "accepted":
+    caller, gate = require_identity(), run.waits.find_gate(request.gate_id)
+    if gate is None:
         return gates_pb2.ReleaseGateResponse(released=False)
-    run.claims.remove(request.gate_id)
-    await asyncio.shield(_publish(run, request.gate_id, RELEASED, request.holder, tasks))
+    async with gate.answering:
+        await gate.settle()
+        try:
+            claim = run.claims.find(request.gate_id, caller.user, request.holder)
+        except Claimed:
+            claim = None
+        if claim is None or run.feed.ended or run.waits.foresee_claim(request.gate_id, "") != "accepted":
+            return gates_pb2.ReleaseGateResponse(released=False)
+        step = agent_pb2.GateStep(gate_id=gate.gate_id, step=RELEASED, holder=request.holder)
+        forget = partial(run.claims.remove, gate.gate_id, caller.user, request.holder)
+        await _commit(run, gate, step, tasks, forget)
     return gates_pb2.ReleaseGateResponse(released=True)
 
 
-def _publish(
-    run: Run, gate_id: str, step: str, holder: str, tasks: asyncio.TaskGroup, *, until: int | None = None
-) -> asyncio.Future[None]:
+async def _commit(
+    run: Run, gate: GateState, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup, then: Callable[[], None]
+) -> None:
+    """Return when the log has the caller's step, of which the caller holds `answering`."""
     caller = require_identity()
-    event = agent_pb2.GateStep(
-        gate_id=gate_id,
-        step=step,
-        by=caller.user,
-        credential=caller.credential or None,
-        until=until,
-        holder=holder,
-    )
+    step.by = caller.user
+    if caller.credential:
+        step.credential = caller.credential
     with acting_as(run.identity):  # the chat is the requester's, whoever claims
-        return live_input.publish(run, event, tasks, lambda: None)
+        gate.committing = live_input.publish(run, step, tasks, then)
+    await gate.settle()

@@ -10,9 +10,9 @@ from headrace.v1 import agent_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls import ask_person
 from services.orchestrator.calls.frontend import find_answerers
-from services.orchestrator.calls.result_schema import check_payload, find_result_schema
+from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, live_input
-from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer
+from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
@@ -60,19 +60,25 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     caller, gate = identity.require_identity(), run.waits.find_gate(wait_id)
     if gate is not None:
         check_answerer(gate, run.identity, caller)
-    elif _has_rule(run, wait_id):
-        return response(run.id, wait_id, "unmatched")
+    elif (call := run.scopes.find_waiting_call(wait_id)) is not None and not call.is_programs:
+        check_scope(wait_id, caller)
+        # A rule says who may answer once the gate is open.
+        if find_answerers(call) is not None or not is_schema_known(call):
+            return response(run.id, wait_id, "unmatched")
     elif _is_to_be_replayed(run, wait_id):
         raise Overloaded("the run is being taken over and has not come to this call yet; try again")
     if not run.is_waited_for(wait_id) or run.feed.ended:
         return response(run.id, wait_id, "unmatched")
     check_payload(gate.opened.result_schema if gate is not None else _find_schema(run, wait_id), request.payload)
-    if gate is None or not wait_id.startswith(ids.APPROVAL):
+    if gate is None:
+        return await _take(run, wait_id, request, tasks)
+    async with gate.answering:
+        await gate.settle()
+        if wait_id.startswith(ids.APPROVAL):
+            return await _answer_approval(run, gate, request, tasks)
         if run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
             run.claims.find(wait_id, caller.user, request.holder)
         return await _take(run, wait_id, request, tasks)
-    async with gate.answering:
-        return await _answer_approval(run, gate, request, tasks)
 
 
 async def _answer_approval(
@@ -80,7 +86,6 @@ async def _answer_approval(
 ) -> agent_pb2.SubmitResponse:
     """Take an answer that decides, or a vote of several; the caller holds the gate's `answering`."""
     wait_id, caller, answer = gate.gate_id, identity.require_identity(), ask_person.parse_answer(request.payload)
-    await gate.settle()
     if run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
         needed = await approval_answers.judge_answer(run, gate, answer, caller)
         if gate.has_step(VOTE, caller.user, request.request_id):
@@ -121,12 +126,6 @@ async def _take(
     if claim in ("accepted", "repeated"):
         await run.waits.wait_for_commit(wait_id)
     return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
-
-
-def _has_rule(run: Run, wait_id: str) -> bool:
-    """Say whether an answer that comes before its gate is open cannot be taken, since a rule says who may answer."""
-    call = run.scopes.find_waiting_call(wait_id)
-    return call is not None and find_answerers(call) is not None
 
 
 def _is_to_be_replayed(run: Run, wait_id: str) -> bool:

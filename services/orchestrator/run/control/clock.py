@@ -18,10 +18,16 @@ class Clock:
         self._spent_s = 0.0
         self._since: float | None = monotonic_s()
         self._ring: Callable[[], None] | None = None
+        self.on_stand: Callable[[], None] = lambda: None
+        """Called whenever the time comes to stand."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, spent_s: float = 0.0) -> None:
         self._spent_s, self._since = spent_s, monotonic_s()
+
+    @property
+    def is_standing(self) -> bool:
+        return self._since is None
 
     @property
     def left_s(self) -> float:
@@ -84,6 +90,7 @@ class Clock:
         if stands and self._since is not None:
             self._spent_s += monotonic_s() - self._since
             self._since = None
+            self.on_stand()
         elif not stands and self._since is None:
             self._since = monotonic_s()
             self._set_timer()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,12 +22,10 @@ class GateClaim:
     user: str
     holder: str
     until: int
-    committed: asyncio.Future[None] | None = None
-    """The commit of its line; None where the log had it."""
 
 
 class GateClaims:
-    """The claims of a run's gates; one that is over is no claim any more."""
+    """The claims of a run's gates, as the log has them; one that is over is no claim any more."""
 
     def __init__(self, steps: Iterable[agent_pb2.GateStep] = ()) -> None:
         self._claims: dict[str, GateClaim] = {}
@@ -38,7 +35,7 @@ class GateClaims:
                 self._lines += 1
                 self._claims[step.gate_id] = GateClaim(step.by, step.holder, step.until)
             elif step.step == RELEASED:
-                self._claims.pop(step.gate_id, None)
+                self.remove(step.gate_id, step.by, step.holder)
 
     def find(self, gate_id: str, user: str, holder: str) -> GateClaim | None:
         """Return the claim of this user and client; None where nobody has one.
@@ -66,5 +63,8 @@ class GateClaims:
     def put(self, gate_id: str, claim: GateClaim) -> None:
         self._claims[gate_id] = claim
 
-    def remove(self, gate_id: str) -> None:
-        del self._claims[gate_id]
+    def remove(self, gate_id: str, user: str, holder: str) -> None:
+        """Forget this client's claim; another's stays."""
+        claim = self._claims.get(gate_id)
+        if claim is not None and (claim.user, claim.holder) == (user, holder):
+            del self._claims[gate_id]

@@ -18,8 +18,11 @@ WIDENING = frozenset({DELEGATED, "escalated"})
 CALL_WAIT_S = 3.0
 """An owner that has taken a run over replays it up to its waits in milliseconds."""
 
-STEPS_MAX = 200
+VOTES_MAX = 100
 """Edits begin the count of votes anew, so nothing else would end a quarrel."""
+
+NOTES_MAX = 100
+"""Delegations and questions, which are no votes and leave these their room."""
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class GateState:
     """Steps are noted when the log has them, by those who hold `answering`."""
 
     opened: agent_pb2.GateOpen
+    opened_at: int = 0
+    """Unix milliseconds."""
     answering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Answers are judged one after the other: each knows what the one before it has changed."""
     call: asyncio.Future[Call] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -73,10 +78,12 @@ class GateState:
         if step.step in WIDENING or step.step in (VOTE, ASKED_BACK):
             self.steps.append(step)
 
-    def check_room(self) -> None:
-        """Raises QueueFull where too much has happened to the gate."""
-        if len(self.steps) >= STEPS_MAX:
-            raise QueueFull(f"{STEPS_MAX} steps were taken at this gate; answer it")
+    def check_room(self, kind: str) -> None:
+        """Raises QueueFull where too much of this kind has happened to the gate."""
+        is_vote = kind == VOTE
+        if sum((step.step == VOTE) == is_vote for step in self.steps) >= (VOTES_MAX if is_vote else NOTES_MAX):
+            what = f"{VOTES_MAX} votes" if is_vote else f"{NOTES_MAX} delegations and questions"
+            raise QueueFull(f"this gate has had {what}; answer it")
 
     async def settle(self) -> None:
         """Return when the log has the last step; raises what the log refused it with."""

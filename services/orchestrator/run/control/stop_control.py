@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal
 
 from headrace.errors import HeadraceError
@@ -17,7 +18,7 @@ class Stopped(Exception):
 
 
 class StopControl:
-    __slots__ = ("_settling", "_state", "error", "is_given_up", "is_live", "mode", "work")
+    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "work")
 
     def __init__(self, state: RunState, *, is_live: bool) -> None:
         self._state = state
@@ -28,6 +29,7 @@ class StopControl:
         """Whether the run is past what earlier owners did."""
         self.work: asyncio.Task[str] | None = None
         self._settling: asyncio.TimerHandle | None = None
+        self._condition: Callable[[], bool] = lambda: False
 
     def begin_work(self, work: asyncio.Task[str]) -> None:
         self.work = work
@@ -38,6 +40,15 @@ class StopControl:
         if mode == "now" and self.is_live:
             self._end_work()
 
+    def cancel_when(self, condition: Callable[[], bool]) -> None:
+        """Cancel the work once it is past what earlier owners did and the condition holds, as `review` finds."""
+        self._condition = condition
+        self.review()
+
+    def review(self) -> None:
+        if self.is_live and self.mode != "now" and self._condition():
+            self.cancel()
+
     def go_live(self) -> None:
         """Let cancels take effect soon; during the replay they would leave calls without results."""
         if not self.is_live and self._settling is None:
@@ -47,6 +58,7 @@ class StopControl:
         self.is_live = True
         if self.mode == "now":
             self._end_work()
+        self.review()
 
     def interrupt(self, error: HeadraceError) -> None:
         self.error = error

@@ -13,6 +13,7 @@ from headrace.errors import QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.gate_state import GateState
+from services.runtime.clock import now_ms
 
 Claim: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]
 
@@ -55,11 +56,16 @@ class Waits:
     def is_claimed(self, wait_id: str) -> bool:
         return wait_id in self._waits and self._waits[wait_id].is_claimed
 
-    def expect(self, gate: agent_pb2.GateOpen, call: Call | None = None) -> None:
-        """Know a gate; `call` is there once this process waits at it."""
+    def expect(self, gate: agent_pb2.GateOpen, call: Call | None = None, opened_at: int = 0) -> None:
+        """Know a gate; `call` is there once this process waits at it, `opened_at` where another has opened it."""
         wait = self._waits.setdefault(gate.gate_id, _Wait())
-        wait.gate = wait.gate or GateState(gate)
+        wait.gate = wait.gate or GateState(gate, opened_at or now_ms())
         wait.gate.begin(call)
+
+    def list_open_gates(self) -> list[GateState]:
+        """List the gates that this process waits at, and that nobody has answered."""
+        waits = [wait for wait in self._waits.values() if not (wait.is_claimed or wait.has_expired)]
+        return [wait.gate for wait in waits if wait.gate is not None and wait.gate.call.done()]
 
     def find_gate(self, wait_id: str) -> GateState | None:
         """Return the gate that is, or was, waited at; None for calls that no person answers, or not yet."""

@@ -34,8 +34,9 @@ class ResumePoint:
 
     def waits(self) -> Waits:
         waits = Waits()
-        for gate in self.recording.find_payloads("gate_open"):
-            waits.expect(gate)
+        for event in self.recording.events:
+            if event.HasField("gate_open"):
+                waits.expect(event.gate_open, opened_at=event.timestamp)
         for step in self.recording.find_payloads("gate_step"):
             if (state := waits.find_gate(step.gate_id)) is not None:
                 state.note(step)

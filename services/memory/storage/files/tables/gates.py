@@ -35,7 +35,7 @@ WHERE run_id = ? AND gate_id = coalesce(?, gate_id) AND state = 'open'
 _UPDATE = """
 UPDATE gates SET answerers = answerers || ?, voters = iif(?, '', voters) || ?,
     claimed_by = coalesce(?, claimed_by), claimed_until = coalesce(?, claimed_until)
-WHERE run_id = ? AND gate_id = ?
+WHERE run_id = ? AND gate_id = ? AND state = 'open'
 """
 
 
