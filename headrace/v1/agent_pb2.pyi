@@ -3683,6 +3683,8 @@ class GateOpen(_message.Message):
     ANSWERERS_FIELD_NUMBER: _builtins.int
     RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
     ON_EXPIRY_FIELD_NUMBER: _builtins.int
+    REMIND_AT_FIELD_NUMBER: _builtins.int
+    ESCALATE_AT_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -3705,6 +3707,10 @@ class GateOpen(_message.Message):
     """Forms and questions: the JSON Schema of the answer that is accepted; absent: any JSON."""
     on_expiry: _builtins.str
     """Approvals: `approve` where the rule that asks approves when nobody answers in time; absent: that is a reject."""
+    remind_at: _builtins.int
+    """When people are reminded of it, Unix milliseconds, unless it is answered before; absent: never."""
+    escalate_at: _builtins.int
+    """When others may answer too, Unix milliseconds, unless it is answered before; absent: never."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened; absent: the requester."""
@@ -3724,17 +3730,23 @@ class GateOpen(_message.Message):
         answerers: _common_pb2.Answerers | None = ...,
         result_schema: _builtins.str | None = ...,
         on_expiry: _builtins.str | None = ...,
+        remind_at: _builtins.int | None = ...,
+        escalate_at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "on_expiry", b"on_expiry", "reason", b"reason", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__escalate_at: _TypeAlias = _typing.Literal["escalate_at"]  # noqa: Y015
+    _WhichOneofArgType__escalate_at: _TypeAlias = _typing.Literal["_escalate_at", b"_escalate_at"]  # noqa: Y015
     _WhichOneofReturnType__on_expiry: _TypeAlias = _typing.Literal["on_expiry"]  # noqa: Y015
     _WhichOneofArgType__on_expiry: _TypeAlias = _typing.Literal["_on_expiry", b"_on_expiry"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    _WhichOneofReturnType__remind_at: _TypeAlias = _typing.Literal["remind_at"]  # noqa: Y015
+    _WhichOneofArgType__remind_at: _TypeAlias = _typing.Literal["_remind_at", b"_remind_at"]  # noqa: Y015
     _WhichOneofReturnType__result_schema: _TypeAlias = _typing.Literal["result_schema"]  # noqa: Y015
     _WhichOneofArgType__result_schema: _TypeAlias = _typing.Literal["_result_schema", b"_result_schema"]  # noqa: Y015
     _WhichOneofReturnType__risk: _TypeAlias = _typing.Literal["risk"]  # noqa: Y015
@@ -3744,9 +3756,13 @@ class GateOpen(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__escalate_at) -> _WhichOneofReturnType__escalate_at | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__on_expiry) -> _WhichOneofReturnType__on_expiry | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remind_at) -> _WhichOneofReturnType__remind_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result_schema) -> _WhichOneofReturnType__result_schema | None: ...
     @_typing.overload
@@ -3780,7 +3796,8 @@ class GateStep(_message.Message):
     """The gate."""
     step: _builtins.str
     """vote: one of several who must approve has; delegated: others, `to`, may answer too; asked_back: a question to the
-    requester, or the requester's reply, in `note`; claimed, released, reminded, escalated.
+    requester, or the requester's reply, in `note`; claimed, released; reminded: its time for that has come; escalated:
+    nobody has answered, and from now on those in `to` may too. The last two happen once, whoever owns the run.
     """
     by: _builtins.str
     """The user who did it, as the server has authenticated the call; absent: the system."""

@@ -311,13 +311,24 @@ class Answerers(_message.Message):
     ANY_OF_FIELD_NUMBER: _builtins.int
     NOT_REQUESTER_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    REMIND_AFTER_MS_FIELD_NUMBER: _builtins.int
+    ESCALATE_AFTER_MS_FIELD_NUMBER: _builtins.int
+    ESCALATE_TO_FIELD_NUMBER: _builtins.int
     not_requester: _builtins.bool
     """Four eyes: not the requester, whatever any_of says."""
     count: _builtins.int
     """Approvals: how many different users must approve; absent: one."""
+    remind_after_ms: _builtins.int
+    """How long a gate waits before a reminder (gate.step `reminded`), in milliseconds; absent: there is none."""
+    escalate_after_ms: _builtins.int
+    """How long a gate waits before those in escalate_to may answer too (gate.step `escalated`), in milliseconds."""
     @_builtins.property
     def any_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Any of these may: requester (the user whose run it is), tenant (every user of the tenant), user:NAME, role:NAME."""
+
+    @_builtins.property
+    def escalate_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who may answer too then: user:NAME, role:NAME."""
 
     def __init__(
         self,
@@ -325,14 +336,26 @@ class Answerers(_message.Message):
         any_of: _abc.Iterable[_builtins.str] | None = ...,
         not_requester: _builtins.bool = ...,
         count: _builtins.int | None = ...,
+        remind_after_ms: _builtins.int | None = ...,
+        escalate_after_ms: _builtins.int | None = ...,
+        escalate_to: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "count", b"count"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_escalate_after_ms", b"_escalate_after_ms", "_remind_after_ms", b"_remind_after_ms", "count", b"count", "escalate_after_ms", b"escalate_after_ms", "remind_after_ms", b"remind_after_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "any_of", b"any_of", "count", b"count", "not_requester", b"not_requester"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_escalate_after_ms", b"_escalate_after_ms", "_remind_after_ms", b"_remind_after_ms", "any_of", b"any_of", "count", b"count", "escalate_after_ms", b"escalate_after_ms", "escalate_to", b"escalate_to", "not_requester", b"not_requester", "remind_after_ms", b"remind_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
+    _WhichOneofReturnType__escalate_after_ms: _TypeAlias = _typing.Literal["escalate_after_ms"]  # noqa: Y015
+    _WhichOneofArgType__escalate_after_ms: _TypeAlias = _typing.Literal["_escalate_after_ms", b"_escalate_after_ms"]  # noqa: Y015
+    _WhichOneofReturnType__remind_after_ms: _TypeAlias = _typing.Literal["remind_after_ms"]  # noqa: Y015
+    _WhichOneofArgType__remind_after_ms: _TypeAlias = _typing.Literal["_remind_after_ms", b"_remind_after_ms"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__escalate_after_ms) -> _WhichOneofReturnType__escalate_after_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remind_after_ms) -> _WhichOneofReturnType__remind_after_ms | None: ...
 
 Global___Answerers: _TypeAlias = Answerers  # noqa: Y015
 

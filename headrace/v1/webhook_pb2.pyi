@@ -52,8 +52,8 @@ class Webhook(_message.Message):
     """Whether so many deliveries wait (100,000) that new events are left out, until there are fewer."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Types of the events that it is told of: headrace.run.ended, headrace.gate.opened, headrace.gate.expiring,
-        headrace.budget.warning.
+        """Types of the events that it is told of: headrace.run.ended, headrace.gate.opened, headrace.gate.reminded,
+        headrace.gate.escalated, headrace.gate.expiring, headrace.budget.warning.
         """
 
     @_builtins.property

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.rows import GateEvent
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"
+GATE_STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}
+"""Types of events by the steps that cause them."""
 BUDGET_WARNING, PING = "headrace.budget.warning", "headrace.ping"
-TYPES = (RUN_ENDED, GATE_OPENED, GATE_EXPIRING, BUDGET_WARNING)
+TYPES = (RUN_ENDED, GATE_OPENED, *GATE_STEPS.values(), GATE_EXPIRING, BUDGET_WARNING)
 """What a webhook can be told of; a ping is told to the one that is pinged."""
 
 EXPIRING_SHARE = 5
@@ -84,6 +86,8 @@ def fold_events(info: ChatInfo, lines: Iterable[Line], *, is_recovered: bool = F
             gate = decode_gate_event(line.event)
             if gate.type == "gate.open":
                 events += _make_gate_events(info, line, gate)
+            elif gate.type == "gate.step" and gate.step in GATE_STEPS:
+                events.append(_make_step_event(info, run, line, gate))
             elif (closing := make_closing(line.run_id, gate)) is not None:
                 _withdraw(events, withdrawn, line.run_id, closing.gate_id, has_gates=True)
     return EventChange(events, withdrawn, is_recovered) if events or withdrawn else NO_EVENTS
@@ -149,6 +153,23 @@ def _make_gate_events(info: ChatInfo, line: Event, gate: GateEvent) -> Iterable[
         left_ms = min(max(gate.expires_at - gate.timestamp, 0) // EXPIRING_SHARE, EXPIRING_MS_MAX)
         due_at = gate.expires_at - left_ms
         yield make_event(tenant, GATE_EXPIRING, line.uuid, subject, due_at, data, **fields, due_at=due_at)
+
+
+def _make_step_event(info: ChatInfo, run: RunInfo, line: Event, gate: GateEvent) -> OutsideEvent:
+    data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": run.agent_key}
+    data |= {"gateId": gate.gate_id} | ({"to": gate.to} if gate.to else {})
+    return make_event(
+        info.owner.tenant,
+        GATE_STEPS[gate.step],
+        line.uuid,
+        info.chat_id,
+        gate.timestamp,
+        data,
+        run_id=line.run_id,
+        gate_id=gate.gate_id,
+        agent_key=run.agent_key,
+        committed_at=line.updated_at,
+    )
 
 
 def _withdraw(

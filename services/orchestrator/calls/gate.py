@@ -6,12 +6,14 @@ all of it in the log.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2
+from services.orchestrator.calls.gate_times import list_due, set_times, take_due_steps
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.replay.resume_point import EXPIRED
@@ -34,6 +36,8 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
     """
     run = scope.run
     opened = next((known for known in run.recording.find_payloads("gate_open") if known.gate_id == gate.gate_id), None)
+    if opened is None:
+        set_times(gate)
     run.waits.expect(opened or gate, call)
     with run.waiting():
         if opened is None and not run.waits.is_claimed(gate.gate_id):
@@ -41,10 +45,29 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
         if events := [*([opened] if opened else ()), *beside]:
             await scope.record(*events)
         left_ms = max(0, (opened or gate).expires_at - now_ms())
-        submission = await run.waits.wait(gate.gate_id, left_ms / 1000)
+        submission = await _wait_in_time(scope, gate.gate_id, left_ms / 1000)
         if submission is None and (known := run.waits.find_gate(gate.gate_id)) is not None:
             await known.settle()  # a vote that came in time is known before the expiry decides
     return GateEnd(submission, [_make_close(gate.gate_id, submission)] if opened else [])
+
+
+async def _wait_in_time(scope: Scope, gate_id: str, timeout_s: float) -> Submission | None:
+    """Wait for the answer, and take the steps of the gate that are due meanwhile."""
+    waits = scope.run.waits
+    known = waits.find_gate(gate_id)
+    if known is None or not list_due(known):
+        return await waits.wait(gate_id, timeout_s)
+    is_over = asyncio.Event()
+    stepping = asyncio.create_task(take_due_steps(scope, known, is_over))
+    try:
+        submission = await waits.wait(gate_id, timeout_s)
+    except BaseException:
+        stepping.cancel()
+        await asyncio.wait([stepping])
+        raise
+    is_over.set()
+    await stepping
+    return submission
 
 
 def _make_close(gate_id: str, submission: Submission | None) -> agent_pb2.GateClose:

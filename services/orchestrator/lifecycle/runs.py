@@ -172,6 +172,8 @@ class Runs:
                 before.control.cancel()
             elif not how and before.agent.on_new_message == "cancel":
                 before.cancel_wait(run.state.created_at)
+            elif not how and before.agent.on_new_message == "answer_default":
+                before.waits.pass_over(run.state.created_at)
         if how == "rollback":
             run.chat.take_back([before.chat for before in earlier])
 

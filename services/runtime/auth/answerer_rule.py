@@ -16,6 +16,8 @@ COUNT_MAX = 16
 
 Name = Annotated[str, StringConstraints(pattern=r"^(requester|tenant|user:[!-~]{1,128}|role:[!-+\--~]{1,64})$")]
 
+OtherName = Annotated[str, StringConstraints(pattern=r"^(user:[!-~]{1,128}|role:[!-+\--~]{1,64})$")]
+
 
 class AnswererRule(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
@@ -32,6 +34,23 @@ class AnswererRule(BaseModel):
     """Approvals: how many different users must approve before the call runs, 16 at most; one reject rejects. It needs
     authentication: without it everybody is the same user, and more than one cannot be reached."""
 
+    remind_after_ms: Annotated[int, Field(ge=1)] | None = None
+    """How long a gate waits before a reminder, in milliseconds: a `gate.step` `reminded`, once, told to webhooks as
+    `headrace.gate.reminded`. Left out, or not before the gate's own end, there is none."""
+
+    escalate_after_ms: Annotated[int, Field(ge=1)] | None = None
+    """How long a gate waits before those in `escalateTo` may answer too, in milliseconds: a `gate.step` `escalated`,
+    once, told to webhooks as `headrace.gate.escalated`."""
+
+    escalate_to: Annotated[tuple[OtherName, ...], Field(max_length=NAMES_MAX)] = ()
+    """Who may answer too then: `user:NAME`, `role:NAME`; 32 at most. `notRequester` holds for them as well."""
+
+    @model_validator(mode="after")
+    def _check_escalation(self) -> AnswererRule:
+        if (self.escalate_after_ms is None) != (not self.escalate_to):
+            raise ValueError("escalateAfterMs: it and escalateTo are given together")
+        return self
+
     @model_validator(mode="after")
     def _check_count(self) -> AnswererRule:
         names = {name for name in self.any_of if not (self.not_requester and name == REQUESTER)}
@@ -44,4 +63,11 @@ class AnswererRule(BaseModel):
     def make_answerers(self) -> common_pb2.Answerers:
         names = self.any_of or ((TENANT,) if self.not_requester else (REQUESTER,))
         count = self.count if self.count > 1 else None
-        return common_pb2.Answerers(any_of=names, not_requester=self.not_requester, count=count)
+        return common_pb2.Answerers(
+            any_of=names,
+            not_requester=self.not_requester,
+            count=count,
+            remind_after_ms=self.remind_after_ms,
+            escalate_after_ms=self.escalate_after_ms,
+            escalate_to=self.escalate_to,
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import itertools
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -308,16 +309,32 @@ class Orchestrator(Script):
 
     async def ListGates(self, request: gates_pb2.ListGatesRequest, context: Any) -> gates_pb2.ListGatesResponse:
         self.requests.append(request)
-        found = [
-            gate
-            for gate in self.gates
-            if gate.state == "open"
-            and (request.scope != "own" or gate.requester == "default")
-            and request.kind in ("", gate.kind)
-            and request.risk in ("", gate.risk)
-            and request.agent_key in ("", gate.agent_key)
-        ]
-        return gates_pb2.ListGatesResponse(gates=found)
+        return gates_pb2.ListGatesResponse(gates=[gate for gate in self._find_gates(request) if gate.state == "open"])
+
+    async def WatchGates(
+        self, request: gates_pb2.WatchGatesRequest, context: Any
+    ) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
+        self.requests.append(request)
+        told = dict[str, bytes]()
+        yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
+        for is_first in itertools.chain([True], itertools.repeat(False)):
+            for gate in self._find_gates(request):
+                is_new = told.get(gate.gate_id) != (row := gate.SerializeToString())
+                if is_new and (gate.state == "open" or gate.gate_id in told):
+                    yield gates_pb2.WatchGatesResponse(gate=gate)
+                    told[gate.gate_id] = row
+            if is_first:
+                yield gates_pb2.WatchGatesResponse(list_end=gates_pb2.GateListEnd())
+            await asyncio.sleep(0.02)  # tests change gates by hand
+
+    def _find_gates(
+        self, request: gates_pb2.ListGatesRequest | gates_pb2.WatchGatesRequest
+    ) -> Iterator[gates_pb2.Gate]:
+        for gate in self.gates:
+            is_wanted = request.kind in ("", gate.kind) and request.risk in ("", gate.risk)
+            is_wanted = is_wanted and request.agent_key in ("", gate.agent_key)
+            if is_wanted and (request.scope != "own" or gate.requester == "default"):
+                yield gate
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Any) -> gates_pb2.GetGateResponse:
         return gates_pb2.GetGateResponse(gate=self.find_gate(request.gate_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -103,6 +104,10 @@ class Writer:
     async def close_gate(self, chat_id: str, run_id: str, gate_id: str) -> None:
         text = f'{{"type":"gate.close","seq":6,"timestamp":{now_ms()},"gateId":"{gate_id}","state":"answered"}}'
         await self._append(chat_id, EventLine, run_id=run_id, event=Raw(text.encode()))
+
+    async def take_step(self, chat_id: str, run_id: str, gate_id: str, step: str, *to: str) -> None:
+        event = {"type": "gate.step", "seq": 6, "timestamp": now_ms(), "gateId": gate_id, "step": step, "to": to}
+        await self._append(chat_id, EventLine, run_id=run_id, event=Raw(json.dumps(event).encode()))
 
     async def _append(self, chat_id: str, kind: type[Stamped], **fields: Any) -> None:
         stamped: dict[str, Any] = {"n": 0, "uuid": new_id(), "chat_id": chat_id, "updated_at": 0, "generation": 0}

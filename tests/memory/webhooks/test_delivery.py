@@ -110,6 +110,30 @@ async def test_a_gate_is_told_when_it_opens_and_before_it_expires_and_not_when_i
     assert all(b"secret" not in post.body for post in posts)
 
 
+async def test_reminders_and_escalations_are_told_and_other_steps_are_not(
+    engine_in_use: Engine, receiver: Receiver
+) -> None:
+    await create(engine_in_use, receiver)
+    writer = Writer(engine_in_use)
+    chat_id, run_id = await writer.begin()
+    async with deliver(engine_in_use, receiver):
+        await writer.open_gate(chat_id, run_id, "left")
+        await writer.take_step(chat_id, run_id, "left", "reminded")
+        await writer.take_step(chat_id, run_id, "left", "delegated", "user:bob")
+        await writer.take_step(chat_id, run_id, "left", "escalated", "role:board")
+        await writer.end(chat_id, run_id, "cancelled")
+        posts = await receiver.wait_for(4)
+    told = [(post.event["type"].removeprefix("headrace."), post.event["data"].get("to")) for post in posts]
+    assert told == [
+        ("gate.opened", None),
+        ("gate.reminded", None),
+        ("gate.escalated", ["role:board"]),
+        ("run.ended", None),
+    ]
+    data = posts[2].event["data"]
+    assert (data["chatId"], data["runId"], data["gateId"], data["agentKey"]) == (chat_id, run_id, "left", "guide")
+
+
 async def test_only_what_is_asked_for_is_told(engine_in_use: Engine, receiver: Receiver) -> None:
     for fields in ({"types": ["headrace.gate.opened"]}, {"agent_keys": ["clerk", "ada_"]}, {"paused": True}):
         await create(engine_in_use, receiver, **fields)
@@ -331,5 +355,6 @@ async def test_history_is_bounded_in_time(engine_in_use: Engine, receiver: Recei
 
 def test_types_are_those_of_the_reference() -> None:
     assert json.dumps(TYPES) == (
-        '["headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring", "headrace.budget.warning"]'
+        '["headrace.run.ended", "headrace.gate.opened", "headrace.gate.reminded", "headrace.gate.escalated",'
+        ' "headrace.gate.expiring", "headrace.budget.warning"]'
     )

@@ -11,8 +11,10 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import HeadraceError
-from headrace.v1 import memory_pb2, tools_pb2
-from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked, as_user, asking, offer
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.orchestrator.run.control.waits import Submission, Waits
+from services.runtime.clock import now_ms
+from tests.orchestrator.calls.test_answerers import ANSWER, KEYS, LISTED, Asked, as_user, asking, offer, only
 from tests.orchestrator.conftest import Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.replicas import two
@@ -36,6 +38,59 @@ async def test_a_new_message_cancels_a_run_that_waits_where_the_agent_says_so(ki
         assert (await it.client.gates()).gates == []
         assert (await it.client.gate(*gate)).state == "cancelled"
     assert second[-1].HasField("run_complete")
+
+
+@pytest.mark.parametrize("kind", ["approval", "form"])
+async def test_a_new_message_answers_with_the_default_where_the_agent_says_so(kind: str, house: Open) -> None:
+    fields: dict[str, Any] = LISTED | {"onNewMessage": "answer_default"}
+    async with house(asking(kind), ANSWER, AGAIN, **fields) as it, asyncio.TaskGroup() as group:
+        offer(it, {}, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        chat_id = (await it.client.gate(*gate)).chat_id
+        async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+            second = [delta async for delta in deltas]
+        first = await run
+        assert first[-1]["type"] == "run.complete"
+        if kind == "approval":
+            answer = only(first, "approval.answer")
+            assert (answer["decision"], "by" in answer) == ("reject", False)
+            assert answer["note"].startswith("nobody answered")
+        else:
+            assert "expired" in str(only(first, "tool.result"))
+        assert only(first, "gate.close")["state"] == (await it.client.gate(*gate)).state == "expired"
+        assert (await it.client.answer_gate(*gate, '{"decision": "approve"}')).status == "expired"
+    assert second[-1].HasField("run_complete")
+
+
+async def test_an_answer_that_is_under_way_is_not_passed_over() -> None:
+    waits = Waits()
+    waits.expect(agent_pb2.GateOpen(gate_id="t_1"))
+    waiting = asyncio.create_task(waits.wait("t_1", 100))
+    await asyncio.sleep(0)
+    assert waits.claim("t_1", "", "ada") == "accepted"
+    waits.pass_over(now_ms())
+    waits.fulfil("t_1", Submission("1", "ada"))
+    assert await waiting == Submission("1", "ada")
+
+
+async def test_a_gate_that_is_waited_at_later_is_passed_over_where_it_was_open_before() -> None:
+    waits = Waits()
+    for gate_id, opened_at in (("t_1", 1000), ("t_2", 3000)):
+        waits.expect(agent_pb2.GateOpen(gate_id=gate_id), opened_at=opened_at)
+    waits.pass_over(2000)
+    assert await waits.wait("t_1", 100) is None
+    waits.claim("t_2", "", "ada")
+    waits.fulfil("t_2", Submission("1", "ada"))
+    assert await waits.wait("t_2", 100) == Submission("1", "ada")
+
+
+async def test_what_was_passed_over_is_not_waited_for_again() -> None:
+    waits = Waits()
+    waits.expect(agent_pb2.GateOpen(gate_id="t_1"))
+    waits.end("t_1")  # as the log says
+    assert await waits.wait("t_1", 100) is None
 
 
 async def test_without_it_the_message_waits_for_the_run(house: Open) -> None:

@@ -12,11 +12,15 @@ UNREACHABLE = {
     '{anyOf: ["requester", "user:ada"], notRequester: true, count: 2}': "2 users must approve",
     '{anyOf: ["tenant"], count: 0}': "greater than or equal to 1",
     '{anyOf: ["tenant"], count: 17}': "less than or equal to 16",
+    "{remindAfterMs: 0}": "greater than or equal to 1",
+    "{escalateAfterMs: 1000}": "given together",
+    '{escalateTo: ["user:ada"]}': "given together",
+    '{escalateAfterMs: 1000, escalateTo: ["tenant"]}': "should match pattern",
 }
 
 
 @pytest.mark.parametrize("rule", UNREACHABLE)
-def test_a_count_that_cannot_be_reached_is_refused(rule: str) -> None:
+def test_what_cannot_be_is_refused(rule: str) -> None:
     with pytest.raises(RulesError, match=UNREACHABLE[rule]):
         parse(f"answerers: {rule}".encode())
 

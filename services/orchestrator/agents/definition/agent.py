@@ -107,10 +107,11 @@ class Definition(Part):
     """Title of the chats that the agent begins: `model` has its model write one from the user's message once the first
     run is complete, with what is left of the run's budget. Until then, and where that fails, it is the first words."""
 
-    on_new_message: Literal["queue", "cancel"] = "queue"
+    on_new_message: Literal["queue", "answer_default", "cancel"] = "queue"
     """What becomes of a run of the chat that waits for people alone when a new message comes: `queue` lets the message
     wait for it, `cancel` ends it with its gates. A run with a call that still works goes on, and a message that says
-    `whenBusy` is taken by that."""
+    `whenBusy` is taken by that. With `answer_default` the time of all gates that are open is over: approvals are
+    rejected, or what `onExpiry` says, forms and questions expire; the run goes on, and the message waits for it."""
 
     plain: Section | None = None
     """The section of mode ONESHOT."""

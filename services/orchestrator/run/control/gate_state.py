@@ -11,8 +11,9 @@ from services.orchestrator.run.answers.call import Call
 from services.runtime.auth.answerers import REQUESTER
 
 VOTE, DELEGATED, ASKED_BACK = "vote", "delegated", "asked_back"
+REMINDED, ESCALATED = "reminded", "escalated"
 
-WIDENING = frozenset({DELEGATED, "escalated"})
+WIDENING = frozenset({DELEGATED, ESCALATED})
 """Steps after which those in `to` may answer too."""
 
 CALL_WAIT_S = 3.0
@@ -74,8 +75,8 @@ class GateState:
         return bool(request_id) and (kind, user, request_id) in taken
 
     def note(self, step: agent_pb2.GateStep) -> None:
-        """Keep a step that changes who may answer or what is decided, or that was asked for by a request."""
-        if step.step in WIDENING or step.step in (VOTE, ASKED_BACK):
+        """Keep a step that changes who may answer or what is decided, or that is taken once."""
+        if step.step in WIDENING or step.step in (VOTE, ASKED_BACK, REMINDED):
             self.steps.append(step)
 
     def check_room(self, kind: str) -> None:

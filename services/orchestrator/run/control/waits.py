@@ -41,6 +41,10 @@ class _Wait:
     is_claimed: bool = False
     has_begun: bool = False
     has_expired: bool = False
+    ending: asyncio.Timeout | None = None
+    """When the wait ends without an answer, while it is waited."""
+    is_passed_over: bool = False
+    """Whether its time is over before."""
 
 
 class Waits:
@@ -113,6 +117,15 @@ class Waits:
     def end(self, wait_id: str) -> None:
         self._waits.setdefault(wait_id, _Wait()).has_expired = True
 
+    def pass_over(self, asked_at: int) -> None:
+        """End the time of every gate that was open at `asked_at`: nobody has answered it, and nobody can any more."""
+        now = asyncio.get_running_loop().time()
+        for wait in self._waits.values():
+            if wait.gate is not None and wait.gate.opened_at <= asked_at and not wait.is_claimed:
+                wait.is_passed_over = True
+                if wait.ending is not None:
+                    wait.ending.reschedule(now)
+
     def close(self) -> None:
         self._is_over = True
 
@@ -125,13 +138,17 @@ class Waits:
         """Return the submission, or None after `timeout_s`, when nothing is accepted any more."""
         wait = self._waits.setdefault(wait_id, _Wait())
         wait.has_begun = True
+        if wait.has_expired:  # for an earlier owner of the run, before its time
+            return None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(0 if wait.is_passed_over else timeout_s) as wait.ending:
                 # Shielded: the timeout ends this wait, not the future that a claimed submit is still to be put into.
                 return await asyncio.shield(wait.submission)
         except TimeoutError:
             if not wait.is_claimed:
                 wait.has_expired = True
                 return None
+        finally:
+            wait.ending = None
         # It came in time and is on its way to the disk; whoever commits it ends the run when that fails.
         return await wait.submission

@@ -78,13 +78,14 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         found = await Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         (made,) = await store.list_own()
-        assert list(made.types) == [ENDED, "headrace.gate.opened", "headrace.gate.expiring"]
+        gates = [f"headrace.gate.{event}" for event in ("opened", "reminded", "escalated", "expiring")]
+        assert list(made.types) == [ENDED, *gates]
         assert list(made.agent_keys) == ["helper", "writer"]
         await page.get_by_role("button", name="I have kept it").click()
         await expect(secret).to_have_count(0)
         await page.reload()
         item = page.get_by_role("list", name="Webhooks").locator("> li")
-        await expect(item).to_contain_text("run.ended, gate.opened, gate.expiring · helper, writer")
+        await expect(item).to_contain_text("gate.reminded, gate.escalated, gate.expiring · helper, writer")
         await expect(page.get_by_text("whsec_")).to_have_count(0)
 
 

@@ -3,14 +3,13 @@
 import { createButton, createElement } from "../elements/dom.js";
 import { formatAge, formatCount } from "../elements/format.js";
 import { createFrame, createSelect, replaceItems } from "../elements/page.js";
-import { Polling } from "../elements/polling.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
+import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
-import { KINDS, getGateKey } from "../people/waiting_gates.js";
+import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
 import { removeForeign } from "./tenant_choice.js";
 
-const PERIOD_MS = 5000;
 const LISTED_MAX = 200;
 
 const MINUTE_MS = 60_000;
@@ -35,7 +34,8 @@ class InboxPage {
   #view = null;
   #chosen = ""; // key of the gate that is shown, or is being loaded
   #gates = [];
-  #polling;
+  #watch;
+  #ageing; // shows how long gates have waited
 
   constructor(waitingGates) {
     this.waitingGates = waitingGates;
@@ -58,7 +58,8 @@ class InboxPage {
     );
     this.element = element;
     this.handleKey = (event) => this.#handleKey(event);
-    this.#polling = new Polling(() => this.#load(), { periodMs: PERIOD_MS, onProblem: showProblem });
+    const getFilters = () => this.#watched;
+    this.#watch = new GateWatch(getFilters, { onGates: (gates) => this.#setGates(gates), onProblem: showProblem });
     this.#listAgents();
     removeForeign(this.#choices.scope.select);
   }
@@ -69,11 +70,13 @@ class InboxPage {
     document.addEventListener("keydown", this.handleKey);
     if (!parameters.gate) this.#closeGate();
     const opened = parameters.gate && this.#openGate({ runId: parameters.run, gateId: parameters.gate });
-    await Promise.all([this.#polling.start(), opened]);
+    this.#ageing = setInterval(() => this.#showList(), MINUTE_MS);
+    await Promise.all([this.#watch.start(), opened]);
   }
 
   hide() {
-    this.#polling.stop();
+    this.#watch.stop();
+    clearInterval(this.#ageing);
     document.removeEventListener("keydown", this.handleKey);
   }
 
@@ -91,35 +94,40 @@ class InboxPage {
 
   #changeAgent(agentKey) {
     this.#choices.agent.select.value = agentKey;
-    this.#polling.refresh();
+    this.#watch.restart();
   }
 
   #changeFilters() {
     updatePageAddress("inbox", this.#filters);
     this.#closeGate();
-    return this.#polling.refresh();
+    return this.#watch.restart();
   }
 
-  async #load() {
-    const { scope, kind, agent, risk, older } = this.#filters;
-    const filters = { scope, kind, agentKey: agent, risk, olderThanMs: older && Number(older) * MINUTE_MS };
-    const { data, nextPageToken } = await api.listGates({ ...filters, pageSize: LISTED_MAX });
-    this.#gates = data;
-    this.#showList(Boolean(nextPageToken));
-    if (this.#view?.gate.state === "open" && !data.some((gate) => getGateKey(gate) === this.#chosen)) {
-      await this.#updateChosen();
+  get #watched() {
+    const { scope, kind, agent, risk } = this.#filters;
+    return { scope, kind, agentKey: agent, risk };
+  }
+
+  #setGates(gates) {
+    this.#gates = gates;
+    this.#showList();
+    if (this.#view?.gate.state === "open" && !gates.some((gate) => getGateKey(gate) === this.#chosen)) {
+      this.#updateChosen();
     }
   }
 
-  #showList(isCut) {
+  #showList() {
+    const openedBefore = Date.now() - Number(this.#filters.older) * MINUTE_MS;
+    const waiting = this.#gates.filter((gate) => gate.openedAt <= openedBefore || !this.#filters.older);
+    const shown = waiting.slice(0, LISTED_MAX);
     replaceItems(
       this.list,
-      this.#gates.map((gate) => this.#createItem(gate)),
+      shown.map((gate) => this.#createItem(gate)),
       this.element.querySelector("h2"),
     );
-    const count = this.#gates.length;
-    const cut = isCut ? `The ${LISTED_MAX} that wait longest.` : "";
-    const text = cut || (count ? `${formatCount(count, "gate")}.` : "Nothing waits for an answer.");
+    const count = waiting.length;
+    const cut = count > shown.length ? ` The ${LISTED_MAX} that wait longest are shown.` : "";
+    const text = count ? `${formatCount(count, "gate")}.${cut}` : "Nothing waits for an answer.";
     if (this.count.textContent !== text) this.count.textContent = text;
   }
 
@@ -183,7 +191,6 @@ class InboxPage {
   }
 
   #handleAnswer() {
-    this.#polling.refresh();
     this.waitingGates.refresh();
   }
 

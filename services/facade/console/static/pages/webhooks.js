@@ -14,7 +14,14 @@ import {
 } from "../elements/page.js";
 import * as api from "../server/api.js";
 
-const TYPES = ["headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring", "headrace.budget.warning"];
+const TYPES = [
+  "headrace.run.ended",
+  "headrace.gate.opened",
+  "headrace.gate.reminded",
+  "headrace.gate.escalated",
+  "headrace.gate.expiring",
+  "headrace.budget.warning",
+];
 const STATES = { dead: "dead letters", waiting: "waiting", delivered: "delivered", "": "all" };
 const STATE_MARKS = { dead: "bad", waiting: "warn", delivered: "good" };
 

@@ -3,19 +3,22 @@
 import { Polling } from "../elements/polling.js";
 import { formatPageHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
+import { GateWatch, getGateKey } from "./gate_watch.js";
 
-const PERIOD_MS = 15_000;
-const COUNT_MAX = 200; // of a page; more are counted as 200+
+const PERIOD_MS = 60_000; // for one's own that others answer; the rest is watched
+const HIDDEN_PERIOD_MS = 15_000; // nothing is watched in a hidden tab
+const COUNT_MAX = 200; // of a page; more are counted as 200+ in a hidden tab
 
 export const KINDS = { approval: "Approval", form: "Form", question: "Question" };
-
-/** Return an id of a gate that is unique in the tenant. */
-export const getGateKey = ({ runId, gateId }) => `${runId}/${gateId}`;
 
 export const canNotify = () => globalThis.Notification?.permission === "granted";
 
 export class WaitingGates {
-  #known = null; // keys of the gates that were listed the last time
+  #known = null; // keys of the gates that waited the last time
+  #answerable = [];
+  #isCut = false;
+  #own = [];
+  #watch = new GateWatch(() => ({}), { onGates: (gates) => this.#setAnswerable(gates) });
   #polling = new Polling(() => this.#load(), { periodMs: PERIOD_MS, isNeeded: canNotify });
 
   /** `onChange({ count, chatIds })` gets how many gates the user may answer, as text, and the chats that wait. */
@@ -24,7 +27,7 @@ export class WaitingGates {
   }
 
   start() {
-    return this.#polling.start();
+    return Promise.all([this.#watch.start(), this.#polling.start()]);
   }
 
   refresh() {
@@ -32,16 +35,33 @@ export class WaitingGates {
   }
 
   async #load() {
-    const [answerable, own] = await Promise.all(
-      ["answerable", "own"].map((scope) => api.listGates({ scope, pageSize: COUNT_MAX })),
+    const isHidden = document.hidden;
+    this.#polling.periodMs = isHidden ? HIDDEN_PERIOD_MS : PERIOD_MS;
+    const scopes = isHidden ? ["own", "answerable"] : ["own"];
+    const [own, answerable] = await Promise.all(
+      scopes.map((scope) => api.listGates({ scope, pageSize: COUNT_MAX })),
     );
-    const keys = new Set(answerable.data.map(getGateKey));
-    if (this.#known) for (const gate of answerable.data) if (!this.#known.has(getGateKey(gate))) notify(gate);
+    this.#own = own.data;
+    if (answerable) this.#setAnswerable(answerable.data, Boolean(answerable.nextPageToken));
+    else this.#tell();
+  }
+
+  #setAnswerable(gates, isCut = false) {
+    const keys = new Set(gates.map(getGateKey));
+    if (this.#known) for (const gate of gates) if (!this.#known.has(getGateKey(gate))) notify(gate);
+    // What is gone from the user's own may be told by either: it waits no more.
+    this.#own = this.#own.filter((gate) => keys.has(getGateKey(gate)) || !this.#known?.has(getGateKey(gate)));
     this.#known = keys;
-    const count = answerable.data.length;
+    this.#answerable = gates;
+    this.#isCut = isCut;
+    this.#tell();
+  }
+
+  #tell() {
+    const count = this.#answerable.length;
     this.onChange({
-      count: count ? `${count}${answerable.nextPageToken ? "+" : ""}` : "",
-      chatIds: new Set([...answerable.data, ...own.data].map(({ chatId }) => chatId)),
+      count: count ? `${count}${this.#isCut ? "+" : ""}` : "",
+      chatIds: new Set([...this.#answerable, ...this.#own].map(({ chatId }) => chatId)),
     });
   }
 }

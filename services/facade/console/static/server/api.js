@@ -131,6 +131,11 @@ export const deleteFact = (factId) => deleteData("/api/fact", { factId });
 
 /** List gates that wait: an envelope with `data` and perhaps nextPageToken. */
 export const listGates = (parameters) => getEnvelope("/api/gates", parameters);
+/** Open the stream of gates that wait, and of their changes. */
+export const watchGates = (parameters, signal) => {
+  const entries = Object.entries(parameters).filter(([, value]) => value);
+  return sendRequest(`/api/gates/watch?${new URLSearchParams(entries)}`, { signal });
+};
 export const getGate = async (runId, gateId) => (await getEnvelope("/api/gate", { runId, gateId })).data;
 export const answerGate = async (body) =>
   (await fetchEnvelope("/api/gate/answer", buildPost({ requestId: createId(), ...body }))).data;

@@ -1,0 +1,150 @@
+"""What runs cost that wait for people: `python -m benchmarks.waiting`
+
+Runs (`--gates`) of one agent each show a form and wait. Then: the memory that each keeps in the orchestrator and in
+memory, the processor time of all processes while nothing happens, and how long the first page of ListGates takes. Once
+with the embedded store, once with PostgreSQL where the machine has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+
+from benchmarks.cpu import cpu_us, rss_mb
+from benchmarks.memory.tables import table
+from benchmarks.postgresql import programs
+from benchmarks.postgresql import running as postgresql
+from benchmarks.processes import simulating, starting_suite
+from headrace.client import Client
+
+TOOLS = Path(__file__).parents[1] / "examples" / "tools"
+
+AGENT: dict[str, Any] = {
+    "mode": "REACT",
+    "modelConfig": {"providerKey": "sim", "model": "sim-1"},
+    "toolConfig": {"frontends": ["confirm_dialog"]},
+    "react": {"systemPrompt": "You take orders."},
+}
+
+WAIT_MS = 3_600_000
+AT_ONCE = 40
+WARM_UP = 200
+"""Runs before the first look, so that what a process has once is not counted."""
+
+PAGES = 100
+
+SERVICES = ("orchestrator", "memory", "llm_gateway", "tools", "facade")
+
+console = Console(width=120)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    gates: int
+    added_kb: dict[str, float]
+    """Resident memory per gate, by service."""
+    rest_cpu_ms_per_s: dict[str, float]
+    first_page_ms: Sequence[float]
+    opened_per_s: float
+
+
+async def measure(folder: Path, given: argparse.Namespace, environment: dict[str, str]) -> Seen:
+    async with simulating(folder) as (base_url, _):
+        settings = {"HEADRACE_ORCHESTRATOR_RUNS_MAX": str(2 * given.gates), **environment}
+        (folder / "config" / "tools").mkdir(parents=True)
+        agents = folder / "config" / "agents"
+        agents.mkdir()
+        _copy_tool(folder / "config" / "tools")
+        provider = f'{{"providers": [{{"key": "sim", "protocol": "openai", "baseUrl": "{base_url}", "models": '
+        (folder / "config" / "providers.json").write_text(provider + '[{"name": "sim-1"}]}]}')
+        starting = starting_suite(folder, base_url, [], agents={"asker": AGENT}, form="--split", environment=settings)
+        async with starting as suite, Client(suite.grpc) as client:
+            await open_gates(client, WARM_UP)
+            before = {name: rss_mb(suite.pids[name]) for name in SERVICES}
+            began = time.monotonic()
+            await open_gates(client, given.gates)
+            opened_per_s = given.gates / (time.monotonic() - began)
+            await asyncio.sleep(given.settle_s)
+            added = {name: (rss_mb(suite.pids[name]) - before[name]) * 1024 / given.gates for name in SERVICES}
+            spent = {name: cpu_us(suite.pids[name]) for name in SERVICES}
+            await asyncio.sleep(given.rest_s)
+            rest = {name: (cpu_us(suite.pids[name]) - spent[name]) / 1000 / given.rest_s for name in SERVICES}
+            pages = [await time_page(client) for _ in range(PAGES)]
+            return Seen(given.gates, added, rest, pages, opened_per_s)
+
+
+def _copy_tool(folder: Path) -> None:
+    """Offer the form of the examples, which waits as long as this takes."""
+    shutil.copy(TOOLS / "confirm_dialog.html", folder)
+    made = json.loads((TOOLS / "confirm_dialog.frontend").read_text())
+    made["tools"][0]["timeoutMs"] = WAIT_MS
+    (folder / "confirm_dialog.frontend").write_text(json.dumps(made))
+
+
+async def open_gates(client: Client, count: int) -> None:
+    left = iter(range(count))
+
+    async def ask() -> None:
+        for _ in left:
+            async with client.ask("Please book a table", agent_key="asker") as events:
+                async for event in events:
+                    if event.HasField("gate_open"):
+                        break
+                else:
+                    raise RuntimeError(f"no gate was opened: {events.state.end}")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(ask())
+
+
+async def time_page(client: Client) -> float:
+    began = time.perf_counter()
+    page = await client.gates()
+    assert len(page.gates) == 50
+    return (time.perf_counter() - began) * 1000
+
+
+async def main(given: argparse.Namespace) -> None:
+    engines = ["embedded"] if programs() is None else ["embedded", "PostgreSQL"]
+    found = table(
+        f"{given.gates:,} waiting gates",
+        *("store", "opened/s", "orchestrator KB/gate", "memory KB/gate", "CPU ms/s at rest: orchestrator", "memory"),
+        *("first page ms p50", "p99"),
+    )
+    for engine in engines:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
+            environment = dict[str, str]()
+            if engine == "PostgreSQL":
+                environment["HEADRACE_DATABASE_URL"] = stack.enter_context(postgresql()).url()
+            seen = await measure(Path(folder), given, environment)
+        found.add_row(
+            engine,
+            f"{seen.opened_per_s:,.0f}",
+            *(f"{seen.added_kb[name]:.1f}" for name in SERVICES[:2]),
+            *(f"{seen.rest_cpu_ms_per_s[name]:.1f}" for name in SERVICES[:2]),
+            f"{statistics.median(seen.first_page_ms):.1f}",
+            f"{statistics.quantiles(seen.first_page_ms, n=100)[-1]:.1f}",
+        )
+    console.print(found)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="benchmarks.waiting", description=__doc__)
+    parser.add_argument("--gates", type=int, default=10_000)
+    parser.add_argument("--settle-s", type=float, default=10.0)
+    parser.add_argument("--rest-s", type=float, default=20.0)
+    uvloop.run(main(parser.parse_args()))

@@ -1,0 +1,116 @@
+"""A gate that nobody answers reminds, and lets others answer too: each once, whoever owns the run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.v1 import tools_pb2
+from tests.orchestrator.calls.test_answerers import (
+    ACCEPTED,
+    ANSWER,
+    KEYS,
+    LISTED,
+    SILENT,
+    Asked,
+    as_user,
+    asking,
+    offer,
+    only,
+    try_answer,
+)
+from tests.orchestrator.conftest import Open
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.replicas import two
+from tests.order import Event
+
+WAIT_S = 100.0
+
+FINANCE = {"any_of": ["role:finance"], "not_requester": True}
+
+
+async def wait_for_step(asked: Asked, kind: str) -> Event:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            for event in asked.events:
+                if event["type"] == "gate.step" and event["step"] == kind:
+                    return event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["approval", "form"])
+async def test_a_gate_reminds_and_then_others_may_answer_too(kind: str, house: Open) -> None:
+    rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo", "role:board"]}
+    async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, rule, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        step = await wait_for_step(asked, "escalated")
+        assert (step["to"], step["gateId"], "by" in step) == (["user:cleo", "role:board"], gate[1], False)
+        async with as_user(it.address, "cleo") as cleo:
+            [listed] = (await cleo.gates()).gates
+            assert [*listed.answerers.any_of] == ["role:finance", "user:cleo", "role:board"]
+            assert [one.step for one in (await cleo.gate(*gate)).steps] == ["reminded", "escalated"]
+        # Four eyes holds: the requester has the role board.
+        assert await try_answer(it.address, "ada", gate) == "PERMISSION_DENIED"
+        assert await try_answer(it.address, "cleo", gate) == ACCEPTED
+        events = await run
+    assert events[-1]["type"] == "run.complete"
+    opened = only(events, "gate.open")
+    assert opened["escalateAt"] - opened["remindAt"] == 50
+    assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
+
+
+async def test_an_answer_in_time_comes_before_a_reminder(house: Open) -> None:
+    rule = FINANCE | {"remind_after_ms": 60_000}
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, rule)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        async with asyncio.timeout(WAIT_S / 2):
+            events = await run
+    assert [event for event in events if event["type"] == "gate.step"] == []
+
+
+async def test_what_is_due_after_the_gates_end_does_not_happen(house: Open) -> None:
+    rule = FINANCE | {"remind_after_ms": 100_000, "escalate_after_ms": 100_001, "escalate_to": ["user:cleo"]}
+    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, rule, "form")
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        opened = only(await run, "gate.open")
+    assert not {"remindAt", "escalateAt"} & opened.keys()
+
+
+async def test_both_happen_once_when_the_owner_is_killed(house: Open) -> None:
+    rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 1500, "escalate_to": ["user:cleo"]}
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        offer(it, rule)
+        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        crashes, asked = Crashes(it), Asked()
+        async with as_user(a.address, "ada") as ada:
+            run = asyncio.create_task(asked.follow(ada))
+            gate = await asked.gate
+            await wait_for_step(asked, "reminded")
+            assert await try_answer(b.address, "cleo", gate) == SILENT
+            crashes.kill(gate[0])
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        async with as_user(b.address, "cleo") as cleo, asyncio.timeout(WAIT_S):
+            while not (await cleo.gates()).gates:
+                await asyncio.sleep(0.02)
+        assert await try_answer(b.address, "cleo", gate) == ACCEPTED
+        async with as_user(b.address, "ada") as ada, ada.attach(gate[0], 0) as deltas:
+            events = [delta async for delta in deltas]
+    assert events[-1].HasField("run_complete")
+    assert [one.gate_step.step for one in events if one.HasField("gate_step")] == ["reminded", "escalated"]
+    assert len(it.tools.requests) == 1
