@@ -1,0 +1,313 @@
+"""Each kind of gate with all that people and crashes do to it: one decision, its true author in the log, and a run that
+goes on once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import Claimed, HeadraceError, Unauthenticated
+from tests.orchestrator.calls.test_answerers import APPROVE, Asked, as_user
+from tests.orchestrator.cluster.test_crashes import assert_whole
+from tests.orchestrator.conftest import House, Open, as_json, call, content
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.people import tool
+from tests.orchestrator.recorded_runs import World
+from tests.orchestrator.replicas import two
+from tests.order import TERMINAL, Event
+from tests.runtime.auth.issuing import keys_file
+
+KEYS = {
+    "ada": "acme/ada",
+    "bob": "acme/bob",
+    "dan": "acme/dan",
+    "cleo": "acme/cleo",
+    "reader": "acme/bob clerks ask",
+    "stranger": "globex/bob",
+}
+"""By the key, which is the name of whoever has it here; ada asks."""
+
+RULE = {"any_of": ["user:bob", "user:dan", "user:ada"], "not_requester": True}
+
+TOOLS = {"approval": "act", "form": "confirm", "question": "ask_human"}
+
+ANSWERS = {"approval": APPROVE, "form": '{"size": 1}', "question": '"red"'}
+
+AUTHORS = {"approval": "bob", "form": "bob", "question": "ada"}
+"""Who answers where nobody else is to."""
+
+LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm", "ask_human"]}}
+
+EXPIRES_MS = 500
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run of ada's that waits at a gate."""
+
+    address: str
+    kind: str
+    place: tuple[str, str]
+    folder: Path
+
+    async def answer(self, name: str, payload: str = "", **fields: Any) -> str:
+        """Answer as `name`; return the status, or the error's reason."""
+        async with as_user(self.address, name) as client:
+            try:
+                return (await client.answer_gate(*self.place, payload or ANSWERS[self.kind], **fields)).status
+            except HeadraceError as error:
+                return error.reason
+
+
+Act: TypeAlias = Callable[[Waiting], Awaitable[str]]
+"""Does something to a gate; returns who has decided, empty for nobody."""
+
+
+async def answer(it: Waiting) -> str:
+    assert await it.answer("bob") == "accepted"
+    return "bob"
+
+
+async def edit(it: Waiting) -> str:
+    assert await it.answer("bob", '{"decision": "edit", "arguments": {"at": 9}}') == "accepted"
+    return "bob"
+
+
+async def reject(it: Waiting) -> str:
+    assert await it.answer("bob", '{"decision": "reject"}') == "accepted"
+    return "bob"
+
+
+async def expire(it: Waiting) -> str:
+    return ""
+
+
+async def cancel(it: Waiting) -> str:
+    async with as_user(it.address, "ada") as ada:
+        await ada.cancel(it.place[0])
+    return ""
+
+
+async def delegate(it: Waiting) -> str:
+    assert await it.answer("cleo") == "NOT_FOUND"
+    async with as_user(it.address, "bob") as bob:
+        assert await bob.delegate_gate(*it.place, ["user:cleo"]) == "delegated"
+    assert await it.answer("cleo") == "accepted"
+    return "cleo"
+
+
+async def lose_claim(it: Waiting) -> str:
+    async with as_user(it.address, "bob") as bob, as_user(it.address, "dan") as dan:
+        await bob.claim_gate(*it.place, "tab", lease_ms=1000)
+        while True:
+            try:
+                await dan.claim_gate(*it.place, "tab")
+                break
+            except Claimed:
+                await asyncio.sleep(0.05)
+    assert await it.answer("bob", holder="tab") == "CLAIMED"
+    assert await it.answer("dan", holder="tab") == "accepted"
+    return "dan"
+
+
+async def answer_twice(it: Waiting) -> str:
+    statuses = await asyncio.gather(it.answer("bob", request_id="r"), it.answer("dan", request_id="r"))
+    assert sorted(statuses)[0] == "accepted"
+    assert sorted(statuses)[1] in ("duplicate", "unmatched")
+    return ("bob", "dan")[statuses.index("accepted")]
+
+
+async def answer_wrongly(it: Waiting) -> str:
+    statuses = [await it.answer(name) for name in ("stranger", "cleo", "reader")]
+    assert statuses == ["NOT_FOUND", "NOT_FOUND", "PERMISSION_DENIED"]
+    assert await it.answer("dan") == "accepted"
+    return "dan"
+
+
+async def answer_as_requester(it: Waiting) -> str:
+    assert await it.answer("ada") == "PERMISSION_DENIED"
+    return await answer(it)
+
+
+async def is_known(client: Client) -> bool:
+    try:
+        await client.gates()
+    except Unauthenticated:
+        return False
+    return True
+
+
+async def withdraw_key(it: Waiting) -> str:
+    """Withdraw a key between its holder's claim and answer."""
+    async with as_user(it.address, "bob") as bob:
+        await bob.claim_gate(*it.place, "tab", lease_ms=1000)
+        keys_file(it.folder, **{name: user for name, user in KEYS.items() if name != "bob"})
+        while await is_known(bob):
+            await asyncio.sleep(0.05)
+    assert await it.answer("bob", holder="tab") == "UNAUTHENTICATED"
+    while (status := await it.answer("dan")) == "CLAIMED":  # what is claimed stays so until the lease is over
+        await asyncio.sleep(0.05)
+    assert status == "accepted"
+    return "dan"
+
+
+CASES: dict[str, Act] = {
+    "answered": answer,
+    "edited": edit,
+    "rejected": reject,
+    "expired": expire,
+    "cancelled": cancel,
+    "passed on": delegate,
+    "a claim is lost": lose_claim,
+    "answered twice": answer_twice,
+    "a wrong person": answer_wrongly,
+    "the requester under four eyes": answer_as_requester,
+    "a key is withdrawn": withdraw_key,
+}
+
+NOT_RUN = ("rejected", "expired", "cancelled")
+
+LEFT_OUT = {
+    "approval": (),
+    "form": ("edited", "rejected"),
+    "question": ("edited", "rejected", "expired", "the requester under four eyes"),
+}
+"""A question has no rule and no other time than five minutes."""
+
+ROWS = [(kind, case) for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]]
+
+
+def set_up(it: House, kind: str, timeout_ms: int = 100_000) -> World:
+    arguments = '{"at": 1}' if kind != "question" else '{"question": "which?", "choices": ["red", "blue"]}'
+    world = World(it, [call(TOOLS[kind], arguments), content("All good.")])
+    it.tools.tools = [
+        tool("act", "backend", approval="ask", answerers=RULE, effect="once"),
+        tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view", answerers=RULE),
+    ]
+    return world
+
+
+async def make_waiting(address: str, kind: str, place: tuple[str, str], folder: Path) -> Waiting:
+    """Return a gate that bob and dan may answer; a question is its requester's, who passes it on."""
+    if kind == "question":
+        async with as_user(address, "ada") as ada:
+            assert await ada.delegate_gate(*place, ["user:bob", "user:dan"]) == "delegated"
+    return Waiting(address, kind, place, folder)
+
+
+async def read_all(address: str, run_id: str) -> list[Event]:
+    async with as_user(address, "ada") as ada, ada.attach(run_id, 0) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def check(it: Waiting, world: World, events: list[Event], by: str, *, case: str = "answered") -> None:
+    """Hold the events and the log of the run, which has ended, against what was to come of its gate."""
+    run_id, gate_id = it.place
+    state = {"expired": "expired", "cancelled": "cancelled"}.get(case, "answered")
+    submits = [event for event in events if event["type"] == "request.submit"]
+    assert [(one["toolId"], one["by"], one["credential"][:8]) for one in submits] == (
+        [(gate_id, by, "api_key:")] if by else []
+    )
+    closes = [event for event in events if event["type"] == "gate.close"]
+    assert [(one["gateId"], one["state"], one.get("answeredBy", "")) for one in closes] == (
+        [(gate_id, state, by)] if state != "cancelled" else []
+    )
+    if it.kind == "approval" and state != "cancelled":
+        decision = {"edited": "edit", "rejected": "reject", "expired": "reject"}.get(case, "approve")
+        answers = [event for event in events if event["type"] == "approval.answer"]
+        assert [(one["decision"], one.get("by", "")) for one in answers] == [(decision, by)]
+        assert sum(world.runs.values()) == (0 if case in NOT_RUN else 1)
+    ends = [event["type"] for event in events if event["type"] in TERMINAL]
+    assert ends == ["run.cancel" if state == "cancelled" else "run.complete"]
+    async with as_user(it.address, "ada") as ada:
+        gate = await ada.gate(run_id, gate_id)
+    assert (gate.state, gate.answered_by) == (state, by)
+    path = it.folder / "data" / "chats" / f"{gate.chat_id}.json"
+    assert_whole([json.loads(line) for line in path.read_text().splitlines()], run_id)
+
+
+@pytest.mark.parametrize(("kind", "case"), ROWS)
+async def test_what_people_do_to_a_gate_is_decided_once(kind: str, case: str, house: Open, tmp_path: Path) -> None:
+    if case == "expired":
+        (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {EXPIRES_MS}\n")
+    async with house(keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        world = set_up(it, kind, EXPIRES_MS if case == "expired" else 100_000)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        waiting = await make_waiting(it.address, kind, await asked.gate, tmp_path)
+        by = await CASES[case](waiting)
+        await check(waiting, world, await run, by, case=case)
+        assert await waiting.answer("dan", request_id="late") in ("duplicate", "expired", "unmatched")
+
+
+@pytest.mark.parametrize("kind", TOOLS)
+async def test_a_run_that_another_replica_takes_over_is_decided_once(kind: str, house: Open, tmp_path: Path) -> None:
+    async with house(keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        world = set_up(it, kind)
+        crashes, asked = Crashes(it), Asked()
+        async with as_user(a.address, "ada") as ada:
+            run = asyncio.create_task(asked.follow(ada))
+            place = await asked.gate
+            crashes.kill(place[0])
+            await a.stop()
+            with suppress(HeadraceError):
+                await run
+        waiting = await make_waiting(b.address, kind, place, tmp_path)
+        if kind != "question":
+            assert await waiting.answer("ada") == "PERMISSION_DENIED"
+        by = await answer_twice(waiting)
+        await check(waiting, world, await read_all(b.address, place[0]), by)
+
+
+async def follow_and_answer(it: House, client: Client, kind: str, folder: Path, run_id: str) -> list[Event]:
+    """Follow a run, a new one or the one of this id, and answer its gate, always with the same request."""
+    events: list[Event] = []
+    async with asyncio.TaskGroup() as group:
+        stream = client.attach(run_id, 0) if run_id else client.ask("hello", agent_key="react")
+        with suppress(HeadraceError):
+            async with stream as deltas:
+                async for delta in deltas:
+                    events.append(event := as_json(delta))
+                    if event["type"] == "gate.open":
+                        place = run_id or run_of(events), event["gateId"]
+                        waiting = Waiting(it.address, kind, place, folder)
+                        group.create_task(waiting.answer(AUTHORS[kind], request_id="r1"))
+    return events
+
+
+def run_of(events: list[Event]) -> str:
+    return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
+@pytest.mark.parametrize("kind", TOOLS)
+async def test_an_owner_that_dies_at_any_line_leaves_one_decision(kind: str, house: Open, tmp_path: Path) -> None:
+    async with house(keys=KEYS, **LISTED) as it:
+        await it.stop()
+        crashes, appends, at = Crashes(it), 2, 1
+        while at < appends:
+            world = set_up(it, kind)
+            async with again(it), as_user(it.address, "ada") as ada:
+                crashes.kill_at(at if appends > 2 else -1)
+                events = await follow_and_answer(it, ada, kind, tmp_path, "")
+            run_id = run_of(events)
+            if appends == 2:  # the first one dies nowhere: so many lines has such a run
+                appends = crashes.appends[run_id]
+                assert events[-1]["type"] == "run.complete"
+                continue
+            assert events[-1]["type"] not in TERMINAL
+            crashes.kill_at(-1)
+            async with again(it), as_user(it.address, "ada") as ada:
+                whole = await follow_and_answer(it, ada, kind, tmp_path, run_id)
+                gate_id = next(event["gateId"] for event in whole if event["type"] == "gate.open")
+                waiting = Waiting(it.address, kind, (run_id, gate_id), tmp_path)
+                assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
+                await check(waiting, world, whole, AUTHORS[kind])
+            at += 1
