@@ -22,9 +22,9 @@ def new_action_id() -> str:
     return "a_" + new_hex(4)
 
 
-def approval_id(run_id: str, tool_id: str, number: int) -> str:
-    """Return the id of an approval; `number` counts the questions about the call."""
-    return APPROVAL + derived_id(run_id, tool_id, str(number))
+def approval_id(run_id: str, tool_id: str, question: str) -> str:
+    """Return the id of an approval; `question` is unique among those about the call."""
+    return APPROVAL + derived_id(run_id, tool_id, question)
 
 
 def subagent_id(run_id: str, tool_id: str) -> str:

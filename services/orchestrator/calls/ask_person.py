@@ -18,6 +18,9 @@ from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
+PERMISSION = "1"
+"""The question whether a call may run."""
+
 NOTE_CHARS_MAX = 4000
 
 BY_CHARS_MAX = 200
@@ -64,14 +67,24 @@ def _add_votes(gate: GateState | None, submission: Submission) -> ApprovalAnswer
     return replace(answer, note=note)
 
 
-async def ask_person(scope: Scope, call: Call, found: Verdict) -> ApprovalAnswer:
+def has_asked(scope: Scope, call: Call, question: str) -> bool:
+    """Return whether an earlier owner of the run has asked this: its question stands, whatever is asked today."""
+    return _find_asked(scope, ids.approval_id(scope.run.id, call.tool_id, question)) is not None
+
+
+def _find_asked(scope: Scope, approval_id: str) -> agent_pb2.ApprovalAsk | None:
+    asked = scope.run.recording.find_payloads("approval_ask")
+    return next((ask for ask in asked if ask.approval_id == approval_id), None)
+
+
+async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = PERMISSION) -> ApprovalAnswer:
+    """Ask whether the call is approved; `question` tells what is asked about it."""
     run = scope.run
-    call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
-    approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
+    approval_id = ids.approval_id(run.id, call.tool_id, question)
     timeout_ms = run.rules.answer_timeout_ms
-    asked = (ask.expires_at for ask in run.recording.find_payloads("approval_ask") if ask.approval_id == approval_id)
-    expires_at = next(asked, now_ms() + timeout_ms)
+    asked = _find_asked(scope, approval_id)
+    expires_at = asked.expires_at if asked is not None else now_ms() + timeout_ms
     gate = agent_pb2.GateOpen(
         gate_id=approval_id,
         kind="approval",
@@ -84,10 +97,10 @@ async def ask_person(scope: Scope, call: Call, found: Verdict) -> ApprovalAnswer
         answerers=found.answerers,
         on_expiry="approve" if found.on_expiry == "approve" else None,
     )
-    question = agent_pb2.ApprovalAsk(
+    ask = asked or agent_pb2.ApprovalAsk(
         approval_id=approval_id, tool_id=call.tool_id, reason=found.reason, risk=found.risk, expires_at=expires_at
     )
-    end = await wait_at_gate(scope, gate, call, question)
+    end = await wait_at_gate(scope, gate, call, ask)
     submission = end.submission
     known = run.waits.find_gate(approval_id)
     nobody = f"nobody answered within {timeout_ms / 1000:g} s"

@@ -62,6 +62,8 @@ async def resolve_break(
 ) -> tools_pb2.ToolOutcome | str:
     """Return the call's result, or the effect key with which it is to run again."""
     log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
+    if ask_person.has_asked(scope, call, _name_question(call)):
+        return await _resolve_unknown(scope, call, key)
     if call.tool is not None and call.tool.effect in ("read", "idempotent"):
         if await patience.pause():
             return key
@@ -95,15 +97,20 @@ async def _check_effect(
     return reply
 
 
+def _name_question(call: Call) -> str:
+    return f"unknown {call.asked}"
+
+
 async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
     """Report the unknown outcome; an attached reader may have the call run again as another effect."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
-    note = ""
-    if scope.run.feed.readers:
+    note, question = "", _name_question(call)
+    if scope.run.feed.readers or ask_person.has_asked(scope, call, question):
+        call.asked += 1
         found = await verdict(scope.run.rules, call)
-        question = Verdict("ask", f"{known}; approve to run it again", "high", found.answerers)
-        answer = await ask_person.ask_person(scope, call, question)
+        asked = Verdict("ask", f"{known}; approve to run it again", "high", found.answerers)
+        answer = await ask_person.ask_person(scope, call, asked, question)
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
             return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"

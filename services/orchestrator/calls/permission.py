@@ -23,9 +23,11 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
     if call.kind == "own":
         return Permission()
     found = await verdict(scope.run.rules, call)
-    if found.then == "allow":
+    # What rules that have changed since say is for the next question: somebody may have answered this one.
+    has_asked = ask_person.has_asked(scope, call, ask_person.PERMISSION)
+    if found.then == "allow" and not has_asked:
         return Permission()
-    if found.then == "deny":
+    if found.then == "deny" and not has_asked:
         return Permission(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
     answer = await ask_person.ask_person(scope, call, found)
     if answer.decision == "reject":

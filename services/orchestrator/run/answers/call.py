@@ -49,6 +49,7 @@ class Call:
     ok: bool = True
 
     asked: int = 0
+    """How often a person was asked whether it is to run again."""
 
     problem: str = ""
 
