@@ -22,6 +22,7 @@ var codesByReason = map[string]codes.Code{
 	"BAD_FRAME":               codes.Unavailable,
 	"BUDGET_EXCEEDED":         codes.ResourceExhausted,
 	"CHAT_BUSY":               codes.Aborted,
+	"CLAIMED":                 codes.Aborted,
 	"CONTENT_FILTERED":        codes.FailedPrecondition,
 	"CONTEXT_LENGTH_EXCEEDED": codes.FailedPrecondition,
 	"DISK_FULL":               codes.Unavailable,
