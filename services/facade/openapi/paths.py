@@ -23,14 +23,20 @@ def build_paths(schemas: Schemas) -> dict[str, Any]:
     for route in load_routes():
         found.setdefault(route.path, {})[route.verb.lower()] = _build_operation(route, schemas)
         if route.is_file:
-            found[route.path]["head"] = _build_operation(route, schemas) | {"operationId": f"{route.rpc.name}Head"}
+            found[route.path]["head"] = _build_operation(route, schemas) | {"operationId": f"{_name_operation(route)}Head"}
     return found | _build_pages() | _build_openai_paths()
+
+
+def _name_operation(route: Route) -> str:
+    """Return the RPC's name; an operator's, whose names other services have too, with the service before it."""
+    is_operators = route.rpc.containing_service.name == "OperatorService"
+    return f"Operator{route.rpc.name}" if is_operators else route.rpc.name
 
 
 def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     text = find_comment(route.rpc.full_name)
     operation: dict[str, Any] = {
-        "operationId": route.rpc.name,
+        "operationId": _name_operation(route),
         "summary": text.partition("\n")[0],
         "description": text,
         "tags": [TAGS[route.peer]],
