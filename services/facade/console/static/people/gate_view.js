@@ -3,13 +3,13 @@
 import { createElement } from "../elements/dom.js";
 import { formatAge, formatDate } from "../elements/format.js";
 import { formatHash } from "../navigation/address.js";
-import { LINE_BUILDERS } from "../run/event_lines.js";
 import * as api from "../server/api.js";
 import { getHolder } from "../server/holder.js";
 import { formatJson } from "../server/json.js";
 import { ApprovalView } from "./approval_view.js";
 import { Claim } from "./claim.js";
 import { createForm } from "./form_view.js";
+import { createStepLine } from "./gate_step.js";
 import { showViewport } from "./viewport.js";
 import { KINDS } from "./waiting_gates.js";
 
@@ -36,7 +36,7 @@ export class GateView {
       this.heading,
       createFacts(gate, isOwn),
       gate.kind === "approval" ? createArguments(gate.arguments) : null,
-      ...(gate.steps ?? []).map((step) => LINE_BUILDERS["gate.step"](step)),
+      ...(gate.steps ?? []).map((step) => createStepLine(step)),
       this.prompt,
       this.outcome,
     );

@@ -2,6 +2,7 @@
 
 import { createElement, createLink } from "../elements/dom.js";
 import { formatCount, formatSize, formatUsage } from "../elements/format.js";
+import { createStepLine } from "../people/gate_step.js";
 
 const createLine = (kind, ...children) => createElement("p", { class: `line ${kind}` }, ...children);
 const formatTokenChange = (event) =>
@@ -12,14 +13,6 @@ function formatReceipt({ replacedMessages, firstLine, lastLine, usage } = {}) {
   if (replacedMessages) parts.push(`lines ${firstLine}–${lastLine}, ${formatCount(replacedMessages, "message")}`);
   if (usage) parts.push(formatUsage(usage));
   return parts.map((part) => ` · ${part}`).join("");
-}
-
-function describeStep({ step, decision, by, credential, to = [], note }) {
-  const parts = [step.replaceAll("_", " ")];
-  if (decision) parts.push(`to ${decision}`);
-  if (by) parts.push(`by ${by}${credential ? "" : " (identity unproven)"}`);
-  if (to.length) parts.push(`to ${to.join(", ")}`);
-  return parts.join(" ") + (note ? `: ${note}` : "");
 }
 
 /** Functions that create the line, by event type. */
@@ -41,7 +34,7 @@ export const LINE_BUILDERS = {
       `${upload.name} ${upload.mimeType}, ${formatSize(upload.sizeBytes)}`,
     ),
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
-  "gate.step": (event) => createLine("gate-step", describeStep(event)),
+  "gate.step": createStepLine,
   "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),

@@ -1,0 +1,14 @@
+// Shows what has happened to a gate while it was open.
+
+import { createElement } from "../elements/dom.js";
+
+/** Create the line of a `gate.step`: what was done, by whom, and what was said with it. */
+export const createStepLine = (step) => createElement("p", { class: "line gate-step" }, describeStep(step));
+
+function describeStep({ step, decision, by, credential, to = [], note }) {
+  const parts = [step.replaceAll("_", " ")];
+  if (decision) parts.push(`to ${decision}`);
+  if (by) parts.push(`by ${by}${credential ? "" : " (identity unproven)"}`);
+  if (to.length) parts.push(`to ${to.join(", ")}`);
+  return parts.join(" ") + (note ? `: ${note}` : "");
+}
