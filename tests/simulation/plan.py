@@ -9,11 +9,8 @@ from random import Random
 SPAN_S = 120.0
 """Simulated time within which faults begin that are to meet nothing."""
 
-MEETING_SHARE, MEETING_S = 0.8, 8.0
-"""Share of the faults that begin while somebody is likely to wait, and how long after the question."""
-
-PHASE_SHARE, IN_PHASE_S = 0.5, 0.4
-"""Share of those that wait until the run is in a phase, and how long after its beginning they strike."""
+MEETING_S, IN_PHASE_S = 8.0, 0.4
+"""How long after a question, or after the beginning of a phase that they wait for, faults strike."""
 
 LASTS_S = (0.1, 20.0)
 
@@ -22,21 +19,35 @@ WAITS_S = (0.1, 3.0)
 
 MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, USER = "memory", "gateway", "tools", "orchestrator", "user"
 
-KINDS = (
-    *("kill", "kill", "kill", "stop", "cut", "cut", "part", "part", "slow"),
-    *("model", "tool", "power", "EIO", "ENOSPC"),
-)
+EACH = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS)
+KINDS = {
+    **dict.fromkeys(("kill", "stop", "cut", "part", "slow"), EACH),
+    **{"model": (GATEWAY,), "tool": (TOOLS,), "power": (MEMORY,), "EIO": (MEMORY,), "ENOSPC": (MEMORY,)},
+}
+"""Faults, with the services that each is a fault of."""
+
+PEERS = {
+    MEMORY: (ORCHESTRATOR, ORCHESTRATOR, GATEWAY, USER),
+    ORCHESTRATOR: (MEMORY, GATEWAY, TOOLS, USER),
+    GATEWAY: (ORCHESTRATOR, ORCHESTRATOR, MEMORY),
+    TOOLS: (ORCHESTRATOR,),
+}
+"""Whom a service speaks with, for faults of pairs."""
 OF_PAIRS = ("cut", "part")
-OF_ONE = {"power": MEMORY, "EIO": MEMORY, "ENOSPC": MEMORY, "model": GATEWAY, "tool": TOOLS}
-"""What a fault of one service is a fault of."""
 
 FAULTS = (14, 20)
 
 PHASES = ("idle", "start", "model", "tool", "gate", "compaction", "between")
 """What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one."""
 
-MET_PHASES = ("model", "tool", "gate", "compaction", "compaction", "between")
-"""Phases that faults wait for."""
+WAITED_FOR = {
+    "model": (),
+    "tool": (),
+    "gate": ("asks", "team"),
+    "compaction": ("small", "compact"),
+    "between": (),
+}
+"""Phases that faults wait for, and the agents that get there; none: all do."""
 
 WHEN_BUSY = ("", "", "enqueue", "reject", "interrupt", "rollback")
 
@@ -174,30 +185,32 @@ def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
 
 
 def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -> Fault:
-    kind = random.choice(KINDS)
-    target, other = _choose_pair(random, plan)
-    if kind not in OF_PAIRS:
-        target, other = random.choice((MEMORY, TOOLS, *plan.llm_gateways, *plan.orchestrators)), ""
-    target = random.choice(plan.llm_gateways) if kind == "model" else OF_ONE.get(kind, target)
+    """Choose a fault so that each kind, of each service, meets each phase about as often."""
+    kind, service = random.choice([(kind, service) for kind, services in KINDS.items() for service in services])
+    target = _choose_process(random, plan, service)
+    other = _choose_process(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
     turns = 0
     if kind == "kill":
         turns = round(10 ** random.uniform(0, 3.3))
     elif kind in ("power", "cut"):
         turns = random.randint(1, 10)
-    act = random.choice(acts) if random.random() < MEETING_SHARE else None
-    phase = random.choice(MET_PHASES) if act is not None and random.random() < PHASE_SHARE else ""
-    at_s = random.uniform(0, IN_PHASE_S if phase else SPAN_S if act is None else MEETING_S)
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
-    return Fault(at_s, kind, target, other, lasts_s, act, phase, turns)
+    phase = random.choice(PHASES)
+    if phase == "idle":
+        return Fault(random.uniform(0, SPAN_S), kind, target, other, lasts_s, None, "", turns)
+    agents = WAITED_FOR.get(phase, ())
+    able = [at for at in acts if plan.people[at[0]][at[1]].agent in agents]
+    act = random.choice(able or acts)
+    if phase not in WAITED_FOR or (agents and not able):
+        return Fault(random.uniform(0, MEETING_S), kind, target, other, lasts_s, act, "", turns)
+    return Fault(random.uniform(0, IN_PHASE_S), kind, target, other, lasts_s, act, phase, turns)
 
 
-def _choose_pair(random: Random, plan: Plan) -> tuple[str, str]:
-    """Choose two ends that speak with each other, in either order: each has its own name in the counts."""
-    orchestrator = random.choice(plan.orchestrators)
-    peers = [MEMORY, TOOLS, random.choice(plan.llm_gateways), f"{USER}-{random.randrange(len(plan.people))}"]
-    pair = [orchestrator, random.choice(peers)]
-    if random.random() < 0.2:
-        pair = [MEMORY, random.choice((random.choice(plan.llm_gateways), peers[-1]))]
-    if not pair[1].startswith(USER):
-        random.shuffle(pair)
-    return pair[0], pair[1]
+def _choose_process(random: Random, plan: Plan, service: str) -> str:
+    """Return the name of one of the service's processes, or of a person."""
+    several = {
+        ORCHESTRATOR: plan.orchestrators,
+        GATEWAY: plan.llm_gateways,
+        USER: [f"{USER}-{number}" for number in range(len(plan.people))],
+    }
+    return random.choice(several.get(service, [service]))
