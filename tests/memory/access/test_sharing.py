@@ -153,7 +153,9 @@ async def test_shared_chats_come_in_pages(memory: Memory) -> None:
             page = await memory.chats(scope="shared", page_size=2, page_token=token)
             seen += [chat.chat_id for chat in page.chats]
             token = page.next_page_token
-    assert (seen, token) == (chats[::-1], "")
+        whole = [chat.chat_id for chat in (await memory.chats(scope="shared")).chats]
+    assert (seen, token) == (whole, "")
+    assert sorted(seen) == sorted(chats)
 
 
 @pytest.mark.parametrize(

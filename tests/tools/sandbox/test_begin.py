@@ -75,6 +75,7 @@ async def test_a_supervisor_that_is_killed_before_is_told(policy: Policy) -> Non
     async def kill() -> None:
         (outermost,) = processes()
         os.kill(outermost, signal.SIGKILL)
+        await nothing_running()
 
     async with asyncio.timeout(100), aclosing(stream_command(policy, None, kill)) as stream:
         assert await anext(stream) == CommandExit("failed", error="its supervisor was killed")
