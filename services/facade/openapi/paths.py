@@ -23,7 +23,9 @@ def build_paths(schemas: Schemas) -> dict[str, Any]:
     for route in load_routes():
         found.setdefault(route.path, {})[route.verb.lower()] = _build_operation(route, schemas)
         if route.is_file:
-            found[route.path]["head"] = _build_operation(route, schemas) | {"operationId": f"{_name_operation(route)}Head"}
+            found[route.path]["head"] = _build_operation(route, schemas) | {
+                "operationId": f"{_name_operation(route)}Head"
+            }
     return found | _build_pages() | _build_openai_paths()
 
 
