@@ -23,7 +23,7 @@ NAMES = (
 )
 """The commands, each of the module of that name."""
 
-OPERATING = ("providers", "replicas", "runs", "spend")
+OPERATING = ("check", "providers", "replicas", "runs", "spend")
 """Commands of those who operate, in a folder of their own."""
 
 

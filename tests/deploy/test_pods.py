@@ -39,6 +39,17 @@ def test_a_pod_has_no_rights(variant: str) -> None:
         }, container["name"]
 
 
+def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None:
+    checks = {name: check for name, pod in pods("prod").items() for check in pod["spec"].get("initContainers", [])}
+    assert checks.keys() == {"orchestrator", "llm-gateway", "tools"}
+    for name, check in checks.items():
+        (container,) = pods("prod")[name]["spec"]["containers"]
+        assert check["args"] == ["headrace", "check", environment(container)["HEADRACE_CONFIG_DIR"]]
+        assert (check["image"], check["securityContext"]) == (container["image"], container["securityContext"])
+        assert [mount for mount in check["volumeMounts"] if mount not in container["volumeMounts"]] == []
+        assert {"memory", "ephemeral-storage"} == check["resources"]["limits"].keys()
+
+
 def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
     accounts = of_kind("prod", "ServiceAccount")
     assert {name: pod["spec"]["serviceAccountName"] for name, pod in pods("prod").items()} == {

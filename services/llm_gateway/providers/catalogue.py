@@ -10,11 +10,13 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from pydantic_core import ErrorDetails
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -39,10 +41,9 @@ class Catalogue:
         except (OSError, ValidationError) as error:
             problems = [str(error)]
             if isinstance(error, ValidationError):
-                found = error.errors(include_input=False)
-                problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found]
+                problems = [_describe_problem(detail) for detail in error.errors(include_input=False)]
             REFUSED_FILES.labels("providers").set(1)
-            log.error("provider file refused", file=str(self._path), problems=problems)
+            report_refusal("provider file refused", file=str(self._path), problem="\n".join(problems))
             return
         self._providers = {provider.key: provider for provider in provider_file.providers}
         self.is_loaded = True
@@ -87,3 +88,8 @@ class Catalogue:
     def check_loaded(self) -> None:
         if not self.is_loaded:
             raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
+
+
+def _describe_problem(detail: ErrorDetails) -> str:
+    text = detail["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, detail['loc']))}: {text}" if detail["loc"] else text

@@ -14,7 +14,7 @@ from headrace.errors import NotFound, Overloaded
 from headrace.regular_files import read_regular_file
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""
@@ -48,7 +48,9 @@ class Registry:
             except (DefinitionError, OSError) as error:
                 self._refused[name] = str(error)
                 has_last_good = name in self._by_file
-                log.error("agent file refused", file=name, problem=str(error), last_good_version_stays=has_last_good)
+                report_refusal(
+                    "agent file refused", file=name, problem=str(error), last_good_version_stays=has_last_good
+                )
             if name in self._by_file:
                 agents.setdefault(self._by_file[name].key, self._by_file[name])
         self._agents = agents
@@ -94,6 +96,11 @@ class Registry:
     def by_key(self) -> Mapping[str, Definition]:
         """The agents by key; a reload replaces the mapping rather than changing it."""
         return self._agents
+
+    @property
+    def by_file(self) -> Mapping[str, Definition]:
+        """The last good version of each file, by the file's name."""
+        return self._by_file
 
     def all(self) -> list[Definition]:
         return [self._agents[key] for key in sorted(self._agents)]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import structlog
 from jsonschema_rs import Draft202012Validator
 
+from services.runtime.refused_files import report_refusal
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
@@ -97,7 +98,7 @@ class Catalogue:
         elif definition.command is None:
             problem = "command: missing, and no built-in tool has this name"
         if problem:
-            log.error("tool refused", file=stated.file, tool=definition.name, problem=problem)
+            report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
             return None
         return make_command_tool(definition, self._folder.path)
 

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
@@ -186,8 +187,11 @@ def parse_json(text: str) -> Any:
 
 
 def format_problem(error: ValidationError) -> str:
-    """Names the first field that pydantic refuses, and the rule it breaks."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    message = first["msg"].removeprefix("Value error, ").splitlines()[0]
+    """Names the fields that pydantic refuses, and the rule that each breaks, one a line."""
+    return "\n".join(map(_format_detail, error.errors(include_url=False, include_input=False)))
+
+
+def _format_detail(detail: ErrorDetails) -> str:
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+    message = detail["msg"].removeprefix("Value error, ").splitlines()[0]
     return f"{field or 'the file'}: {message}"

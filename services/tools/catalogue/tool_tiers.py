@@ -13,7 +13,7 @@ import structlog
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
 from services.tools.toolkit.tool import Tool
 
@@ -75,7 +75,7 @@ class ToolTiers:
             REFUSED_FILES.labels("tool_options").set(0)
         except BadDefinition as problem:
             REFUSED_FILES.labels("tool_options").set(1)
-            log.error("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
+            report_refusal("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
 
     def apply(self, tools: dict[str, Tool]) -> None:
         """Apply the file's options to `tools`, which are keyed by casefolded name."""
@@ -86,7 +86,7 @@ class ToolTiers:
                     "tool option waits", file=self._path.name, problem=f"optional.{name}: there is no such tool"
                 )
             elif problem := _find_problem(tool, option):
-                log.error("tool option refused", file=self._path.name, problem=f"optional.{name}{problem}")
+                report_refusal("tool option refused", file=self._path.name, problem=f"optional.{name}{problem}")
             else:
                 tools[key] = option.apply_to(tool)
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-import structlog
-
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import (
     KINDS,
     BadDefinition,
@@ -23,8 +21,6 @@ from services.tools.catalogue.definitions import (
 )
 from services.tools.catalogue.views import SUFFIXES, VIEWS_FOLDER, View, find_definitions, parse_view
 from services.tools.toolkit.tool import Kind
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -73,7 +69,7 @@ class ToolsFolder:
         except BadDefinition as problem:
             self._refused += 1
             last_good, file = self._good.get(path), self._name(path)
-            log.error("tool file refused", file=file, problem=str(problem), last_good_kept=last_good is not None)
+            report_refusal("tool file refused", file=file, problem=str(problem), last_good_kept=last_good is not None)
             return last_good
 
     def _name(self, path: Path) -> str:
@@ -103,4 +99,4 @@ def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> I
             yield item
         else:
             problem = f"name: defined more than once, in {', '.join(dict.fromkeys(duplicates))}"
-            log.error("tool refused", file=file, tool=name, problem=problem)
+            report_refusal("tool refused", file=file, tool=name, problem=problem)

@@ -88,8 +88,8 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
         try:
             servers[name] = _parse_server(name, stated, path.parent, env)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            problems[name] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            details = error.errors(include_url=False, include_input=False)
+            problems[name] = "\n".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in details)
         except ValueError as error:
             problems[name] = str(error)
     return McpFile(servers, problems)

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import Overloaded
 from headrace.regular_files import noting_passing_errors
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 from services.tools.skills.skill import FILE, Skill, read_skill
 
 SKILLS_MAX = 200
@@ -78,5 +78,5 @@ class SkillFolder:
         if not skill.problem:
             return _Entry(stamp, skill, is_refused=False)
         keeps_last = known is not None and not known.skill.problem and not skill.is_gone
-        log.error("skill refused", skill=skill.id, problem=skill.problem, last_good_kept=keeps_last)
+        report_refusal("skill refused", file=f"{skill.id}/{FILE}", problem=skill.problem, last_good_kept=keeps_last)
         return _Entry(stamp, known.skill if known is not None and keeps_last else skill, is_refused=True)

@@ -128,8 +128,8 @@ async def test_a_bad_file_leaves_the_last_good_one_in_service_until_it_goes(
         (skill / "SKILL.md").unlink()
         gone = (await listed(suite))["one"]
     assert (before, read.result, ran.result) == (during, FRONT, "new\n")
-    assert [(entry["skill"], entry["last_good_kept"]) for entry in logged if entry["event"] == "skill refused"] == [
-        ("one", True)
+    assert [(entry["file"], entry["last_good_kept"]) for entry in logged if entry["event"] == "skill refused"] == [
+        ("one/SKILL.md", True)
     ]
     assert (after.name, gone.unavailable) == ("Mended", "SKILL.md: No such file or directory")
 

@@ -8,7 +8,7 @@ import structlog
 
 from headrace.regular_files import read_regular_file
 from services.orchestrator.run.approvals.rules import Rules, RulesError, parse
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 256 * 1024
 """Enough for some thousand rules."""
@@ -36,7 +36,9 @@ class RulesFile:
             refused = 1
             if self.current == Rules():
                 self.current = parse(b"")
-            log.error("approval rules refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
+            report_refusal(
+                "approval rules refused", file=str(self.path), problem=str(error), last_good_version_stays=True
+            )
         else:
             log.info("approval rules in force", tools=len(self.current.tools), risks=len(self.current.risks))
         finally:

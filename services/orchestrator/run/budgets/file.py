@@ -9,7 +9,7 @@ import structlog
 from headrace.errors import Overloaded
 from headrace.regular_files import read_regular_file
 from services.orchestrator.run.budgets.rules import Budgets, BudgetsError, parse_budgets
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 256 * 1024
 
@@ -37,13 +37,13 @@ class BudgetsFile:
         try:
             if self._path is None or not self._path.exists():
                 self._budgets = Budgets()
-                return
-            self._budgets = parse_budgets(read_regular_file(self._path, FILE_BYTES_MAX))
+            else:
+                self._budgets = parse_budgets(read_regular_file(self._path, FILE_BYTES_MAX))
         except (BudgetsError, OSError) as error:
             if self._budgets is None or not self._budgets.rules:
                 self._budgets = None
             REFUSED_FILES.labels("budgets").set(1)
-            log.error("budgets refused", file=str(self._path), problem=str(error), last_good_version_stays=True)
+            report_refusal("budgets refused", file=str(self._path), problem=str(error), last_good_version_stays=True)
         else:
             REFUSED_FILES.labels("budgets").set(0)
             log.info("budgets in force", budgets=len(self._budgets.rules))

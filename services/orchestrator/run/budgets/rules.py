@@ -123,7 +123,7 @@ def parse_budgets(data: bytes) -> Budgets:
         content = yaml.safe_load(data)
         return Budgets(File.model_validate({} if content is None else content).budgets)
     except yaml.YAMLError as error:
-        raise BudgetsError(f"not YAML: {error}") from error
+        raise BudgetsError(f"not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         found = error.errors(include_input=False)
         lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]

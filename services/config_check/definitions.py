@@ -1,0 +1,108 @@
+"""Reads all files of a configuration folder, each with its service's own reader, and collects what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalogue
+from services.llm_gateway.providers.provider_file import Provider
+from services.llm_gateway.server import PROVIDER_FILE
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.budgets.rules import EACH
+from services.runtime.refused_files import Refusal, collecting_refusals
+from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
+from services.tools.mcp_client.servers import FILE as MCP_FILE
+from services.tools.mcp_client.settings import BadMcpFile, read_servers
+from services.tools.skills.skill import Skill
+from services.tools.skills.skill_folder import SkillFolder
+from services.tools.toolkit.tool import Tool
+
+AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What a folder defines and the services would put in force."""
+
+    agents: Mapping[str, Definition]
+    """Agents by the name of their file."""
+
+    providers: Sequence[Provider]
+    tools: Sequence[Tool]
+    skills: Sequence[Skill]
+    mcp_servers: Sequence[str]
+    """Names of the servers of mcp.json, whose tools only they know."""
+
+    ruled_tools: Sequence[str]
+    """Names of tools that approvals.yaml has rules for."""
+
+    budget_agents: Sequence[str]
+    """Keys of agents that budgets.yaml limits."""
+
+    is_whole: bool
+    """Whether the folder has agents and valid providers: one that is mounted into a single service has the one or the
+    other, and what its files name lies elsewhere."""
+
+
+def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions, list[Refusal]]:
+    """Return what the folder defines, and what is refused, by the path of its file within the folder."""
+    registry, rules = Registry(folder / AGENTS), RulesFile(folder / APPROVALS)
+    budgets, providers = BudgetsFile(folder / BUDGETS), ProviderCatalogue(folder / PROVIDER_FILE)
+    tools, skills = ToolCatalogue(folder / TOOLS), SkillFolder(folder / SKILLS)
+    refusals: list[Refusal] = []
+    with collecting_refusals() as found:
+        registry.reload()
+        refusals += [Refusal(f"{AGENTS}/{refusal.file}", refusal.problem) for refusal in found]
+    with collecting_refusals() as found:
+        rules.reload()
+        budgets.reload()
+        if (folder / PROVIDER_FILE).exists():
+            providers.reload()
+        refusals += [Refusal(Path(refusal.file).name, refusal.problem) for refusal in found]
+    with collecting_refusals() as found:
+        tools.reload()
+        refusals += [Refusal(_locate_tool_file(refusal.file), refusal.problem) for refusal in found]
+    with collecting_refusals() as found:
+        known_skills = skills.list_skills()
+        refusals += [Refusal(f"{SKILLS}/{refusal.file}", refusal.problem) for refusal in found]
+    servers, mcp_refusals = _read_mcp_servers(folder / MCP_FILE, env)
+    are_budgets_refused = any(refusal.file == BUDGETS for refusal in refusals)
+    definitions = Definitions(
+        agents=registry.by_file,
+        providers=providers.providers,
+        tools=tools.list_tools(),
+        skills=known_skills,
+        mcp_servers=servers,
+        ruled_tools=list(rules.current.tools),
+        budget_agents=[] if are_budgets_refused else sorted(_list_budget_agents(budgets)),
+        is_whole=providers.is_loaded and (folder / AGENTS).is_dir(),
+    )
+    return definitions, refusals + mcp_refusals
+
+
+def _locate_tool_file(name: str) -> str:
+    """Return the path of a file that the tools' readers name: views with their folder, others by the name alone."""
+    return name if "/" in name or name == "tools.yaml" else f"{TOOLS}/{name}"
+
+
+def _list_budget_agents(budgets: BudgetsFile) -> set[str]:
+    return {rule.agent for rule in budgets.current.rules if rule.agent not in (None, EACH)}
+
+
+def _read_mcp_servers(path: Path, env: Mapping[str, str]) -> tuple[list[str], list[Refusal]]:
+    try:
+        stated = read_servers(path, env)
+    except BadMcpFile as error:
+        return [], [Refusal(MCP_FILE, str(error))]
+    refusals = (_refuse_server(name, problem) for name, problem in stated.problems.items())
+    return [*stated.servers, *stated.problems], [refusal for each in refusals for refusal in each]
+
+
+def _refuse_server(name: str, problem: str) -> Iterator[Refusal]:
+    for line in problem.splitlines():
+        yield Refusal(MCP_FILE, f"mcpServers.{name}: {line}")

@@ -1,0 +1,96 @@
+"""Finds names in valid files that nothing has: models, tools, skills, agents, views, and secrets that are not set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headrace.errors import HeadraceError
+from services.config_check.definitions import AGENTS, APPROVALS, BUDGETS, TOOLS, Definitions
+from services.llm_gateway.providers.credentials import Credentials
+from services.llm_gateway.server import PROVIDER_FILE
+from services.orchestrator.agents.definition import Definition, ModelConfig
+from services.orchestrator.calls.own_tools.catalogue import FUNCTIONS, OWN
+from services.runtime.refused_files import Refusal
+
+TIERS = ("@core", "@enabled")
+"""Names in an agent's list that stand for all tools of a tier."""
+
+
+def find_missing(definitions: Definitions) -> Iterator[Refusal]:
+    """Find names that nothing in the folder has, in the files' order."""
+    keys = {agent.key for agent in definitions.agents.values()}
+    for file, agent in definitions.agents.items():
+        for problem in _find_missing_of_agent(agent, definitions, keys):
+            yield Refusal(f"{AGENTS}/{file}", problem)
+    for tool in definitions.tools:
+        if tool.unavailable and tool.front_end is not None:
+            yield Refusal(f"{TOOLS}/{tool.name}", tool.unavailable)
+    if not definitions.is_whole:
+        return
+    known = _list_tool_names(definitions)
+    for name in definitions.ruled_tools:
+        if not _is_known_tool(name, known, definitions):
+            yield Refusal(APPROVALS, f"tools.{name}: there is no such tool")
+    for key in definitions.budget_agents:
+        if key not in keys:
+            yield Refusal(BUDGETS, f"agent: no agent has the key {key!r}")
+
+
+def find_unset_secrets(definitions: Definitions, env: Mapping[str, str]) -> Iterator[Refusal]:
+    """Find providers whose address, keys or headers `env` does not have, as the gateway would at their first call."""
+    credentials = Credentials(env)
+    for provider in definitions.providers:
+        try:
+            credentials.find_keys(provider)
+            credentials.find_endpoint(provider, provider.models[0].name, "")
+        except HeadraceError as error:
+            yield Refusal(PROVIDER_FILE, error.message)
+
+
+def _find_missing_of_agent(agent: Definition, definitions: Definitions, keys: set[str]) -> Iterator[str]:
+    for key in agent.subagents:
+        if key not in keys:
+            yield f"subagents: no agent has the key {key!r}"
+    if not definitions.is_whole:
+        return
+    for model in _list_models(agent):
+        if problem := _find_model_problem(model, definitions):
+            yield f"modelConfig: {problem}"
+    known = _list_tool_names(definitions)
+    for name in agent.tools:
+        if not _is_known_tool(name, known, definitions):
+            yield f"toolConfig: there is no tool {name!r}"
+    skills = {name.casefold() for skill in definitions.skills for name in (skill.id, skill.name)}
+    for name in agent.skills:
+        if name.casefold() not in skills:
+            yield f"skills: there is no skill {name!r}"
+
+
+def _list_models(agent: Definition) -> list[tuple[str, str]]:
+    """Return provider and model of all stages and of `models`, each pair once."""
+    base = agent.model_config_ or ModelConfig()
+    others = (agent.models.vision, agent.models.code)
+    models = [stage.model for stage in agent.stages] + [model.merge_over(base) for model in others if model is not None]
+    return [*dict.fromkeys((model.provider_key or "", model.model or "") for model in models)]
+
+
+def _find_model_problem(model: tuple[str, str], definitions: Definitions) -> str:
+    key, name = model
+    provider = next((provider for provider in definitions.providers if provider.key == key), None)
+    if provider is None:
+        known = [provider.key for provider in definitions.providers]
+        return f"provider {key!r} is not in {PROVIDER_FILE}; known: {known}"
+    if provider.find_entry(name) is None:
+        return f"provider {key!r} has no model {name!r}; known: {[entry.name for entry in provider.models]}"
+    return ""
+
+
+def _list_tool_names(definitions: Definitions) -> set[str]:
+    own = {tool.name for tool in OWN} | {*FUNCTIONS}
+    return {name.casefold() for name in (*own, *TIERS, *(tool.name for tool in definitions.tools))}
+
+
+def _is_known_tool(name: str, known: set[str], definitions: Definitions) -> bool:
+    """Return whether a tool has this name, or may have: what an MCP server offers is not known before it is asked."""
+    server, is_mcp, _ = name.casefold().partition("__")
+    return name.casefold() in known or bool(is_mcp and server in {each.casefold() for each in definitions.mcp_servers})
