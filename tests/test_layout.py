@@ -68,7 +68,7 @@ ROOMS = {
     ),
     "services/facade": (
         *(".", "console", "openapi"),
-        *("openai_api/routes.py", "openai_api/chat_completions", "openai_api/responses", "openai_api"),
+        *("agui", "openai_api/routes.py", "openai_api/chat_completions", "openai_api/responses", "openai_api", "faces"),
         *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (

@@ -985,6 +985,8 @@ class Agent(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     SKILLS_FIELD_NUMBER: _builtins.int
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    PUBLISH_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Key, unique."""
     name: _builtins.str
@@ -1007,6 +1009,14 @@ class Agent(_message.Message):
     def skills(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of its skills."""
 
+    @_builtins.property
+    def publish(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Protocols of other programs by which a facade shows it: a2a, ag-ui, mcp."""
+
+    @_builtins.property
+    def questions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Questions that people may begin with."""
+
     def __init__(
         self,
         *,
@@ -1019,10 +1029,12 @@ class Agent(_message.Message):
         tools: _abc.Iterable[_builtins.str] | None = ...,
         skills: _abc.Iterable[_builtins.str] | None = ...,
         instructions: _builtins.str | None = ...,
+        publish: _abc.Iterable[_builtins.str] | None = ...,
+        questions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "icon", b"icon", "instructions", b"instructions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "skills", b"skills", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__icon: _TypeAlias = _typing.Literal["icon"]  # noqa: Y015
     _WhichOneofArgType__icon: _TypeAlias = _typing.Literal["_icon", b"_icon"]  # noqa: Y015

@@ -10,6 +10,9 @@ from services.runtime.process.config import ProcessSettings, setting
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 """As browsers write it in the header Origin: in lower case, without a path."""
 
+FACES = frozenset({"a2a", "ag-ui", "mcp"})
+"""Protocols of other programs; each has a folder here."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -52,6 +55,10 @@ class Config:
     beside `localhost` and IP addresses, which always may: `facade,headrace.internal`. `*`: any name, for networks
     without browsers."""
 
+    publish: str = ""
+    """Protocols by which all agents are shown, whatever their files say, separated by commas: `a2a,ag-ui,mcp`. Empty:
+    each agent's own `publish` decides."""
+
     process: ProcessSettings = ProcessSettings()
     """Settings that every service's process has."""
 
@@ -62,6 +69,8 @@ class Config:
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"HEADRACE_FACADE_{name.upper()}: expected more than 0")
+        if unknown := self.published_faces - FACES:
+            raise ValueError(f"HEADRACE_FACADE_PUBLISH: {', '.join(sorted(unknown))}: expected a2a, ag-ui or mcp")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ValueError(
@@ -72,6 +81,11 @@ class Config:
     def origins(self) -> frozenset[str]:
         """The origins of `cors_origins`."""
         return frozenset(origin.strip() for origin in self.cors_origins.split(",") if origin.strip())
+
+    @property
+    def published_faces(self) -> frozenset[str]:
+        """The protocols of `publish`."""
+        return frozenset(name.strip() for name in self.publish.split(",") if name.strip())
 
     @property
     def served_hosts(self) -> frozenset[str] | None:

@@ -11,6 +11,7 @@ import grpc
 import structlog
 from aiohttp import web
 
+from services.facade.agui import routes as agui
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
@@ -129,6 +130,7 @@ def _build_application(
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers, timeouts)
+    agui.add_routes(application, peers, timeouts, config.published_faces)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))

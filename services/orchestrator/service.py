@@ -175,4 +175,6 @@ def _make_agent(definition: Definition) -> agent_pb2.Agent:
         model=definition.primary.model.model or "",
         tools=definition.tools,
         skills=definition.skills,
+        publish=sorted(definition.publish),
+        questions=definition.questions,
     )

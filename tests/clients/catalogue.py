@@ -68,5 +68,15 @@ CLIENTS = [
     Client("smolagents", "smolagents_agents.py", "frameworks", COMMON),
 ]
 
-OTHERS = ("Open WebUI", "grpc-go", "connect-node (TypeScript)", "grpc-java", "grpc-js", "grpcurl", "ghz", "buf curl")
+OTHERS = (
+    "@ag-ui/client",
+    "Open WebUI",
+    "grpc-go",
+    "connect-node (TypeScript)",
+    "grpc-java",
+    "grpc-js",
+    "grpcurl",
+    "ghz",
+    "buf curl",
+)
 """Clients whose rows are checked by the tests that have them."""

@@ -47,6 +47,7 @@ SCRIPT: list[dict[str, Any]] = [
         "steps": [{"content": "I look. "}, call("city_datetime", '{"city": "Paris"}')],
     },
     {"match": {"text": r"What time\?"}, "steps": [{"content": ["It is ", "late."]}]},
+    {"match": {"text": r"Fail\."}, "steps": [{"status": 401}]},
     {"match": {"text": r"Many\."}, "steps": [{"repeat": "ten chars ", "times": 20_000}]},
     {"match": {"text": r"Wait\."}, "steps": [{"content": ["first ", "words "]}, {"stall": True}]},
     {"match": {"text": r"Count\."}, "steps": [{"content": PIECES}]},

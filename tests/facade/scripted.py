@@ -136,6 +136,9 @@ class Script(_AgentServicer, _GateServicer):
     vectors: Sequence[bytes] | HeadraceError = ()
     """What Embed gives."""
 
+    publish: Sequence[str] = ()
+    """The protocols by which the agent is shown."""
+
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
@@ -251,9 +254,9 @@ class Script(_AgentServicer, _GateServicer):
 
     async def ListAgents(self, request: Any, context: Context) -> agent_pb2.ListAgentsResponse:
         self._heard(request, context)
-        return agent_pb2.ListAgentsResponse(
-            agents=[agent_pb2.Agent(key="helper", name="Helper", mode="REACT", model="sim-1", tools=["weather"])]
-        )
+        agent = agent_pb2.Agent(key="helper", name="Helper", mode="REACT", model="sim-1", tools=["weather"])
+        agent.publish.extend(self.publish)
+        return agent_pb2.ListAgentsResponse(agents=[agent])
 
     async def GetAgent(self, request: Any, context: Context) -> agent_pb2.GetAgentResponse:
         self._heard(request, context)

@@ -51,7 +51,12 @@ SCOPES = ",".join(sorted(ALL_SCOPES))
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 AGENTS: dict[str, dict[str, Any]] = {
-    "plain": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}},
+    "plain": {
+        "publish": ["a2a", "ag-ui", "mcp"],
+        "mode": "ONESHOT",
+        "modelConfig": MODEL,
+        "plain": {"systemPrompt": "Answer."},
+    },
 }
 SLOW = "take your time"
 """A question whose answer takes for ever."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import uuid
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -14,6 +15,7 @@ from headrace.client import Client
 from headrace.errors import Unauthenticated
 from services.facade.middleware.credentials import GUARDED
 from services.facade.proto_routes import load_routes
+from services.runtime.auth.identity import Identity
 from tests.raw_http import sending
 from tests.tenants.house import ADA, BOB, KEYS, House, house
 
@@ -36,7 +38,9 @@ async def test_what_is_nobodys_is_open(path: str, it: House) -> None:
         assert response.status == 200
 
 
-@pytest.mark.parametrize("path", ["/api/agents", "/v1/models", "/api/nothing", "/v1/nothing", "/api//agents"])
+@pytest.mark.parametrize(
+    "path", ["/api/agents", "/v1/models", "/api/nothing", "/v1/nothing", "/api//agents", "/agui/plain"]
+)
 async def test_all_else_wants_a_credential_first(path: str, it: House) -> None:
     async with it.http.get(path) as response:
         assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
@@ -61,6 +65,26 @@ async def test_a_credential_that_is_given_twice_is_no_credential(it: House) -> N
 async def test_openais_clients_send_their_key_as_they_do(it: House) -> None:
     async with it.http.get("/v1/models", headers={"Authorization": f"Bearer {KEYS[ADA]}"}) as response:
         assert [model["id"] for model in (await response.json())["data"]] == ["plain"]
+
+
+async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(it: House) -> None:
+    async def run(who: Identity, thread: str) -> tuple[int, str]:
+        body = {"threadId": thread, "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hello"}]}
+        async with it.http.post("/agui/plain", json=body, headers={"X-API-Key": KEYS[who]}) as response:
+            return response.status, await response.text()
+
+    async def count_chats(who: Identity) -> int:
+        async with it.http.get("/api/chats", headers={"X-API-Key": KEYS[who]}) as response:
+            return len((await response.json())["data"])
+
+    before = await count_chats(ADA), await count_chats(BOB)
+    for who in (ADA, BOB):  # the same name and id are two runs of two tenants
+        status, text = await run(who, "a thread")
+        assert (status, text.count("RUN_FINISHED"), "a thread" in text) == (200, 1, True)
+    assert (await count_chats(ADA), await count_chats(BOB)) == (before[0] + 1, before[1] + 1)
+    thread = str(uuid.uuid4())
+    assert (await run(ADA, thread))[0] == 200
+    assert (await run(BOB, thread))[0] == 404
 
 
 async def test_the_client_shows_its_token(it: House) -> None:

@@ -12,7 +12,7 @@ from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenti
 from services.runtime.auth.identity import acting_as
 from services.runtime.turnstile import Turnstile
 
-GUARDED = ("/api/", "/v1/")
+GUARDED = ("/api/", "/v1/", "/agui", "/mcp", "/a2a")
 """Path prefixes that need a credential; console, health, metrics and the OpenAPI document are public."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from headrace.v1 import common_pb2
-from services.facade.openai_api.call_ids import CallId
+from services.facade.faces.call_ids import CallId
 
 BlockKind: TypeAlias = Literal["text", "reasoning"]
 

@@ -41,7 +41,7 @@ async def stream_run(
         return b"" if end is None or (sent := event(end)) is None else _encode_frame(sent) + DONE
 
     writer = FrameWriter(request, timeouts)
-    return await _send_stream(writer, _pipe_events(call, writer), encode_failure)
+    return await send_stream(writer, _pipe_events(call, writer), encode_failure)
 
 
 async def stream_messages(
@@ -61,7 +61,7 @@ async def stream_messages(
     def write_message(message: bytes) -> bool:
         return writer.send_frame(b"event: message\ndata: %b\n\n" % encode(decode(message)))
 
-    return await _send_stream(writer, write_all(), lambda _: b"")
+    return await send_stream(writer, write_all(), lambda _: b"")
 
 
 async def send_frames(
@@ -77,12 +77,17 @@ async def send_frames(
         async for frame in frames:
             await writer.write_frame(frame)
 
-    return await _send_stream(writer, write_all(), encode_failure)
+    return await send_stream(writer, write_all(), encode_failure)
 
 
-async def _send_stream(
-    writer: FrameWriter, sending: Awaitable[None], encode_failure: ErrorEncoder
+async def send_stream(
+    writer: FrameWriter, sending: Awaitable[None], encode_failure: ErrorEncoder, *, tells_breaks: bool = False
 ) -> web.StreamResponse:
+    """Answer with what `sending` writes.
+
+    A failure before the first frame is raised, or written if the answer has begun; a later one is written if the
+    protocol `tells_breaks`.
+    """
     OPEN_STREAMS.inc()
     try:
         async with asyncio.TaskGroup() as group:
@@ -90,8 +95,9 @@ async def _send_stream(
             try:
                 await sending
             except Exception as error:
-                has_begun = writer.response.prepared
-                if has_begun and not writer.has_frames and (told := encode_failure(envelope.describe_error(error))):
+                is_due = writer.response.prepared and (tells_breaks or not writer.has_frames)
+                is_gone = isinstance(error, ConnectionError)
+                if is_due and not is_gone and (told := encode_failure(envelope.describe_error(error))):
                     await writer.write_frame(told)
                 raise
             await writer.wait_until_drained()

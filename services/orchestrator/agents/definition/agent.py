@@ -67,6 +67,13 @@ class Definition(Part):
     tags: tuple[str, ...] = ()
     """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
 
+    publish: frozenset[Literal["a2a", "ag-ui", "mcp"]] = frozenset()
+    """The protocols of other programs by which facades show the agent: `a2a`, `ag-ui`, `mcp`. Left out, none, unless a
+    facade shows all agents by a protocol (HEADRACE_FACADE_PUBLISH)."""
+
+    questions: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], Field(max_length=20)] = ()
+    """Questions that people may begin with, at most 20; MCP clients offer them as prompts."""
+
     mode: ModeName
     """How the agent works. The mode's section is required: plain, react, or planExecute with plan and execute. With
     both react and planExecute, a query's deepThink picks the mode."""

@@ -1,0 +1,102 @@
+"""What a run waits for: gates, which are interrupts, and functions of the caller.
+
+A stream ends when its run waits. The ids of both say which run that is and how far its reader has come, so nothing is
+kept in between and any facade takes the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from headrace.v1 import agent_pb2
+from services.facade.agui.frames import OURS
+
+APPROVAL = "approval"
+
+APPROVAL_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "decision": {"enum": ["approve", "edit", "reject"]},
+        "arguments": {"type": "object", "description": "edit: the arguments to call with"},
+        "note": {"type": "string"},
+    },
+    "required": ["decision"],
+}
+
+_INTERRUPT_ID = re.compile(r"([0-9a-f]{32})\.(\d{1,15})\.([at])\.(.{1,256})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptId:
+    run_id: str
+    last_seq: int
+    """The last event of the stream that ended with the interrupt."""
+
+    gate_id: str
+    is_approval: bool
+
+    def __str__(self) -> str:
+        letter = "a" if self.is_approval else "t"
+        return f"{uuid.UUID(self.run_id).hex}.{self.last_seq}.{letter}.{self.gate_id}"
+
+
+def parse_interrupt_id(text: str) -> InterruptId | None:
+    """Parse an interrupt's id; None when no facade made it."""
+    found = _INTERRUPT_ID.fullmatch(text)
+    if found is None:
+        return None
+    run, seq, letter, gate = found.groups()
+    return InterruptId(str(uuid.UUID(run)), int(seq), gate, letter == "a")
+
+
+class Waits:
+    """Open gates, and calls of the caller's functions that have no result; without those that are `answered`."""
+
+    def __init__(self, answered: frozenset[str]) -> None:
+        self._answered = answered
+        self.gates: dict[str, tuple[agent_pb2.GateOpen, str, str]] = {}
+        """Each with its sub-agent, if any, and the client's id of the call."""
+        self.calls: dict[str, str] = {}
+        """Our id of the call, and the client's."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.gates or self.calls)
+
+    def open_gate(self, gate: agent_pb2.GateOpen, subagent_id: str, call_id: str) -> None:
+        if gate.gate_id not in self._answered:
+            self.gates[gate.gate_id] = gate, subagent_id, call_id
+
+    def open_call(self, tool_id: str, call_id: str) -> None:
+        if tool_id not in self._answered:
+            self.calls[tool_id] = call_id
+
+    def build_outcome(self, run_id: str, seq: int) -> dict[str, Any]:
+        if not self.gates:
+            return {"type": "success", "pendingToolCallIds": [*self.calls.values()]}
+        interrupts = [_build_interrupt(*waiting, run_id, seq) for waiting in self.gates.values()]
+        return {"type": "interrupt", "interrupts": interrupts}
+
+
+def _build_interrupt(gate: agent_pb2.GateOpen, subagent_id: str, call_id: str, run_id: str, seq: int) -> dict[str, Any]:
+    is_approval = gate.kind == APPROVAL
+    schema = APPROVAL_SCHEMA if is_approval else orjson.loads(gate.result_schema or "null")
+    ours = {"kind": gate.kind, "gateId": gate.gate_id, "runId": run_id, "toolName": gate.tool_name}
+    ours |= {"viewportKey": gate.viewport_key} if gate.viewport_key else {}
+    ours |= {"risk": gate.risk} if gate.risk else {}
+    interrupt = {
+        "id": str(InterruptId(run_id, seq, gate.gate_id, is_approval)),
+        "reason": "tool_call" if is_approval else "input_required",
+        "message": gate.reason or f"{gate.tool_name} waits for an answer",
+        "toolCallId": call_id,
+        "expiresAt": datetime.fromtimestamp(gate.expires_at / 1000, UTC).isoformat().replace("+00:00", "Z"),
+        "metadata": {OURS: ours},
+    }
+    interrupt |= {"responseSchema": schema} if isinstance(schema, dict) else {}
+    return interrupt | ({"subagentRunId": subagent_id} if subagent_id else {})

@@ -1,0 +1,107 @@
+"""The faces of other protocols, judged by their own clients, which end at the first event that is out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.simulator.scripts.script import parse_script
+from services.simulator.server import simulator
+from tests.clients.catalogue import ENVIRONMENTS, ROOT
+from tests.clients.conftest import Served
+from tests.clients.test_grpc import check_row, find_version
+from tests.e2e.suite import Running, running, up
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.skipif(
+        shutil.which("npm") is None, reason="NOTICE: Node is not installed: AG-UI's client is not tried"
+    ),
+]
+
+TIMEOUT_S = 300.0
+RESUMING = ROOT / "examples" / "clients" / "ag-ui" / "src" / "resuming_fetch.js"
+
+SAID = "one two three"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """The agents of examples/ before a simulated model, all of them published."""
+    data_dir = str(tmp_path_factory.mktemp("examples"))
+    options = ("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", data_dir)
+    async with up(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
+        yield suite
+
+
+def get_command(url: str, exercise: str) -> list[str]:
+    folder = ENVIRONMENTS / "node"
+    if not (folder / "done").exists():
+        pytest.skip("build/clients/node is not there: `make clients` makes it")
+    keep_links = ["--preserve-symlinks", "--preserve-symlinks-main"]
+    return ["node", *keep_links, str(folder / "programs" / "ag_ui.mjs"), url, str(RESUMING), exercise]
+
+
+async def run_exercise(url: str, exercise: str) -> Any:
+    process = await asyncio.create_subprocess_exec(*get_command(url, exercise), stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(TIMEOUT_S):
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(output.splitlines()[-1])
+
+
+SCRIPTED = {
+    "text": [[SAID, SAID], 3],
+    "tools": [["I look. ", "It is late."], ["user", "assistant", "assistant", "tool", "assistant"]],
+    "function": [["You are in Lyon."], {"name": "locate", "arguments": '{"exact": true}'}],
+    "cuts": [[SAID]] * 4 + [["I look. ", "It is late."]] * 4,
+    "fifty": [SAID],
+    "errors": [[404, "NOT_FOUND"], [404, "NOT_FOUND"], "PROVIDER_AUTHENTICATION"],
+}
+"""What exercises give with the provider that has the script of all clients."""
+
+
+@pytest.mark.parametrize("exercise", SCRIPTED)
+async def test_ag_uis_client_follows_runs_of_a_scripted_model(served: Served, exercise: str) -> None:
+    assert await run_exercise(served.suite.url, exercise) == SCRIPTED[exercise]
+    check_row("@ag-ui/client", find_version(ROOT / "tests/clients/node/package.json", '"@ag-ui/client": "'))
+
+
+async def test_ag_uis_client_answers_what_a_run_waits_for(examples: Running) -> None:
+    approved, rejected = await run_exercise(examples.url, "approval")
+    assert approved[:3] == rejected[:3] == ["tool_call", "publish_note", True]
+    assert "added to outputs/notes.md" in approved[3]
+    assert "added to" not in rejected[3]
+    assert await run_exercise(examples.url, "form") == [["choice"], 1]
+
+
+async def test_ag_uis_client_sees_plans_and_sub_agents(examples: Running) -> None:
+    assert await run_exercise(examples.url, "plan") == ["PLAN", ["completed"] * 3, 3, 1]
+    assert await run_exercise(examples.url, "subagents") == [2, 2, 1]
+
+
+async def test_ag_uis_client_reads_on_after_kill_9(tmp_path: Path) -> None:
+    rules = [{"match": {"text": "^go$"}, "steps": [{"content": "Hel"}, {"stall": True}]}]
+    async with asyncio.timeout(TIMEOUT_S), simulator(rules) as sim:
+        async with running(tmp_path / "config", tmp_path / "data", sim, HEADRACE_FACADE_PUBLISH="ag-ui") as suite:
+            program = await asyncio.create_subprocess_exec(
+                *get_command(suite.url, "restart"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            )
+            assert program.stdin is not None
+            assert program.stdout is not None
+            assert await program.stdout.readline() == b"words\n"
+            assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
+        sim.rules = parse_script([{"steps": [{"content": "fine"}]}])
+        async with running(tmp_path / "config", tmp_path / "data", sim, HEADRACE_FACADE_PUBLISH="ag-ui") as suite:
+            program.stdin.write(f"{suite.url}\n".encode() * 100)
+            output = (await program.stdout.read()).splitlines()
+    # What the killed process had said is taken back, and said anew.
+    assert json.loads(output[-1]) == ["RUN_FINISHED", ["fine"]]

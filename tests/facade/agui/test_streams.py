@@ -1,0 +1,228 @@
+"""AG-UI's streams over real sockets, the orchestrator scripted: ends, errors, readers that leave, cursors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.sse import SseFrame
+from headrace.v1 import agent_pb2, common_pb2
+from tests.conformance.fronts import Timing
+from tests.facade.openai_api.speaking import a_run, block, client_call, reset, thinking, thought
+from tests.facade.responses.test_slow_readers import JSON, Endless, deaf
+from tests.facade.scripted import (
+    BLOCK,
+    CHAT,
+    RUN,
+    Script,
+    Step,
+    Suite,
+    answering,
+    delta,
+    frames_of,
+    opening,
+    suite,
+    text,
+)
+from tests.timing import within
+
+URL = "/agui/helper"
+PUBLISH = ["ag-ui"]
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {"threadId": CHAT, "runId": "r-1", "messages": [{"id": "u", "role": "user", "content": "hi"}]} | fields
+
+
+async def read_frames(facade: Suite, body: Any, cursor: str = "") -> list[SseFrame]:
+    headers = {"Last-Event-ID": cursor} if cursor else {}
+    async with within(50), facade.http.post(URL, json=body, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        return await frames_of(response)
+
+
+async def read_events(facade: Suite, body: Any, cursor: str = "") -> list[dict[str, Any]]:
+    return [json.loads(frame.data) for frame in await read_frames(facade, body, cursor)]
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+async def test_a_run_begins_and_ends_as_the_client_named_it(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("20", " °C"), publish=PUBLISH)) as facade:
+        events = await read_events(facade, ask(context=[{"description": "Unit", "value": "Celsius"}]))
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+    assert (query.chat_id, query.request_id, query.agent_key, query.message) == (CHAT, "r-1", "helper", "hi")
+    assert [(one.role, one.content) for one in query.history] == [("system", "Unit: Celsius")]
+    assert kinds(events) == [
+        *("RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT"),
+        *("TEXT_MESSAGE_END", "RUN_FINISHED"),
+    ]
+    assert (events[0]["runId"], events[0]["metadata"]) == ("r-1", {"headrace": {"runId": RUN}})
+    assert (events[-1]["outcome"], events[-1]["usage"][0]["totalTokens"]) == ({"type": "success"}, 17)
+
+
+async def test_an_agent_that_is_not_published_is_not_there(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"))) as facade:
+        async with facade.http.post(URL, json=ask()) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (404, "NOT_FOUND")
+        async with facade.http.get("/agui") as response:
+            assert await response.json() == {}
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"threadId": ""}, "threadId"),
+        ({"messages": [{"id": "u", "role": "assistant", "content": "hi"}]}, "messages"),
+        ({"messages": [{"id": "u", "role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
+        ({"messages": 1}, "messages"),
+        ({"resume": [{"interruptId": "x", "status": "resolved"}]}, "resume[0].interruptId"),
+        ({"tools": [{"name": ""}]}, "tools[0]"),
+        ({"forwardedProps": {"headrace": 1}}, "forwardedProps.headrace"),
+    ],
+)
+async def test_a_bad_request_names_the_field(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
+    async with (
+        suite(tmp_path, Script(query=answering("x"), publish=PUBLISH)) as facade,
+        facade.http.post(URL, json=ask(**fields)) as response,
+    ):
+        assert response.status == 400
+        assert (await response.json())["error"]["details"]["field"] == field
+
+
+async def test_an_error_before_the_first_event_is_a_status(tmp_path: Path) -> None:
+    script = Script(query=[ChatBusy("the chat has a run", runId=RUN)], publish=PUBLISH)
+    async with suite(tmp_path, script) as facade, facade.http.post(URL, json=ask()) as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (409, "CHAT_BUSY")
+
+
+async def test_an_error_after_the_headers_or_later_is_a_run_error_without_a_cursor(tmp_path: Path) -> None:
+    slow: list[Step] = [0.3, ChatBusy("the chat has a run")]
+    for steps in (slow, [*answering("x")[:5], ProviderUnavailable("the service went away")]):
+        async with suite(tmp_path, Script(query=steps, publish=PUBLISH), timing=Timing(heartbeat_s=0.05)) as facade:
+            frames = await read_frames(facade, ask())
+        last = json.loads(frames[-1].data)
+        assert (last["type"], last["code"]) == ("RUN_ERROR", steps[-1].reason)  # pyright: ignore[reportAttributeAccessIssue]
+        assert not frames[-1].id
+
+
+async def test_a_run_that_fails_or_is_cancelled_says_so(tmp_path: Path) -> None:
+    failed = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="RATE_LIMITED", message="slow down"))
+    async with suite(tmp_path, Script(publish=PUBLISH)) as facade:
+        facade.script.query = [*opening(), delta(4, run_error=failed)]
+        assert (await read_events(facade, ask()))[-1] | {"usage": 0} == {
+            **{"type": "RUN_ERROR", "message": "slow down", "code": "RATE_LIMITED", "usage": 0}
+        }
+        facade.script.query = [*answering("x")[:5], delta(6, run_cancel=agent_pb2.RunCancel(run_id=RUN))]
+        events = await read_events(facade, ask())
+        assert kinds(events)[-2:] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+        assert events[-1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_a_reader_may_come_back_behind_any_event(tmp_path: Path) -> None:
+    """What a reader has, with what it gets from any cursor on, is what a whole reader has, block for block."""
+    async with suite(tmp_path, Script(query=thinking(), publish=PUBLISH)) as facade:
+        whole = await read_frames(facade, ask())
+        # Blocks that have ended come whole when the run is told again, and those of a live run with one delta.
+        ended: list[Step] = [
+            delta(6, reasoning_snapshot=agent_pb2.ReasoningSnapshot(reasoning_id=f"{RUN}_r_1", text="Hm")),
+            delta(10, content_snapshot=agent_pb2.ContentSnapshot(content_id=BLOCK, text="I look.")),
+        ]
+        live: list[Step] = [*thinking()[3:7], text(9, "I look."), thinking()[9]]
+        for told in (ended, live):
+            facade.script.query = [*opening(), *told, *thinking()[10:]]
+            for at, frame in enumerate(whole[:-1]):
+                if frame.id:
+                    rest = await read_frames(facade, ask(), frame.id)
+                    events = [json.loads(one.data) for one in [*whole[: at + 1], *rest]]
+                    assert fold(events) == fold([json.loads(one.data) for one in whole]), frame.id
+
+
+def fold(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The texts and calls of a stream whose events come in order."""
+    said: dict[str, Any] = {}
+    is_open: set[str] = set()
+    for event in events:
+        key = event.get("toolCallId") or event.get("messageId", "")
+        match event["type"]:
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START" | "TOOL_CALL_START":
+                assert key not in is_open
+                is_open.add(key)
+                said[key] = ""
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS":
+                assert key in is_open
+                said[key] += event["delta"]
+            case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END" | "TOOL_CALL_END":
+                is_open.remove(key)
+            case "TOOL_CALL_RESULT":
+                said[event["messageId"]] = event["content"]
+            case "MESSAGES_SNAPSHOT":
+                said = {}
+                for message in event["messages"]:
+                    if message["role"] != "user":
+                        calls = message.get("toolCalls")
+                        said[message["id"]] = calls[0]["function"]["arguments"] if calls else message["content"]
+            case "RUN_FINISHED":
+                assert not is_open
+            case _:
+                pass
+    return said
+
+
+async def test_what_was_lost_is_taken_back(tmp_path: Path) -> None:
+    steps = [*opening(), *thought(4), *block(7, BLOCK, "I lo")[:-1], reset(9, 6)]
+    script = Script(query=[*steps, *block(10, f"{RUN}_c_2", "I look."), answering()[-1]], publish=PUBLISH)
+    async with suite(tmp_path, script) as facade:
+        assert list(fold(await read_events(facade, ask())).values()) == ["Hm", "I look."]
+
+
+async def test_a_run_that_waits_for_the_frontend_goes_on_with_its_result(tmp_path: Path) -> None:
+    waiting: list[Step] = [*opening(), *client_call(4, "t_0000000a"), asyncio.Event()]
+    script = Script(query=waiting, publish=PUBLISH, run=a_run("waiting"))
+    async with suite(tmp_path, script) as facade:
+        (*_, call_end, end) = await read_events(facade, ask(tools=[{"name": "thermometer", "description": "Reads."}]))
+        call_id = call_end["toolCallId"]
+        assert end["outcome"] == {"type": "success", "pendingToolCallIds": [call_id]}
+        rest = answering("20 °C")[3:]
+        for at, step in enumerate(rest, start=8):
+            step.seq = at  # pyright: ignore[reportAttributeAccessIssue]
+        result = delta(7, tool_result=agent_pb2.ToolResult(tool_id="t_0000000a", result="20", ok=True))
+        script.attaches = [[*waiting[:-1], result, *rest]]
+        call = {"id": call_id, "type": "function", "function": {"name": "thermometer", "arguments": "{}"}}
+        messages = [
+            {"id": "u", "role": "user", "content": "hi"},
+            {"id": "a", "role": "assistant", "toolCalls": [call]},
+            {"id": "t", "role": "tool", "toolCallId": call_id, "content": "20"},
+        ]
+        events = await read_events(facade, ask(runId="r-2", messages=messages))
+        submitted = next(one for one in script.requests if isinstance(one, agent_pb2.SubmitRequest))
+    assert (submitted.run_id, submitted.tool_id, submitted.payload) == (RUN, "t_0000000a", "20")
+    assert kinds(events)[:2] == ["RUN_STARTED", "TEXT_MESSAGE_START"]
+    assert (events[0]["runId"], events[-1]["type"]) == ("r-2", "RUN_FINISHED")
+
+
+async def test_a_reader_that_leaves_ends_the_call(tmp_path: Path) -> None:
+    steps: list[Step] = [*opening(), text(4, "x"), asyncio.Event()]
+    async with suite(tmp_path, Script(query=steps, publish=PUBLISH)) as facade:
+        async with within(5), facade.http.post(URL, json=ask()) as response:
+            await response.content.readline()
+        async with within(5):
+            await facade.script.closed.wait()
+
+
+async def test_a_reader_that_does_not_read_is_left_in_the_end(tmp_path: Path) -> None:
+    body = json.dumps(ask()).encode()
+    sent = b"POST /agui/helper HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, len(body), body)
+    script = Script(query=Endless(), publish=PUBLISH)
+    async with suite(tmp_path, script, timing=Timing(slow_reader_s=0.5)) as facade:
+        with deaf(facade.url, sent):
+            async with within(5):
+                await facade.script.closed.wait()
