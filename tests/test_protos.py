@@ -50,7 +50,8 @@ RPCS = {
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
-    " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend ListFacts RecallFacts UpdateFact"
+    " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend PutAgentVersion ReadAgentVersion"
+    " ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"

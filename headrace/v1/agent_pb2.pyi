@@ -1309,6 +1309,8 @@ class Run(_message.Message):
     BUDGET_LEFT_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_HASH_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Its id."""
     chat_id: _builtins.str
@@ -1323,6 +1325,10 @@ class Run(_message.Message):
     """When the query was accepted, Unix milliseconds."""
     updated_at: _builtins.int
     """When the last line was committed, Unix milliseconds."""
+    agent_version: _builtins.int
+    """The version of the agent that it is pinned to; absent: none, as of runs that earlier versions of the suite began."""
+    agent_version_hash: _builtins.str
+    """That version's hash: SHA-256, 64 hex digits."""
     @_builtins.property
     def error(self) -> _common_pb2.Failure:
         """Failed runs: why."""
@@ -1348,13 +1354,24 @@ class Run(_message.Message):
         budget_left: Global___BudgetLeft | None = ...,
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
+        agent_version: _builtins.int | None = ...,
+        agent_version_hash: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "budget_left", b"budget_left", "error", b"error", "finish_reason", b"finish_reason", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "_finish_reason", b"_finish_reason", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "budget_left", b"budget_left", "error", b"error", "finish_reason", b"finish_reason", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "agent_key", b"agent_key", "budget_left", b"budget_left", "chat_id", b"chat_id", "created_at", b"created_at", "error", b"error", "finish_reason", b"finish_reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "_finish_reason", b"_finish_reason", "agent_key", b"agent_key", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "budget_left", b"budget_left", "chat_id", b"chat_id", "created_at", b"created_at", "error", b"error", "finish_reason", b"finish_reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_version: _TypeAlias = _typing.Literal["agent_version"]  # noqa: Y015
+    _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
+    _WhichOneofReturnType__agent_version_hash: _TypeAlias = _typing.Literal["agent_version_hash"]  # noqa: Y015
+    _WhichOneofArgType__agent_version_hash: _TypeAlias = _typing.Literal["_agent_version_hash", b"_agent_version_hash"]  # noqa: Y015
     _WhichOneofReturnType__finish_reason: _TypeAlias = _typing.Literal["finish_reason"]  # noqa: Y015
     _WhichOneofArgType__finish_reason: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version) -> _WhichOneofReturnType__agent_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version_hash) -> _WhichOneofReturnType__agent_version_hash | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finish_reason) -> _WhichOneofReturnType__finish_reason | None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
@@ -2034,24 +2051,39 @@ class RunStart(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     CHAT_ID_FIELD_NUMBER: _builtins.int
     AGENT_KEY_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_HASH_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     chat_id: _builtins.str
     """Its chat."""
     agent_key: _builtins.str
     """The agent that runs."""
+    agent_version: _builtins.int
+    """The version of the agent that it is pinned to; absent: none, as of runs that earlier versions of the suite began."""
+    agent_version_hash: _builtins.str
+    """That version's hash: SHA-256, 64 hex digits."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         chat_id: _builtins.str = ...,
         agent_key: _builtins.str = ...,
+        agent_version: _builtins.int | None = ...,
+        agent_version_hash: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "chat_id", b"chat_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "agent_key", b"agent_key", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "chat_id", b"chat_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__agent_version: _TypeAlias = _typing.Literal["agent_version"]  # noqa: Y015
+    _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
+    _WhichOneofReturnType__agent_version_hash: _TypeAlias = _typing.Literal["agent_version_hash"]  # noqa: Y015
+    _WhichOneofArgType__agent_version_hash: _TypeAlias = _typing.Literal["_agent_version_hash", b"_agent_version_hash"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version) -> _WhichOneofReturnType__agent_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version_hash) -> _WhichOneofReturnType__agent_version_hash | None: ...
 
 Global___RunStart: _TypeAlias = RunStart  # noqa: Y015
 

@@ -1347,12 +1347,18 @@ class QueryLine(_message.Message):
     AGENT_HASH_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_HASH_FIELD_NUMBER: _builtins.int
     agent_hash: _builtins.str
     """Hash of the agent definition the run uses."""
     traceparent: _builtins.str
     """W3C trace context of the query, where traces are recorded: the trace of an owner that takes the run over links to it."""
     credential: _builtins.str
     """How its user was proven, as memory knows from the append; ignored in one."""
+    agent_version: _builtins.int
+    """The agent's version that the run is pinned to, and goes on with whoever takes it over; 0: none."""
+    agent_version_hash: _builtins.str
+    """That version's hash, as PutAgentVersion has it; empty: none."""
     @_builtins.property
     def query(self) -> _agent_pb2.QueryRequest:
         """As the caller sent it, with request_id, chat_id and agent_key filled in."""
@@ -1364,10 +1370,12 @@ class QueryLine(_message.Message):
         agent_hash: _builtins.str = ...,
         traceparent: _builtins.str = ...,
         credential: _builtins.str = ...,
+        agent_version: _builtins.int = ...,
+        agent_version_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "credential", b"credential", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "credential", b"credential", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3617,3 +3625,127 @@ class ReserveSpendResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReserveSpendResponse: _TypeAlias = ReserveSpendResponse  # noqa: Y015
+
+@_typing.final
+class PutAgentVersionRequest(_message.Message):
+    """A definition that is in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    IS_SHARED_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    is_shared: _builtins.bool
+    """It is the operator's, for all tenants; else it is one of the caller's tenant."""
+    definition: _builtins.str
+    """The definition with everything that belongs to it, as JSON: docs/reference/agent-versions.md."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        is_shared: _builtins.bool = ...,
+        definition: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "definition", b"definition", "is_shared", b"is_shared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAgentVersionRequest: _TypeAlias = PutAgentVersionRequest  # noqa: Y015
+
+@_typing.final
+class PutAgentVersionResponse(_message.Message):
+    """The version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Number among the agent's versions, from 1, in the order of their first use."""
+    hash: _builtins.str
+    """SHA-256 of the definition, 64 hex digits."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAgentVersionResponse: _TypeAlias = PutAgentVersionResponse  # noqa: Y015
+
+@_typing.final
+class ReadAgentVersionRequest(_message.Message):
+    """Which version: by number or by hash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    IS_SHARED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    is_shared: _builtins.bool
+    """As PutAgentVersion."""
+    version: _builtins.int
+    """Its number; 0: by hash."""
+    hash: _builtins.str
+    """Its hash."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        is_shared: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "hash", b"hash", "is_shared", b"is_shared", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAgentVersionRequest: _TypeAlias = ReadAgentVersionRequest  # noqa: Y015
+
+@_typing.final
+class ReadAgentVersionResponse(_message.Message):
+    """The version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Its number."""
+    hash: _builtins.str
+    """Its hash."""
+    created_at: _builtins.int
+    """When it was kept, Unix milliseconds."""
+    definition: _builtins.str
+    """As PutAgentVersion got it."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        hash: _builtins.str = ...,
+        created_at: _builtins.int = ...,
+        definition: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "definition", b"definition", "hash", b"hash", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAgentVersionResponse: _TypeAlias = ReadAgentVersionResponse  # noqa: Y015

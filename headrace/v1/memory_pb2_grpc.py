@@ -229,6 +229,16 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.FromString,
                 _registered_method=True)
+        self.PutAgentVersion = channel.unary_unary(
+                '/headrace.v1.MemoryService/PutAgentVersion',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.PutAgentVersionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.PutAgentVersionResponse.FromString,
+                _registered_method=True)
+        self.ReadAgentVersion = channel.unary_unary(
+                '/headrace.v1.MemoryService/ReadAgentVersion',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.FromString,
+                _registered_method=True)
         self.GetGate = channel.unary_unary(
                 '/headrace.v1.MemoryService/GetGate',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
@@ -630,6 +640,25 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutAgentVersion(self, request, context):
+        """Keep a version of an agent: what a run is pinned to.
+
+        Effect: a definition that the agent has not had gets the next number, from 1; one that it had keeps its number.
+        Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED for an agent that has had 10,000 versions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadAgentVersion(self, request, context):
+        """Get what PutAgentVersion kept.
+
+        Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGate(self, request, context):
         """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -831,6 +860,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.SerializeToString,
+            ),
+            'PutAgentVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAgentVersion,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.PutAgentVersionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.PutAgentVersionResponse.SerializeToString,
+            ),
+            'ReadAgentVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadAgentVersion,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.SerializeToString,
             ),
             'GetGate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGate,
@@ -1867,6 +1906,60 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ListRuns',
             headrace_dot_v1_dot_operator__pb2.OperatorListRunsRequest.SerializeToString,
             headrace_dot_v1_dot_operator__pb2.OperatorListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAgentVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/PutAgentVersion',
+            headrace_dot_v1_dot_memory__pb2.PutAgentVersionRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.PutAgentVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAgentVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ReadAgentVersion',
+            headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

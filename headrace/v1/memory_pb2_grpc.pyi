@@ -269,6 +269,17 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
     """
+    PutAgentVersion: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PutAgentVersionRequest, _memory_pb2.PutAgentVersionResponse]
+    """Keep a version of an agent: what a run is pinned to.
+
+    Effect: a definition that the agent has not had gets the next number, from 1; one that it had keeps its number.
+    Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED for an agent that has had 10,000 versions.
+    """
+    ReadAgentVersion: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReadAgentVersionRequest, _memory_pb2.ReadAgentVersionResponse]
+    """Get what PutAgentVersion kept.
+
+    Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
+    """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -513,6 +524,17 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
 
     Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
+    """
+    PutAgentVersion: _aio.UnaryUnaryMultiCallable[_memory_pb2.PutAgentVersionRequest, _memory_pb2.PutAgentVersionResponse]  # type: ignore[assignment]
+    """Keep a version of an agent: what a run is pinned to.
+
+    Effect: a definition that the agent has not had gets the next number, from 1; one that it had keeps its number.
+    Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED for an agent that has had 10,000 versions.
+    """
+    ReadAgentVersion: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReadAgentVersionRequest, _memory_pb2.ReadAgentVersionResponse]  # type: ignore[assignment]
+    """Get what PutAgentVersion kept.
+
+    Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
     """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
@@ -983,6 +1005,29 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
+        """
+
+    @_abc_1.abstractmethod
+    def PutAgentVersion(
+        self,
+        request: _memory_pb2.PutAgentVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.PutAgentVersionResponse, _abc.Awaitable[_memory_pb2.PutAgentVersionResponse]]:
+        """Keep a version of an agent: what a run is pinned to.
+
+        Effect: a definition that the agent has not had gets the next number, from 1; one that it had keeps its number.
+        Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED for an agent that has had 10,000 versions.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadAgentVersion(
+        self,
+        request: _memory_pb2.ReadAgentVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ReadAgentVersionResponse, _abc.Awaitable[_memory_pb2.ReadAgentVersionResponse]]:
+        """Get what PutAgentVersion kept.
+
+        Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
         """
 
     @_abc_1.abstractmethod

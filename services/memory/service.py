@@ -11,6 +11,7 @@ import grpc
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.access.sharing import show_names
+from services.memory.agent_rpcs import AgentRpcs
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, OperatorRpcs, BudgetRpcs, FactRpcs):
+class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(

@@ -23,6 +23,7 @@ from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
@@ -71,10 +72,11 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             fair_use = NoLimits()
         capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         live = LiveRuns(capacity, fair_use)
-        admission = Admission(live, registry, peers, capacity, fair_use)
+        pins = Pins(peers)
+        admission = Admission(live, registry, pins, peers, capacity, fair_use)
         runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, budgets, peers, group)
         stack.enter_context(metrics.exposing_runs(live.all))
-        takeover = Takeover(runs, registry, peers, owner)
+        takeover = Takeover(runs, registry, pins, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(guard_task(group.create_task(leases.keep(live.all, peers, owner))).cancel)
         await takeover.at_start()

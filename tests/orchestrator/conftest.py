@@ -311,6 +311,9 @@ class WatchedMemory:
         self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
         """What Compact says in place of the real one; empty: the real one."""
         self.compact_requests: list[memory_pb2.CompactRequest] = []
+        self.keeps_versions = True
+        """False: it is of an earlier version, whose runs are pinned to nothing."""
+        self.versions: list[memory_pb2.PutAgentVersionRequest] = []
         self.titles: list[memory_pb2.UpdateChatResponse] = []
         """What each UpdateChat was answered."""
 
@@ -344,6 +347,14 @@ class WatchedMemory:
     ) -> memory_pb2.ReleaseLeaseResponse:
         await self.before_release(request)
         return await self._real.ReleaseLease(request, context)
+
+    async def PutAgentVersion(
+        self, request: memory_pb2.PutAgentVersionRequest, context: Any
+    ) -> memory_pb2.PutAgentVersionResponse:
+        self.versions.append(request)
+        if not self.keeps_versions:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not here")
+        return await self._real.PutAgentVersion(request, context)
 
     async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
         answer = await self._real.UpdateChat(request, context)

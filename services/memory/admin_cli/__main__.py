@@ -22,7 +22,7 @@ from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
-from services.memory.storage import schedules, user_facts
+from services.memory.storage import agents, schedules, user_facts
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.index_recovery import INDEX_NAME, create_database, open_database
@@ -30,7 +30,7 @@ from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
 
-FACTS, SCHEDULES = "facts.jsonl", "schedules.jsonl"
+FACTS, SCHEDULES, VERSIONS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl"
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -110,6 +110,7 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         for name, lines in (
             (FACTS, map(user_facts.encode_fact, numbered)),
             (SCHEDULES, map(schedules.encode_schedule, first)),
+            (VERSIONS, await _encode_versions(engine)),
         ):
             if data := b"".join(lines):
                 await asyncio.to_thread(_write_file, output, name, data)
@@ -124,6 +125,10 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         if path.name == SCHEDULES:
             for schedule in _read_schedules(path):
                 await engine.schedules.put(schedule)  # known ones stay
+            continue
+        if path.name == VERSIONS:
+            for version, definition in _read_versions(path):
+                await engine.agent_versions.import_version(version, definition)
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
@@ -155,6 +160,22 @@ def _read_schedules(path: Path) -> list[schedules.Schedule]:
         raise chat_files.UnreadableFile(f"{path} holds what are no schedules: {error}") from error
 
 
+async def _encode_versions(engine: Engine) -> list[bytes]:
+    lines: list[bytes] = []
+    for version in await engine.agent_versions.list_all():
+        found = await engine.agent_versions.find(version.tenant, version.agent_key, version=version.version)
+        assert found is not None, "no version is ever deleted"
+        lines.append(agents.encode_version(*found))
+    return lines
+
+
+def _read_versions(path: Path) -> list[tuple[agents.AgentVersion, bytes]]:
+    try:
+        return [agents.decode_version(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise chat_files.UnreadableFile(f"{path} holds what are no versions of agents: {error}") from error
+
+
 def _write_file(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -169,7 +190,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser(
-        "export", help="write chats as JSON lines, with their blobs; all of them: with facts and schedules"
+        "export", help="write chats as JSON lines, with their blobs; all of them: with facts, schedules and versions"
     )
     export.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")

@@ -143,6 +143,9 @@ class Query(Stamped, kw_only=True, tag="query"):
     traceparent: str = field(default="", name="_traceparent")
     credential: str = field(default="", name="_credential")
     """How the user was proven, as Identity says."""
+    agent_version: int = field(default=0, name="_agentVersion")
+    """The version of the agent that the run is pinned to; 0: none."""
+    agent_version_hash: str = field(default="", name="_agentVersionHash")
     tokens: Tokens | None = field(default=None, name="_tokens")
 
 

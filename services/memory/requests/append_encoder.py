@@ -34,7 +34,11 @@ def _encode_line(line: Known) -> memory_pb2.LogLine | None:
     match line:
         case Query():
             query = memory_pb2.QueryLine(
-                agent_hash=line.agent_hash, traceparent=line.traceparent, credential=line.credential
+                agent_hash=line.agent_hash,
+                traceparent=line.traceparent,
+                credential=line.credential,
+                agent_version=line.agent_version,
+                agent_version_hash=line.agent_version_hash,
             )
             load_proto(line.query, query.query)
             return memory_pb2.LogLine(query=query)

@@ -130,7 +130,13 @@ def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
     if line.n == 1:
         start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=make_chat_name(query.message))
         yield agent_pb2.AgentDelta(seq=2, timestamp=line.updated_at, chat_start=start)
-    run = agent_pb2.RunStart(run_id=line.run_id, chat_id=line.chat_id, agent_key=query.agent_key)
+    run = agent_pb2.RunStart(
+        run_id=line.run_id,
+        chat_id=line.chat_id,
+        agent_key=query.agent_key,
+        agent_version=line.agent_version or None,
+        agent_version_hash=line.agent_version_hash or None,
+    )
     yield agent_pb2.AgentDelta(seq=count_derived_events(line), timestamp=line.updated_at, run_start=run)
 
 

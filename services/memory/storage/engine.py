@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from services.memory.log.blobs import Blob
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
+    from services.memory.storage.agents import AgentVersion
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateEntry
@@ -173,6 +174,33 @@ class Blobs(Protocol):
         ...
 
 
+class AgentVersions(Protocol):
+    async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
+        """Return the agent's version with this definition, which gets the next number if there is none.
+
+        Raises QuotaExceeded for an agent that has had VERSIONS_MAX.
+        """
+        ...
+
+    async def import_version(self, version: AgentVersion, definition: bytes) -> None:
+        """Keep a version of another store, under its number where that is free here; a known one stays."""
+        ...
+
+    async def list_all(self) -> list[AgentVersion]:
+        """List the versions of all agents."""
+        ...
+
+    async def find(
+        self, tenant: str, agent_key: str, *, version: int = 0, digest: str = ""
+    ) -> tuple[AgentVersion, bytes] | None:
+        """Return a version by its number, or by its hash where that is 0. Raises LogDamaged."""
+        ...
+
+    async def list_before(self, tenant: str, agent_key: str, before: int, count: int) -> list[AgentVersion]:
+        """List `count` versions with smaller numbers, the newest first."""
+        ...
+
+
 class UserFacts(Protocol):
     async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
         """List the user's facts and the tenant's, tombstones included, in the order in which they were stored.
@@ -307,6 +335,7 @@ class Engine:
     spend: SpendIndex
     leases: Leases
     blobs: Blobs
+    agent_versions: AgentVersions
     facts: UserFacts
     schedules: Schedules
     webhooks: Webhooks

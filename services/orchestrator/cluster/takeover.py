@@ -17,11 +17,13 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.cluster.interrupted_end import make_interrupted_end
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
+from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, crashes
@@ -56,9 +58,10 @@ CHATS_AT_ONCE = 8
 class Takeover:
     """A chat's runs are taken one at a time."""
 
-    def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
+    def __init__(self, runs: Runs, registry: Registry, pins: Pins, peers: Peers, owner: Owner) -> None:
         self._runs = runs
         self._registry = registry
+        self._pins = pins
         self._peers = peers
         self._owner = owner
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -187,7 +190,8 @@ class Takeover:
     ) -> Run | None:
         recording = Recording(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
-        agent = self._find_agent(query, recording)
+        version = await self._find_version(query)
+        agent = self._find_agent(query, recording, version)
         seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
         base_seq = seq_range * SEQ_PER_GENERATION
         failure = self._runs.unstored.get(entry.run_id)
@@ -199,16 +203,24 @@ class Takeover:
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None
         reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
-        is_changed = agent.hash != query.agent_hash
+        is_changed = version is None and agent.hash != query.agent_hash
         past = ResumePoint(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
-        run = self._runs.resume(entry.run_id, agent, query.query, past)
+        run = self._runs.resume(entry.run_id, agent, query.query, past, version)
         log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         return run
 
-    def _find_agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
-        """Return None when the agent is gone or has changed to another mode."""
+    async def _find_version(self, query: memory_pb2.QueryLine) -> AgentVersion | None:
+        """Return what the run is pinned to; None where that is nothing, or is lost."""
+        if not query.agent_version_hash:
+            return None
+        return await self._pins.find(query.query.agent_key, query.agent_version_hash)
+
+    def _find_agent(
+        self, query: memory_pb2.QueryLine, recording: Recording, version: AgentVersion | None
+    ) -> Definition | None:
+        """Return None for a run that is pinned to nothing, when its agent is gone or has changed to another mode."""
         try:
-            agent = self._registry.get(query.query.agent_key)
+            agent = version.agent if version is not None else self._registry.get(query.query.agent_key)
             if query.query.HasField("deep_think"):
                 agent = agent.with_deep_think(query.query.deep_think)
         except (NotFound, InvalidRequest):

@@ -41,6 +41,8 @@ class QueryLog:
 
     def _make_append(self, run: Run, traceparent: str) -> memory_pb2.AppendRequest:
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
+        if run.version is not None:
+            line.agent_version, line.agent_version_hash = run.version.number, run.version.hash
         return memory_pb2.AppendRequest(
             chat_id=run.chat_id,
             run_id=run.id,

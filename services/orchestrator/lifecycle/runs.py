@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -12,6 +12,7 @@ from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
+from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
@@ -90,7 +91,7 @@ class Runs:
         """Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
-            run = self._make_run(new_uuid(), routed.agent, admitted.query)
+            run = self._make_run(new_uuid(), routed.agent, admitted.query, admitted.agents, version=admitted.version)
             if admitted.opens_chat:
                 run.chat.open_chat()
             if routed.usage is not None:
@@ -137,8 +138,7 @@ class Runs:
                 if stored.chat_created:
                     run.chat.open_chat()
                     run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
-                start = agent_pb2.RunStart(run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
-                run.main.publish(start)
+                run.main.publish(run.as_start())
                 await self._execute_and_finish(run, opening)
                 self._ask_after_run(run, stored)
         finally:
@@ -191,14 +191,25 @@ class Runs:
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
         query = steer_query(run.query, message.request_id, message.text)
-        begun = await self._launch_run(self._make_run(new_uuid(), run.agent, query), NOTHING)
+        next_run = self._make_run(new_uuid(), run.agent, query, run.services.agents, version=run.version)
+        begun = await self._launch_run(next_run, NOTHING)
         if isinstance(begun, OwnedElsewhere):
             raise Overloaded("the chat is being moved to another process; try again")
         if self._admission.is_handing_over and isinstance(begun, Run):
             begun.control.give_up()
 
-    def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint) -> Run:
-        run = self._make_run(run_id, agent, query, past)
+    def resume(
+        self,
+        run_id: str,
+        agent: Definition,
+        query: agent_pb2.QueryRequest,
+        past: ResumePoint,
+        version: AgentVersion | None = None,
+    ) -> Run:
+        """Go on with a run; without a version its other agents are those in force now."""
+        there_are = self._registry.by_key
+        agents = version.overlay_agents(there_are) if version is not None else there_are
+        run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
         self._cancel_earlier(run)  # once more: the owner that was to do it is dead
@@ -217,11 +228,17 @@ class Runs:
         finally:
             self._forget_run(run)
 
-    def _make_run(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint = NEW) -> Run:
-        services = RunServices(
-            self._peers, self._registry.by_key, self._rules, self._budgets, run_subagent, self.live.rest
-        )
-        return Run(run_id, agent, query, services, past)
+    def _make_run(
+        self,
+        run_id: str,
+        agent: Definition,
+        query: agent_pb2.QueryRequest,
+        agents: Mapping[str, Definition],
+        past: ResumePoint = NEW,
+        version: AgentVersion | None = None,
+    ) -> Run:
+        services = RunServices(self._peers, agents, self._rules, self._budgets, run_subagent, self.live.rest)
+        return Run(run_id, agent, query, services, past, version)
 
     def _forget_run(self, run: Run) -> None:
         del self._tasks[run.id]

@@ -120,6 +120,8 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                     agent_key=start.agent_key,
                     state="running",
                     created_at=asked_at,
+                    agent_version=start.agent_version if start.HasField("agent_version") else None,
+                    agent_version_hash=start.agent_version_hash if start.HasField("agent_version_hash") else None,
                 )
             )
         elif runs and kind in ENDS:

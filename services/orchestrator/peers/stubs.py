@@ -50,6 +50,7 @@ WAITED_FOR = (
         "Revert",
     ),
     *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate", "ListRuns", "ReserveSpend"),
+    *("PutAgentVersion", "ReadAgentVersion"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )
 """Calls that wait for memory, which may be restarting."""

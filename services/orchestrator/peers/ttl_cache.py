@@ -26,6 +26,11 @@ class TtlCache(Generic[K, V]):
         known = self._answers.get(question)
         return known is not None and monotonic_s() - known[0] < self._age_s
 
+    def find_last(self, question: K) -> V | None:
+        """Return the last answer, however old; None if there was none."""
+        known = self._answers.get(question)
+        return known and known[1]
+
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
         """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
         if self.is_known(question):

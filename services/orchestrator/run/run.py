@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
@@ -106,6 +107,7 @@ class Run:
         "spending",
         "state",
         "steering",
+        "version",
         "waits",
     )
 
@@ -116,8 +118,11 @@ class Run:
         query: agent_pb2.QueryRequest,
         services: RunServices,
         past: ResumePoint = NEW,
+        version: AgentVersion | None = None,
     ) -> None:
         self.id = run_id
+        self.version = version
+        """What the run is pinned to; None where memory keeps no versions."""
         self.identity = identity.require_identity()
         self.query = query
         self.services = services
@@ -250,6 +255,15 @@ class Run:
         await self.log.flush()
         self.feed.release_all()
 
+    def as_start(self) -> agent_pb2.RunStart:
+        return agent_pb2.RunStart(
+            run_id=self.id,
+            chat_id=self.chat_id,
+            agent_key=self.agent.key,
+            agent_version=self.version.number if self.version else None,
+            agent_version_hash=self.version.hash if self.version else None,
+        )
+
     def as_run(self) -> agent_pb2.Run:
         return agent_pb2.Run(
             run_id=self.id,
@@ -260,4 +274,6 @@ class Run:
             budget_left=self.spending.measure_left(),
             created_at=self.state.created_at,
             updated_at=self.log.updated_at,
+            agent_version=self.version.number if self.version else None,
+            agent_version_hash=self.version.hash if self.version else None,
         )

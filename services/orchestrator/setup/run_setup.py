@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headrace.v1 import tools_pb2
+from services.orchestrator.agents.version import is_named
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace
 from services.orchestrator.run import session_state
@@ -80,7 +81,7 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
 
 async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     for name in run.agent.skills:
-        if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
+        if not any(is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
     for key in run.agent.subagents:
         if key not in run.services.agents:
@@ -130,8 +131,8 @@ async def _resolve_mentions(
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
     for name in mentions.find_names(run.query.message):
-        tool = there_are.find_tool(name)
-        skill = next((skill for skill in offered if skills.is_named(skill, [name.casefold()])), None)
+        tool = there_are.find_mentioned(name)
+        skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
         agent = next((key for key in run.services.agents if key.casefold() == name.casefold()), None)
         if tool is not None:
             attention.tools.append(tool.name)

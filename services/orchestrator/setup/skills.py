@@ -10,6 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
+from services.orchestrator.agents.version import is_named
 from services.orchestrator.peers.stubs import Peers, limit_tools_wait, translating_peer_errors
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     wait_s = limit_tools_wait(run.spending.time_left_s, is_needed=bool(run.agent.skills))
     try:
-        there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers, wait_s))).skills
+        there_are = (await peers.skill_list.get_or_ask(None, partial(fetch_skills, peers, wait_s))).skills
     except HeadraceError as error:
         log.warning("skills not listed", run_id=run.id, reason=error.reason)
         return []
@@ -32,17 +33,28 @@ async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
         if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
             raise
         return []
+    if run.version is not None and run.version.skills is not None:
+        there_are = pin_skills(run.version.skills, there_are)
     listed = {name.casefold() for name in run.agent.skills}
     return [skill for skill in there_are if not listed or is_named(skill, listed)]
 
 
-async def _fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsResponse:
+async def fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsResponse:
     with translating_peer_errors():
         return await peers.tools.ListSkills(tools_pb2.ListSkillsRequest(), timeout=wait_s, metadata=forward_metadata())
 
 
-def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
-    return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
+def pin_skills(pinned: Iterable[tools_pb2.Skill], there_are: Iterable[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
+    """Return the skills of a version, each with whether it can be had now."""
+    why_not = {skill.id: skill.unavailable for skill in there_are if skill.HasField("unavailable")}
+    found: list[tools_pb2.Skill] = []
+    for skill in pinned:
+        shown = tools_pb2.Skill()
+        shown.CopyFrom(skill)
+        if skill.id in why_not:
+            shown.unavailable = why_not[skill.id]
+        found.append(shown)
+    return found
 
 
 def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:

@@ -9,6 +9,7 @@ import structlog
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
+from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
 from services.orchestrator.calls.own_tools import facts, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
@@ -17,21 +18,38 @@ from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
-TIERS = {"@core": "core", "@enabled": "enabled"}
+SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
+"""What a version decides: which tools a model is shown, and as what."""
 
 log = structlog.get_logger()
 
 
 class ToolCatalogue:
-    """All usable tools by name, without regard to case, except the plan tools, which only stages have."""
+    """All usable tools by name, without regard to case, except the plan tools, which only stages have.
 
-    def __init__(self, tools: Iterable[tools_pb2.Tool] = ()) -> None:
-        ordinary = (tool for tool in tools if tool.name.casefold() not in PLAN_NAMES)
+    Where a version is given, tools that its agents may see are as it has them, and no others are listed for them.
+    """
+
+    def __init__(
+        self, tools: Iterable[tools_pb2.Tool] = (), version: AgentVersion | None = None, *, is_resumed: bool = False
+    ) -> None:
+        """`is_resumed` keeps tools of the version that cannot be had any more: a call says so to the model."""
+        there_are = {tool.name.casefold(): tool for tool in tools}
+        self._live = there_are
+        if version is not None and version.tools is not None:
+            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in version.tools)
+            there_are = {tool.name.casefold(): tool for tool in pinned}
+        ordinary = (tool for tool in there_are.values() if tool.name.casefold() not in PLAN_NAMES)
         self._tools = {tool.name.casefold(): tool for tool in (*ordinary, *OWN)}
 
     @property
     def has_any(self) -> bool:
-        return len(self._tools) > len(OWN)
+        return len(self._tools) > len(OWN) or bool(self._live)
+
+    def find_mentioned(self, name: str) -> tools_pb2.Tool | None:
+        """Return a tool that the agent may see, or any other that there is now."""
+        live = self._live.get(name.casefold()) if name.casefold() not in PLAN_NAMES else None
+        return self.find_tool(name) or live
 
     def find_tool(self, name: str) -> tools_pb2.Tool | None:
         return self._tools.get(name.casefold())
@@ -51,23 +69,24 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
     """
     wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working.tools))
     try:
-        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers, wait_s)))
+        tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, wait_s))
     except ProviderUnavailable:
         if scope.agent.working.tools:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
-        return ToolCatalogue()
+        tools = ()
+    return ToolCatalogue(tools, scope.run.version, is_resumed=bool(scope.run.past.reason))
 
 
 async def find_catalogue(peers: Peers) -> ToolCatalogue:
     """List the tools; none where the tools service does not answer soon."""
     try:
-        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers, DISPENSABLE_S)))
+        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, DISPENSABLE_S)))
     except ProviderUnavailable:
         return ToolCatalogue()
 
 
-async def _fetch_tools(peers: Peers, wait_s: float) -> Sequence[tools_pb2.Tool]:
+async def fetch_tools(peers: Peers, wait_s: float) -> Sequence[tools_pb2.Tool]:
     with translating_peer_errors():
         request = tools_pb2.ListToolsRequest()
         return (await peers.tools.ListTools(request, timeout=wait_s, metadata=forward_metadata())).tools
@@ -85,6 +104,7 @@ def find_usable_tools(
     scope: Scope, there_are: ToolCatalogue, named: Iterable[str]
 ) -> tuple[list[tools_pb2.Tool], list[str]]:
     """Return the tools, and why others cannot be had."""
+    named = tuple(named)
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
@@ -93,8 +113,9 @@ def find_usable_tools(
     wanted.pop(subagent.NAME, None)
     usable: dict[str, tools_pb2.Tool] = {}
     problems: list[str] = []
+    others = {name.casefold() for name in named}
     for name in wanted:
-        tool = there_are.find_tool(name)
+        tool = there_are.find_mentioned(name) if name.casefold() in others else there_are.find_tool(name)
         if tool is None:
             problems.append(f"there is no tool {name!r}; the agent goes on without it")
         elif why := find_problem(tool):
@@ -106,6 +127,34 @@ def find_usable_tools(
     if facts.are_offered(scope):
         usable |= {tool.name: tool for tool in facts.TOOLS}
     return [*usable.values()], problems
+
+
+def _pin_tool(pinned: tools_pb2.Tool, live: tools_pb2.Tool | None, is_resumed: bool) -> tools_pb2.Tool:
+    """Return what a model is to see of `pinned`, with what protects people as it is now.
+
+    Approvals, answerers, effect and time limits that an operator has changed hold at once, also for runs on their way.
+    """
+    if live is None:
+        return pinned
+    tool = tools_pb2.Tool()
+    tool.CopyFrom(live)
+    for field in SEEN_FIELDS:
+        tool.ClearField(field)
+    tool.MergeFrom(_copy_seen(pinned))
+    if is_resumed:
+        tool.ClearField("unavailable")
+    return tool
+
+
+def _copy_seen(pinned: tools_pb2.Tool) -> tools_pb2.Tool:
+    return tools_pb2.Tool(
+        name=pinned.name,
+        description=pinned.description,
+        parameters=pinned.parameters,
+        tier=pinned.tier,
+        always_available=pinned.always_available,
+        after_call_hint=pinned.after_call_hint if pinned.HasField("after_call_hint") else None,
+    )
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:

@@ -52,6 +52,7 @@ CALLERS: dict[str, frozenset[str]] = {
         _PUBLIC,
     ),
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
+    **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),

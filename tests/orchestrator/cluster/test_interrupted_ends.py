@@ -65,6 +65,7 @@ async def test_nothing_is_left_open_by_a_run_that_was_interrupted(house: Open, t
     agent, play, changes = CASES[case]
     async with house(**changes_of(changes)) as it:
         await it.stop()
+        it.memory.keeps_versions = False
         World(it, play)
         crashes, reply, file = Crashes(it), it.llm.reply, it.agents / f"{agent}.json"
         definition = file.read_text()

@@ -106,26 +106,33 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(house: Open) -> No
         assert texts(rest, "content") == ["All ", "good."]
 
 
-@pytest.mark.parametrize(("change", "end"), [("prompt", "run.complete"), ("mode", "run.error"), ("gone", "run.error")])
-async def test_an_agent_that_was_changed_goes_on_where_it_can(house: Open, change: str, end: str) -> None:
-    async with house(LOOK, [*content("Hel"), 3600.0], ANSWER) as it:
+def change_agent(it: House, change: str) -> None:
+    """Change the prompt or the mode of agent `react`, or take its file away."""
+    file = it.agents / "react.json"
+    agent = json.loads(file.read_text()) | {"description": "changed"}
+    if change == "prompt":
+        file.write_text(json.dumps(agent | {"react": {"systemPrompt": "Be brief."}, "budget": {"maxModelCalls": 1}}))
+    elif change == "mode":
+        file.write_text(json.dumps(agent | {"mode": "ONESHOT", "plain": {}}))
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("change", ["prompt", "mode", "gone"])
+async def test_a_run_that_is_taken_over_goes_on_with_the_version_it_began_with(house: Open, change: str) -> None:
+    async with house(LOOK, [*content("Hel"), 3600.0], ANSWER, react={"systemPrompt": "Look first."}) as it:
         seen = await left(it, "content.delta")
-        file = it.agents / "react.json"
-        agent = json.loads(file.read_text())
-        if change == "prompt":
-            file.write_text(json.dumps(agent | {"react": {"systemPrompt": "Be brief."}}))
-        elif change == "mode":
-            file.write_text(json.dumps(agent | {"mode": "ONESHOT", "plain": {}}))
-        else:
-            file.unlink()
+        change_agent(it, change)
         async with again(it) as client:
             rest = await rest_of(client, seen)
-        assert rest[-1]["type"] == end
-        codes = [event["code"] for event in rest if event["type"] == "run.notice"]
-        if end == "run.complete":
-            assert codes == ["AGENT_CHANGED"]
-        else:
-            assert rest[-1]["error"]["code"] == "INTERRUPTED"
+            run = await client.run(run_of(seen))
+        assert rest[-1]["type"] == "run.complete"
+        assert [event["code"] for event in rest if event["type"] == "run.notice"] == []
+        assert it.llm.requests[-1].messages[0].content[0].text.startswith("Look first.")
+        assert [tool.name for tool in it.llm.requests[-1].tools][:2] == ["look", "slow"]
+        start = next(event for event in seen if event["type"] == "run.start")
+        assert (run.agent_version, run.agent_version_hash) == (start["agentVersion"], start["agentVersionHash"])
+        assert start["agentVersion"] == 1
 
 
 async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(house: Open) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable, QueueFull
-from headrace.v1 import llm_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator.conftest import Open, as_json, call, content, finish, reasoning
 from tests.order import Event, fold, texts
 from tests.timing import within
@@ -348,7 +348,10 @@ async def test_more_than_eight_waiting_queries_are_refused(house: Open) -> None:
     async with house([*content("Hel"), 3600.0]) as it:
         chat_id = "5f0c0000-0000-4000-8000-000000000003"
         tasks = [asyncio.create_task(it.ask(agent="oneshot", chat_id=chat_id)) for _ in range(9)]
-        await asyncio.sleep(0.3)
+        request = memory_pb2.ListUnfinishedRunsRequest()
+        async with asyncio.timeout(100):
+            while len((await it.memory.ListUnfinishedRuns(request, None)).runs) < len(tasks):
+                await asyncio.sleep(0.02)
         with pytest.raises(QueueFull):
             await it.ask(agent="oneshot", chat_id=chat_id)
         for task in tasks:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from services.memory.storage.engine import Engine
+from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
 from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
@@ -59,6 +60,7 @@ async def open_files(
     commits = Commits(disk, room, index, table, ledger)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
     schedule_folder = await asyncio.to_thread(ScheduleFolder, disk.folder / "schedules", room)
+    version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
     schedules = FileSchedules(schedule_folder)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
@@ -76,6 +78,7 @@ async def open_files(
             index,
             leases,
             FileBlobs(blobs, index, room),
+            FileAgentVersions(version_folder),
             facts,
             schedules,
             FileWebhooks(outbox, index, room),

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
@@ -65,6 +66,7 @@ async def open_postgres(
                 PostgresSpend(database),
                 leases,
                 blobs,
+                PostgresAgentVersions(database),
                 facts,
                 schedules,
                 webhooks,

@@ -3,7 +3,7 @@
 from services.orchestrator.agents.definition.agent import Definition
 from services.orchestrator.agents.definition.budget import Budget
 from services.orchestrator.agents.definition.parts import ModelConfig
-from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent
+from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent, read_definition
 from services.orchestrator.agents.definition.settings import StageSettings
 
-__all__ = ["Budget", "Definition", "DefinitionError", "ModelConfig", "StageSettings", "parse_agent"]
+__all__ = ["Budget", "Definition", "DefinitionError", "ModelConfig", "StageSettings", "parse_agent", "read_definition"]

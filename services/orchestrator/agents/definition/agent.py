@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.agents.definition.budget import Budget
@@ -132,6 +132,8 @@ class Definition(Part):
     hash: str = ""
     """First 16 hex digits of the SHA-256 of the file's bytes, logged with each run. Not for files."""
 
+    _source: bytes = PrivateAttr(default=b"{}")
+
     @model_validator(mode="before")
     @classmethod
     def _accept_aliases(cls, given: Any) -> Any:
@@ -193,6 +195,15 @@ class Definition(Part):
         )
 
     @property
+    def source(self) -> bytes:
+        """The agent as its file has it, its key filled in, as JSON with sorted keys and without white space."""
+        return self._source
+
+    def take_source(self, source: bytes) -> None:
+        """Set what `source` returns; for who has parsed it."""
+        self._source = source
+
+    @property
     def primary(self) -> StageSettings:
         """Settings of the mode's first stage."""
         return self.stage_settings(MODES[self.mode].stages[0].name)
@@ -243,6 +254,16 @@ class Definition(Part):
             parallel_tool_calls=react is not None and react.parallel_tool_calls,
             examples=section.examples,
         )
+
+    @property
+    def may_use_tools(self) -> bool:
+        """Whether any stage of the file, in whichever mode, may see ordinary tools."""
+        return any(settings.may_use_tools for settings in self._settings_by_stage.values())
+
+    @property
+    def listed_tools(self) -> frozenset[str]:
+        """Names of the tools that all stages of the file list, in whichever mode, without regard to case."""
+        return frozenset(name.casefold() for settings in self._settings_by_stage.values() for name in settings.tools)
 
     @property
     def tools(self) -> tuple[str, ...]:

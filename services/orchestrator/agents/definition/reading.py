@@ -37,12 +37,23 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
         raise DefinitionError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     if not isinstance(given, dict):
         raise DefinitionError("expected a JSON object")
-    try:
-        agent = Definition.model_validate({"key": file_key} | given | {"hash": hashlib.sha256(source).hexdigest()[:16]})
-    except ValidationError as error:
-        raise DefinitionError("\n".join(_describe_problem(item) for item in error.errors())) from None
+    agent = read_definition({"key": file_key} | given, hashlib.sha256(source).hexdigest()[:16])
     for field in _find_ineffective(given):
         log.warning("field has no effect", agent_key=agent.key, field=field)
+    return agent
+
+
+def read_definition(given: dict[str, Any], digest: str) -> Definition:
+    """Make an agent of a file's JSON, or of what `Definition.source` returned.
+
+    Raises:
+        DefinitionError: It is none.
+    """
+    try:
+        agent = Definition.model_validate(given | {"hash": digest})
+    except ValidationError as error:
+        raise DefinitionError("\n".join(_describe_problem(item) for item in error.errors())) from None
+    agent.take_source(orjson.dumps(given, option=orjson.OPT_SORT_KEYS))
     return agent
 
 

@@ -40,7 +40,8 @@ export class RunEnd {
   /** Show how the run ended; `end` is its terminal event. */
   showOutcome(end) {
     this.#outcome.replaceChildren(...this.#describeOutcome(end));
-    if (end.usage) this.#usage.textContent = formatUsage(end.usage);
+    const version = this.run.agentVersion ? `version ${this.run.agentVersion}` : "";
+    if (end.usage) this.#usage.textContent = [formatUsage(end.usage), version].filter(Boolean).join(" · ");
     this.#showActions();
     const outcome = this.#outcome.textContent || "The answer is complete.";
     if (this.run.isLive) scheduleForFrame(() => announceText(outcome)); // after the answer's last paragraph

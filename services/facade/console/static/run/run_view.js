@@ -138,6 +138,7 @@ export class RunView {
   #beginRun(event) {
     this.runId = event.runId;
     this.agentKey = event.agentKey;
+    this.agentVersion = event.agentVersion;
     this.element.dataset.runId = event.runId;
     this.element.setAttribute("aria-label", `Answer of ${event.agentKey}`);
   }

@@ -1,0 +1,50 @@
+"""The RPCs of agents' versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from headrace.errors import NotFound
+from headrace.v1 import memory_pb2
+from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.storage.agents import SHARED
+from services.runtime.auth import identity
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class AgentRpcs(MemoryServiceServicer):
+    """The part of the memory service that keeps what runs are pinned to."""
+
+    _engine: Engine
+
+    async def PutAgentVersion(
+        self, request: memory_pb2.PutAgentVersionRequest, context: Context
+    ) -> memory_pb2.PutAgentVersionResponse:
+        tenant = _find_tenant(is_shared=request.is_shared)
+        kept = await self._engine.agent_versions.put(tenant, request.agent_key, request.definition.encode())
+        return memory_pb2.PutAgentVersionResponse(version=kept.version, hash=kept.hash)
+
+    async def ReadAgentVersion(
+        self, request: memory_pb2.ReadAgentVersionRequest, context: Context
+    ) -> memory_pb2.ReadAgentVersionResponse:
+        tenant = _find_tenant(is_shared=request.is_shared)
+        found = await self._engine.agent_versions.find(
+            tenant, request.agent_key, version=request.version, digest=request.hash
+        )
+        if found is None:
+            wanted = request.version or request.hash
+            raise NotFound(f"agent {request.agent_key!r} has no version {wanted}", agentKey=request.agent_key)
+        kept, definition = found
+        return memory_pb2.ReadAgentVersionResponse(
+            version=kept.version, hash=kept.hash, created_at=kept.created_at, definition=definition.decode()
+        )
+
+
+def _find_tenant(*, is_shared: bool) -> str:
+    return SHARED if is_shared else identity.require_identity().tenant

@@ -1,0 +1,137 @@
+"""A version of an agent: everything in force that its runs depend on, as one document with a hash.
+
+The document (docs/reference/agent-versions.md) has the agent's file, those of all agents below it, and the definitions
+of the tools and skills that they may see. Equal documents are one version, whatever white space the files have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import orjson
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.agents.definition import Definition, DefinitionError, read_definition
+
+TIERS = {"@core": "core", "@enabled": "enabled"}
+"""Names in an agent's lists that stand for all tools of a tier."""
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVersion:
+    """What a run is pinned to."""
+
+    agent: Definition
+    agents: Mapping[str, Definition]
+    """The agent and all that are below it, by key."""
+
+    tools: Sequence[tools_pb2.Tool] | None
+    """Definitions of the tools that these may see, without whether they can be had now; None where they were not
+    known: its runs see tools as they are at the time."""
+
+    skills: Sequence[tools_pb2.Skill] | None
+    """As `tools`."""
+
+    document: bytes
+    hash: str
+    """SHA-256 of the document, in hexadecimal."""
+
+    number: int = 0
+    """Number among the agent's versions, from 1; 0 before memory has given it one."""
+
+    def with_number(self, number: int) -> AgentVersion:
+        return replace(self, number=number)
+
+    def overlay_agents(self, there_are: Mapping[str, Definition]) -> dict[str, Definition]:
+        """Return the agents of `there_are`, with those of this version as it has them, or missing as it misses them."""
+        named = {key.casefold() for agent in self.agents.values() for key in agent.subagents}
+        return {key: agent for key, agent in there_are.items() if key.casefold() not in named} | dict(self.agents)
+
+
+def make_version(
+    agent: Definition,
+    there_are: Mapping[str, Definition],
+    tools: Iterable[tools_pb2.Tool] | None,
+    skills: Iterable[tools_pb2.Skill] | None,
+) -> AgentVersion:
+    """Make the version of `agent` that is in force with these other agents, tools and skills, of any number."""
+    agents = _list_agents(agent, there_are)
+    seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
+    offered = None if skills is None else [_strip(skill) for skill in skills if _is_offered(skill, agent)]
+    document = orjson.dumps(
+        {
+            "agentKey": agent.key,
+            "agents": {key: orjson.Fragment(below.source) for key, below in sorted(agents.items())},
+            "tools": seen and sorted(map(_to_json, seen), key=lambda tool: tool["name"]),
+            "skills": offered and sorted(map(_to_json, offered), key=lambda skill: skill["id"]),
+        }
+    )
+    return AgentVersion(agent, agents, seen, offered, document, hashlib.sha256(document).hexdigest())
+
+
+def read_version(document: bytes) -> AgentVersion:
+    """Read what `AgentVersion.document` was.
+
+    Raises:
+        DefinitionError: A later version of the suite has written it, and this one does not know what it says.
+    """
+    given: dict[str, Any] = orjson.loads(document)
+    digest = hashlib.sha256(document).hexdigest()
+    agents = {key: read_definition(source, digest[:16]) for key, source in given["agents"].items()}
+    try:
+        tools = _read_all(given["tools"], tools_pb2.Tool)
+        skills = _read_all(given["skills"], tools_pb2.Skill)
+    except json_format.ParseError as error:
+        raise DefinitionError(f"a tool or skill cannot be read: {error}") from error
+    return AgentVersion(agents[given["agentKey"]], agents, tools, skills, document, digest)
+
+
+def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
+    """Return whether one of `names`, in small letters, means the skill."""
+    return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
+
+
+def _list_agents(agent: Definition, there_are: Mapping[str, Definition]) -> dict[str, Definition]:
+    by_name = {key.casefold(): below for key, below in there_are.items()}
+    found = {agent.key: agent}
+    left = [*agent.subagents]
+    while left:
+        below = by_name.get(left.pop().casefold())
+        if below is not None and below.key not in found:
+            found[below.key] = below
+            left += below.subagents
+    return found
+
+
+def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:
+    names = {tool.name.casefold(), *(name for name, tier in TIERS.items() if tier == tool.tier)}
+    return any(agent.may_use_tools and (tool.always_available or names & agent.listed_tools) for agent in agents)
+
+
+def _is_offered(skill: tools_pb2.Skill, agent: Definition) -> bool:
+    return agent.may_use_tools and (not agent.skills or is_named(skill, {name.casefold() for name in agent.skills}))
+
+
+def _strip(given: M) -> M:
+    """Return a copy that does not say whether it can be had now, which is no part of a definition."""
+    copied = type(given)()
+    copied.CopyFrom(given)
+    copied.ClearField("unavailable")
+    return copied
+
+
+def _to_json(given: Message) -> dict[str, Any]:
+    return json_format.MessageToDict(given)
+
+
+def _read_all(given: list[Any] | None, kind: type[M]) -> list[M] | None:
+    if given is None:
+        return None
+    return [json_format.ParseDict(entry, kind(), ignore_unknown_fields=True) for entry in given]

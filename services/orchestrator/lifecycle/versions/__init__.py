@@ -1,0 +1,1 @@
+"""Versions of agents, to which runs are pinned."""

@@ -1,0 +1,136 @@
+"""Pins runs to versions of their agents, and finds the version of a run that is taken over.
+
+Each version is stored once, when its first run begins; then nothing is asked of memory. While the tools service does
+not answer, what it said last holds, and where it never did, a version has no tools: its runs see those of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, LogDamaged, NotFound, QuotaExceeded
+from headrace.v1 import memory_pb2, tools_pb2
+from services.orchestrator.agents.definition import Definition, DefinitionError
+from services.orchestrator.agents.version import AgentVersion, make_version, read_version
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.ttl_cache import TtlCache
+from services.orchestrator.setup import skills, tool_selection
+from services.runtime.rpc.call_ids import forward_metadata
+
+LISTING_S = 2.0
+"""Time in which the tools service is to say what there is, before a query is accepted."""
+
+STORED_MAX = 10_000
+"""Versions that are known to be stored."""
+
+BUILT_MAX = 1000
+"""Agents whose current version is kept built."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Pins:
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._numbers: dict[str, int] = {}
+        """Numbers of stored versions by hash, in which the key is."""
+        self._built: dict[str, tuple[object, object, object, object, AgentVersion]] = {}
+        """By key the version that was built last, behind what it was built of."""
+
+    async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
+        """Return the version of `agent` that is in force beside these other agents, which memory has by then.
+
+        None where memory keeps no versions, or no more of this agent: such a run is pinned to nothing.
+
+        Raises:
+            ProviderUnavailable, Overloaded: Memory does not take it.
+        """
+        uses_tools = agent.may_use_tools or bool(agent.subagents)
+        tools, offered = (await self._list_tools()) if uses_tools else (None, None)
+        version = self._build(agent, there_are, tools, offered)
+        number = self._numbers.get(version.hash) or await self._store(version)
+        return version.with_number(number) if number else None
+
+    async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
+        """Return a stored version; None where memory has it not, or it cannot be read here."""
+        request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, is_shared=True, hash=digest)
+        try:
+            with translating_peer_errors():
+                stored = await self._peers.memory.ReadAgentVersion(
+                    request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
+                )
+            self._note(digest, stored.version)
+            return read_version(stored.definition.encode()).with_number(stored.version)
+        except (NotFound, LogDamaged, DefinitionError) as error:
+            log.error("agent version not read", agent_key=agent_key, hash=digest, problem=str(error))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+        return None
+
+    async def _list_tools(self) -> tuple[Sequence[tools_pb2.Tool] | None, tools_pb2.ListSkillsResponse | None]:
+        peers = self._peers
+        list_tools = partial(tool_selection.fetch_tools, peers, LISTING_S)
+        list_skills = partial(skills.fetch_skills, peers, LISTING_S)
+        if peers.tool_list.is_known(None) and peers.skill_list.is_known(None):  # which takes no tasks
+            return await list_known(peers.tool_list, list_tools), await list_known(peers.skill_list, list_skills)
+        return await asyncio.gather(list_known(peers.tool_list, list_tools), list_known(peers.skill_list, list_skills))
+
+    def _build(
+        self,
+        agent: Definition,
+        there_are: Mapping[str, Definition],
+        tools: Sequence[tools_pb2.Tool] | None,
+        offered: tools_pb2.ListSkillsResponse | None,
+    ) -> AgentVersion:
+        parts = (agent.source, there_are, tools, offered)  # a query's deepThink makes another agent of the same file
+        known = self._built.get(agent.key)
+        if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
+            return known[-1]
+        version = make_version(agent, there_are, tools, None if offered is None else offered.skills)
+        self._built.pop(agent.key, None)
+        self._built[agent.key] = (*parts, version)
+        if len(self._built) > BUILT_MAX:
+            del self._built[next(iter(self._built))]
+        return version
+
+    async def _store(self, version: AgentVersion) -> int:
+        request = memory_pb2.PutAgentVersionRequest(
+            agent_key=version.agent.key, is_shared=True, definition=version.document.decode()
+        )
+        try:
+            with translating_peer_errors():
+                stored = await self._peers.memory.PutAgentVersion(
+                    request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
+                )
+        except QuotaExceeded as error:
+            log.error("agent version not stored", agent_key=version.agent.key, problem=error.message)
+            return 0
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+            return 0  # memory is of an earlier version, in the middle of an upgrade
+        self._note(version.hash, stored.version)
+        log.info("agent version stored", agent_key=version.agent.key, version=stored.version, hash=version.hash)
+        return stored.version
+
+    def _note(self, digest: str, number: int) -> None:
+        self._numbers[digest] = number
+        if len(self._numbers) > STORED_MAX:
+            del self._numbers[next(iter(self._numbers))]
+
+
+async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) -> T | None:
+    """Return the newest answer that can be had; None if there never was one."""
+    try:
+        return await cache.get_or_ask(None, ask)
+    except (HeadraceError, grpc.aio.AioRpcError):
+        return cache.find_last(None)
