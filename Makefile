@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,10 @@ demo: $(VENV)/run ## Start the suite with a simulated model, ask one question, s
 
 up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
+
+NAME ?= four-eyes
+example: $(VENV)/run ## Show how people decide, on a simulated model: one of examples/people (NAME=four-eyes, on-call or two-tabs)
+	@$(BIN)/python examples/people/$(subst -,_,$(NAME)).py
 
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients

@@ -11,7 +11,7 @@ import orjson
 
 from services.simulator.model.charts import choose_python_call
 from services.simulator.model.memories import answer_from_facts, choose_memory_call
-from services.simulator.model.people import choose_people_call
+from services.simulator.model.people import choose_people_call, choose_repair
 from services.simulator.model.planner import answer_plan_prompt, choose_plan_call, draft_plan, narrow_to_task
 from services.simulator.model.research import answer_tool_question, choose_page, choose_report, choose_web_call
 from services.simulator.model.results import describe_results
@@ -49,7 +49,7 @@ def build_reply(request: ModelRequest) -> Reply:
     if call := choose_plan_call(request):
         return Reply(steps=(_make_call(*call, 0),))
     request = narrow_to_task(request)
-    if call := choose_page(request) or choose_report(request):
+    if call := choose_page(request) or choose_report(request) or choose_repair(request):
         reasoning = _make_reasoning(f"That was the first step; {call[0]} makes the next one.")
         return Reply(steps=(reasoning, _make_call(*call, 0)))
     if request.results:
