@@ -105,6 +105,11 @@ def _describe_route(route: Route) -> str:
         parts.append("Body: a form, `multipart/form-data`, with the file in the field `file`; see [Uploads](#uploads).")
         start = sources.tools_pb2.UploadStart.DESCRIPTOR
         parts.append(_describe_fields(start, page="http"))
+    elif route.is_hook:
+        parts += [
+            "Body: the payload, as it is; the other fields are in the path and the headers.",
+            _describe_fields(rpc.input_type, page="http"),
+        ]
     elif route.is_file:
         fields = [field for field in rpc.input_type.fields if field.name not in ("offset", "length")]
         parts += ["Query parameters:", _format_fields(fields, page="http")]

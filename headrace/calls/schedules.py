@@ -26,7 +26,8 @@ class ScheduleCalls(UnaryCalls):
     ) -> schedule_pb2.Schedule:
         """Make a schedule of the times of `cron`, or of the one time `once_at` (Unix milliseconds).
 
-        `fields` are those of CreateScheduleRequest: name, jitter_s, chat_id, overlap, catch_up, paused.
+        `fields` are those of CreateScheduleRequest: name, jitter_s, chat_id, overlap, catch_up, paused, on_webhook.
+        With the last it may have no times, and `rotate_schedule_secret` makes the secret for what others post.
         """
         request = schedule_pb2.CreateScheduleRequest(
             schedule_id=schedule_id,
@@ -68,6 +69,15 @@ class ScheduleCalls(UnaryCalls):
         request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule_id)
         reply: schedule_pb2.TriggerScheduleResponse = await self._send(self._schedules.TriggerSchedule, request)
         return reply.schedule
+
+    async def rotate_schedule_secret(self, schedule_id: str, keep_s: int | None = None) -> str:
+        """Return a new secret for posts to /hooks/{schedule_id}, which is shown this once; the one before counts
+        beside it for `keep_s` seconds (None: a day)."""
+        request = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id, keep_s=keep_s)
+        reply: schedule_pb2.RotateScheduleSecretResponse = await self._send(
+            self._schedules.RotateScheduleSecret, request
+        )
+        return reply.secret
 
     async def delete_schedule(self, schedule_id: str) -> None:
         request = schedule_pb2.DeleteScheduleRequest(schedule_id=schedule_id)

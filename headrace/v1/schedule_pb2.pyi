@@ -42,6 +42,8 @@ class Schedule(_message.Message):
     FIRINGS_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    ON_WEBHOOK_FIELD_NUMBER: _builtins.int
+    POSTS_WAITING_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id, a UUID."""
     name: _builtins.str
@@ -74,6 +76,10 @@ class Schedule(_message.Message):
     """When it was made, Unix milliseconds."""
     updated_at: _builtins.int
     """When it was last changed by its user, Unix milliseconds."""
+    on_webhook: _builtins.bool
+    """Whether what other systems post to /hooks/{scheduleId} begins runs."""
+    posts_waiting: _builtins.int
+    """Posts that wait for their runs."""
     @_builtins.property
     def firings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Firing]:
         """What became of the last times, the newest first, at most 20."""
@@ -98,10 +104,12 @@ class Schedule(_message.Message):
         firings: _abc.Iterable[Global___Firing] | None = ...,
         created_at: _builtins.int = ...,
         updated_at: _builtins.int = ...,
+        on_webhook: _builtins.bool = ...,
+        posts_waiting: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "created_at", b"created_at", "cron", b"cron", "firings", b"firings", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "next_at", b"next_at", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "triggered_at", b"triggered_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "created_at", b"created_at", "cron", b"cron", "firings", b"firings", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "next_at", b"next_at", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "posts_waiting", b"posts_waiting", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "triggered_at", b"triggered_at", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -120,6 +128,7 @@ class Firing(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     PASSED_FIELD_NUMBER: _builtins.int
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
     due_at: _builtins.int
     """The time, Unix milliseconds."""
     recorded_at: _builtins.int
@@ -135,6 +144,8 @@ class Firing(_message.Message):
     """Its chat."""
     passed: _builtins.int
     """Later times that have passed meanwhile, and begin no run."""
+    webhook_id: _builtins.str
+    """The id of the post that this time is of; empty: none."""
     @_builtins.property
     def failure(self) -> _common_pb2.Failure:
         """Why it is failed, or was refused before it was missed, in the words of the error table."""
@@ -149,10 +160,11 @@ class Firing(_message.Message):
         chat_id: _builtins.str = ...,
         failure: _common_pb2.Failure | None = ...,
         passed: _builtins.int = ...,
+        webhook_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "due_at", b"due_at", "failure", b"failure", "outcome", b"outcome", "passed", b"passed", "recorded_at", b"recorded_at", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "due_at", b"due_at", "failure", b"failure", "outcome", b"outcome", "passed", b"passed", "recorded_at", b"recorded_at", "run_id", b"run_id", "webhook_id", b"webhook_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -176,12 +188,13 @@ class CreateScheduleRequest(_message.Message):
     OVERLAP_FIELD_NUMBER: _builtins.int
     CATCH_UP_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    ON_WEBHOOK_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id; absent: a new one."""
     name: _builtins.str
     """What people call it; absent: the beginning of the message."""
     cron: _builtins.str
-    """Times in the five fields of cron, such as "30 9 * * 1-5": this or once_at."""
+    """Times in the five fields of cron, such as "30 9 * * 1-5": this or once_at, or neither with on_webhook."""
     time_zone: _builtins.str
     """Time zone (IANA); absent: UTC. Where clocks go forward, a time that is not there comes after the gap; where they go
     back, a time comes once.
@@ -193,7 +206,9 @@ class CreateScheduleRequest(_message.Message):
     agent_key: _builtins.str
     """The agent that is asked."""
     message: _builtins.str
-    """What it is asked."""
+    """What it is asked. With on_webhook the first {{payload}} in it becomes the payload, marked as data; without one it
+    follows the message.
+    """
     chat_id: _builtins.str
     """The chat of all runs; absent: each has a chat of its own."""
     overlap: _builtins.str
@@ -202,6 +217,8 @@ class CreateScheduleRequest(_message.Message):
     """Whether the last one of missed times is begun afterwards."""
     paused: _builtins.bool
     """Whether it begins paused."""
+    on_webhook: _builtins.bool
+    """Whether what other systems post to /hooks/{scheduleId} begins runs too; RotateScheduleSecret makes their secret."""
     def __init__(
         self,
         *,
@@ -217,10 +234,11 @@ class CreateScheduleRequest(_message.Message):
         overlap: _builtins.str = ...,
         catch_up: _builtins.bool = ...,
         paused: _builtins.bool = ...,
+        on_webhook: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,6 +386,7 @@ class UpdateScheduleRequest(_message.Message):
     OVERLAP_FIELD_NUMBER: _builtins.int
     CATCH_UP_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    ON_WEBHOOK_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id."""
     name: _builtins.str
@@ -392,6 +411,8 @@ class UpdateScheduleRequest(_message.Message):
     """Whether the last one of missed times is begun afterwards."""
     paused: _builtins.bool
     """Whether its times pass without runs."""
+    on_webhook: _builtins.bool
+    """Whether what other systems post begins runs; false drops what waits."""
     def __init__(
         self,
         *,
@@ -407,10 +428,11 @@ class UpdateScheduleRequest(_message.Message):
         overlap: _builtins.str | None = ...,
         catch_up: _builtins.bool | None = ...,
         paused: _builtins.bool | None = ...,
+        on_webhook: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "time_zone", b"time_zone"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "time_zone", b"time_zone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_catch_up", b"_catch_up", "_chat_id", b"_chat_id", "_cron", b"_cron", "_jitter_s", b"_jitter_s", "_message", b"_message", "_name", b"_name", "_on_webhook", b"_on_webhook", "_once_at", b"_once_at", "_overlap", b"_overlap", "_paused", b"_paused", "_time_zone", b"_time_zone", "agent_key", b"agent_key", "catch_up", b"catch_up", "chat_id", b"chat_id", "cron", b"cron", "jitter_s", b"jitter_s", "message", b"message", "name", b"name", "on_webhook", b"on_webhook", "once_at", b"once_at", "overlap", b"overlap", "paused", b"paused", "schedule_id", b"schedule_id", "time_zone", b"time_zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -426,6 +448,8 @@ class UpdateScheduleRequest(_message.Message):
     _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
     _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
     _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__on_webhook: _TypeAlias = _typing.Literal["on_webhook"]  # noqa: Y015
+    _WhichOneofArgType__on_webhook: _TypeAlias = _typing.Literal["_on_webhook", b"_on_webhook"]  # noqa: Y015
     _WhichOneofReturnType__once_at: _TypeAlias = _typing.Literal["once_at"]  # noqa: Y015
     _WhichOneofArgType__once_at: _TypeAlias = _typing.Literal["_once_at", b"_once_at"]  # noqa: Y015
     _WhichOneofReturnType__overlap: _TypeAlias = _typing.Literal["overlap"]  # noqa: Y015
@@ -448,6 +472,8 @@ class UpdateScheduleRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__on_webhook) -> _WhichOneofReturnType__on_webhook | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__once_at) -> _WhichOneofReturnType__once_at | None: ...
     @_typing.overload
@@ -569,6 +595,122 @@ class TriggerScheduleResponse(_message.Message):
 Global___TriggerScheduleResponse: _TypeAlias = TriggerScheduleResponse  # noqa: Y015
 
 @_typing.final
+class RotateScheduleSecretRequest(_message.Message):
+    """One schedule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    KEEP_S_FIELD_NUMBER: _builtins.int
+    schedule_id: _builtins.str
+    """Its id."""
+    keep_s: _builtins.int
+    """Seconds for which the secret before counts beside the new one, up to 604,800; 0: it ends now; absent: 86,400."""
+    def __init__(
+        self,
+        *,
+        schedule_id: _builtins.str = ...,
+        keep_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_keep_s", b"_keep_s", "keep_s", b"keep_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keep_s", b"_keep_s", "keep_s", b"keep_s", "schedule_id", b"schedule_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__keep_s: _TypeAlias = _typing.Literal["keep_s"]  # noqa: Y015
+    _WhichOneofArgType__keep_s: _TypeAlias = _typing.Literal["_keep_s", b"_keep_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__keep_s) -> _WhichOneofReturnType__keep_s | None: ...
+
+Global___RotateScheduleSecretRequest: _TypeAlias = RotateScheduleSecretRequest  # noqa: Y015
+
+@_typing.final
+class RotateScheduleSecretResponse(_message.Message):
+    """The new secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    secret: _builtins.str
+    """The secret (whsec_…), which is shown this once."""
+    @_builtins.property
+    def schedule(self) -> Global___Schedule:
+        """The schedule."""
+
+    def __init__(
+        self,
+        *,
+        schedule: Global___Schedule | None = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule", "secret", b"secret"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateScheduleSecretResponse: _TypeAlias = RotateScheduleSecretResponse  # noqa: Y015
+
+@_typing.final
+class ReceiveWebhookRequest(_message.Message):
+    """What another system has posted. Fields that are not what they should be are refused like a wrong signature."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    schedule_id: _builtins.str
+    """The schedule."""
+    webhook_id: _builtins.str
+    """The sender's id of this event: the header webhook-id, 1 to 256 visible ASCII characters."""
+    timestamp: _builtins.str
+    """When it was sent, Unix seconds: the header webhook-timestamp."""
+    signature: _builtins.str
+    """Signatures with spaces between: the header webhook-signature."""
+    payload: _builtins.bytes
+    """The body."""
+    def __init__(
+        self,
+        *,
+        schedule_id: _builtins.str = ...,
+        webhook_id: _builtins.str = ...,
+        timestamp: _builtins.str = ...,
+        signature: _builtins.str = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "schedule_id", b"schedule_id", "signature", b"signature", "timestamp", b"timestamp", "webhook_id", b"webhook_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiveWebhookRequest: _TypeAlias = ReceiveWebhookRequest  # noqa: Y015
+
+@_typing.final
+class ReceiveWebhookResponse(_message.Message):
+    """It is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """accepted; duplicate, when it was taken before; or paused, when the schedule is, and no run begins."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiveWebhookResponse: _TypeAlias = ReceiveWebhookResponse  # noqa: Y015
+
+@_typing.final
 class ListDueSchedulesRequest(_message.Message):
     """Asked on a service's own account."""
 
@@ -624,6 +766,7 @@ class DueSchedule(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     DUE_AT_FIELD_NUMBER: _builtins.int
     LAST_RUN_ID_FIELD_NUMBER: _builtins.int
+    POST_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Its user's tenant."""
     user: _builtins.str
@@ -636,6 +779,10 @@ class DueSchedule(_message.Message):
     def schedule(self) -> Global___Schedule:
         """The schedule, with its last firing alone."""
 
+    @_builtins.property
+    def post(self) -> Global___Post:
+        """The post that this time is of."""
+
     def __init__(
         self,
         *,
@@ -644,14 +791,43 @@ class DueSchedule(_message.Message):
         user: _builtins.str = ...,
         due_at: _builtins.int = ...,
         last_run_id: _builtins.str = ...,
+        post: Global___Post | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "post", b"post", "schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "last_run_id", b"last_run_id", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_post", b"_post", "due_at", b"due_at", "last_run_id", b"last_run_id", "post", b"post", "schedule", b"schedule", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__post: _TypeAlias = _typing.Literal["post"]  # noqa: Y015
+    _WhichOneofArgType__post: _TypeAlias = _typing.Literal["_post", b"_post"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__post) -> _WhichOneofReturnType__post | None: ...
+
+Global___DueSchedule: _TypeAlias = DueSchedule  # noqa: Y015
+
+@_typing.final
+class Post(_message.Message):
+    """What another system has posted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    webhook_id: _builtins.str
+    """The sender's id of it."""
+    payload: _builtins.str
+    """The body, JSON."""
+    def __init__(
+        self,
+        *,
+        webhook_id: _builtins.str = ...,
+        payload: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "webhook_id", b"webhook_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DueSchedule: _TypeAlias = DueSchedule  # noqa: Y015
+Global___Post: _TypeAlias = Post  # noqa: Y015
 
 @_typing.final
 class RecordFiringRequest(_message.Message):

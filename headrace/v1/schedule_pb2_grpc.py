@@ -66,6 +66,16 @@ class ScheduleServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_schedule__pb2.TriggerScheduleRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_schedule__pb2.TriggerScheduleResponse.FromString,
                 _registered_method=True)
+        self.RotateScheduleSecret = channel.unary_unary(
+                '/headrace.v1.ScheduleService/RotateScheduleSecret',
+                request_serializer=headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretResponse.FromString,
+                _registered_method=True)
+        self.ReceiveWebhook = channel.unary_unary(
+                '/headrace.v1.ScheduleService/ReceiveWebhook',
+                request_serializer=headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookResponse.FromString,
+                _registered_method=True)
         self.ListDueSchedules = channel.unary_unary(
                 '/headrace.v1.ScheduleService/ListDueSchedules',
                 request_serializer=headrace_dot_v1_dot_schedule__pb2.ListDueSchedulesRequest.SerializeToString,
@@ -142,6 +152,34 @@ class ScheduleServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RotateScheduleSecret(self, request, context):
+        """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new one.
+
+        Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before counts
+        beside it for keep_s. Each call makes another one.
+        Errors: NOT_FOUND; INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReceiveWebhook(self, request, context):
+        """Take what another system has posted, and begin a run for it.
+
+        Over HTTP no credential is shown: the body is the payload, JSON of 65,536 bytes at most, and the headers webhook-id,
+        webhook-timestamp and webhook-signature prove it (Standard Webhooks 1.0.0). Over gRPC the suite's own services alone
+        may call it.
+        Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
+        overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
+        is answered `duplicate`.
+        Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
+        fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
+        wait for their runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListDueSchedules(self, request, context):
         """List what is due now, of all users: the first time of each user, then the second ones.
 
@@ -193,6 +231,16 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
                     servicer.TriggerSchedule,
                     request_deserializer=headrace_dot_v1_dot_schedule__pb2.TriggerScheduleRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_schedule__pb2.TriggerScheduleResponse.SerializeToString,
+            ),
+            'RotateScheduleSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateScheduleSecret,
+                    request_deserializer=headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretResponse.SerializeToString,
+            ),
+            'ReceiveWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReceiveWebhook,
+                    request_deserializer=headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookResponse.SerializeToString,
             ),
             'ListDueSchedules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDueSchedules,
@@ -369,6 +417,60 @@ class ScheduleService(object):
             '/headrace.v1.ScheduleService/TriggerSchedule',
             headrace_dot_v1_dot_schedule__pb2.TriggerScheduleRequest.SerializeToString,
             headrace_dot_v1_dot_schedule__pb2.TriggerScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateScheduleSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ScheduleService/RotateScheduleSecret',
+            headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretRequest.SerializeToString,
+            headrace_dot_v1_dot_schedule__pb2.RotateScheduleSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReceiveWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ScheduleService/ReceiveWebhook',
+            headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookRequest.SerializeToString,
+            headrace_dot_v1_dot_schedule__pb2.ReceiveWebhookResponse.FromString,
             options,
             channel_credentials,
             insecure,

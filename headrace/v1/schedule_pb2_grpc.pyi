@@ -70,6 +70,26 @@ class ScheduleServiceStub:
     Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
     Errors: NOT_FOUND.
     """
+    RotateScheduleSecret: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]
+    """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new one.
+
+    Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before counts
+    beside it for keep_s. Each call makes another one.
+    Errors: NOT_FOUND; INVALID_REQUEST.
+    """
+    ReceiveWebhook: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ReceiveWebhookRequest, _schedule_pb2.ReceiveWebhookResponse]
+    """Take what another system has posted, and begin a run for it.
+
+    Over HTTP no credential is shown: the body is the payload, JSON of 65,536 bytes at most, and the headers webhook-id,
+    webhook-timestamp and webhook-signature prove it (Standard Webhooks 1.0.0). Over gRPC the suite's own services alone
+    may call it.
+    Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
+    overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
+    is answered `duplicate`.
+    Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
+    fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
+    wait for their runs.
+    """
     ListDueSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]
     """List what is due now, of all users: the first time of each user, then the second ones.
 
@@ -123,6 +143,26 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
 
     Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
     Errors: NOT_FOUND.
+    """
+    RotateScheduleSecret: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]  # type: ignore[assignment]
+    """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new one.
+
+    Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before counts
+    beside it for keep_s. Each call makes another one.
+    Errors: NOT_FOUND; INVALID_REQUEST.
+    """
+    ReceiveWebhook: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ReceiveWebhookRequest, _schedule_pb2.ReceiveWebhookResponse]  # type: ignore[assignment]
+    """Take what another system has posted, and begin a run for it.
+
+    Over HTTP no credential is shown: the body is the payload, JSON of 65,536 bytes at most, and the headers webhook-id,
+    webhook-timestamp and webhook-signature prove it (Standard Webhooks 1.0.0). Over gRPC the suite's own services alone
+    may call it.
+    Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
+    overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
+    is answered `duplicate`.
+    Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
+    fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
+    wait for their runs.
     """
     ListDueSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListDueSchedulesRequest, _schedule_pb2.ListDueSchedulesResponse]  # type: ignore[assignment]
     """List what is due now, of all users: the first time of each user, then the second ones.
@@ -210,6 +250,38 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
         Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def RotateScheduleSecret(
+        self,
+        request: _schedule_pb2.RotateScheduleSecretRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_schedule_pb2.RotateScheduleSecretResponse, _abc.Awaitable[_schedule_pb2.RotateScheduleSecretResponse]]:
+        """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new one.
+
+        Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before counts
+        beside it for keep_s. Each call makes another one.
+        Errors: NOT_FOUND; INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ReceiveWebhook(
+        self,
+        request: _schedule_pb2.ReceiveWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_schedule_pb2.ReceiveWebhookResponse, _abc.Awaitable[_schedule_pb2.ReceiveWebhookResponse]]:
+        """Take what another system has posted, and begin a run for it.
+
+        Over HTTP no credential is shown: the body is the payload, JSON of 65,536 bytes at most, and the headers webhook-id,
+        webhook-timestamp and webhook-signature prove it (Standard Webhooks 1.0.0). Over gRPC the suite's own services alone
+        may call it.
+        Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
+        overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
+        is answered `duplicate`.
+        Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
+        fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
+        wait for their runs.
         """
 
     @_abc_1.abstractmethod

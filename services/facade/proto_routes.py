@@ -57,6 +57,16 @@ class Route:
         return self.rpc.input_type is tools_pb2.UploadFileRequest.DESCRIPTOR
 
     @property
+    def is_hook(self) -> bool:
+        """Whether the body is passed on as it is, proven by a signature in the headers instead of a credential."""
+        return self.rpc.input_type is schedule_pb2.ReceiveWebhookRequest.DESCRIPTOR
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether the request is the query parameters, and there is no body."""
+        return not (self.has_body or self.is_upload or self.is_hook)
+
+    @property
     def is_file(self) -> bool:
         return self.rpc.output_type is tools_pb2.ReadFileResponse.DESCRIPTOR
 
@@ -72,7 +82,8 @@ class Route:
 
     @property
     def is_unary(self) -> bool:
-        return not (self.rpc.server_streaming or self.rpc.client_streaming)
+        """Whether request and answer are one message each, as JSON."""
+        return not (self.rpc.server_streaming or self.rpc.client_streaming or self.is_hook)
 
 
 def load_routes() -> list[Route]:
@@ -91,8 +102,7 @@ def _find_routes(peer: str, file: FileDescriptor) -> Iterator[Route]:
 def _make_route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Route:
     verb = rule.WhichOneof("pattern")
     assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.full_name}: no pattern that the facade serves"
-    assert rule.body in ("", "*"), f"{rpc.full_name}: the body is the whole request or nothing"
-    return Route(
+    route = Route(
         verb=verb.upper(),
         path=getattr(rule, verb),
         peer=peer,
@@ -100,3 +110,5 @@ def _make_route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Ro
         has_body=rule.body == "*",
         response_body=rule.response_body,
     )
+    assert rule.body in ("", "*") or route.is_hook, f"{rpc.full_name}: the body is the whole request or nothing"
+    return route

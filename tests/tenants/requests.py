@@ -186,6 +186,9 @@ REQUESTS: dict[str, Make] = {
     "ScheduleService.TriggerSchedule": _one(
         lambda ids: schedule_pb2.TriggerScheduleRequest(schedule_id=_schedule_of(ids))
     ),
+    "ScheduleService.RotateScheduleSecret": _one(
+        lambda ids: schedule_pb2.RotateScheduleSecretRequest(schedule_id=_schedule_of(ids))
+    ),
     "ScheduleService.RecordFiring": _one(
         lambda ids: schedule_pb2.RecordFiringRequest(
             schedule_id=_schedule_of(ids), firing=schedule_pb2.Firing(due_at=1, outcome="missed")

@@ -170,7 +170,8 @@ async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) 
 async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
-    assert {path(rpc) for rpc in (listing, renewal, due, record)} == WITHOUT_USER
+    posted = RPCS["ScheduleService.ReceiveWebhook"]
+    assert {path(rpc) for rpc in (listing, renewal, due, record, posted)} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)
@@ -218,6 +219,8 @@ async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None
         given["data"] = form = aiohttp.FormData()
         form.add_field("chatId", ids.chat)
         form.add_field("file", b"hello", filename="notes.txt")
+    elif route.is_hook:
+        given["json"] = {}
     elif route.has_body:
         given["data"], headers["Content-Type"] = encode(message), "application/json"
     else:
@@ -236,7 +239,8 @@ async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None
             given["params"]["webhookId"] = getattr(message, "webhook_id")  # noqa: B009 - of several types
         if isinstance(message, tools_pb2.ReadFileRequest):
             given["params"]["path"] = message.path
-    async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:
+    path_at = route.path.replace("{schedule_id}", ids.chat)
+    async with stage.it.http.request(route.verb, path_at, headers=headers, **given) as response:
         assert (response.status == 401) == (response.headers.get("WWW-Authenticate") == "Bearer")
         return response.status
 

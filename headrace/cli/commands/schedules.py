@@ -25,10 +25,13 @@ class _Firing(msgspec.Struct, frozen=True, rename="camel"):
     chat_id: str = ""
     failure: _Failure | None = None
     passed: int = 0
+    webhook_id: str = ""
 
     @property
     def line(self) -> str:
         words = [format_time(self.due_at), self.outcome]
+        if self.webhook_id:
+            words.append(f"post {self.webhook_id}")
         if self.run_id:
             words.append(f"run {self.run_id}  chat {self.chat_id}")
         if self.failure is not None:
@@ -48,14 +51,26 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel"):
     agent_key: str = ""
     paused: bool = False
     next_at: int = 0
+    once_at: int = 0
+    on_webhook: bool = False
     firings: tuple[_Firing, ...] = ()
 
     @property
     def line(self) -> str:
-        when = f"{self.cron} ({self.time_zone})" if self.cron else "once"
+        when = f"{self.cron} ({self.time_zone})" if self.cron else "once" if self.once_at else ""
+        when = " and ".join(filter(None, [when, "on webhook" if self.on_webhook else ""]))
+        if not (self.cron or self.once_at):
+            return self._join(when + "  paused" * self.paused)
         following = "paused" if self.paused else format_time(self.next_at) if self.next_at else "over"
+        return self._join(f"{when}  next: {following}")
+
+    def _join(self, times: str) -> str:
         last = f"  last: {self.firings[0].outcome}" if self.firings else ""
-        return f"{self.schedule_id}  {when}  next: {following}{last}  {self.agent_key}  {self.name}"
+        return f"{self.schedule_id}  {times}{last}  {self.agent_key}  {self.name}"
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    secret: str
 
 
 class _Instant(click.ParamType[int]):
@@ -115,18 +130,53 @@ def show(url: str, schedule_id: str) -> None:
 @click.option("--chat", "chatId", default="", help="Chat of all its runs; left out, each has one of its own.")
 @click.option("--queue", is_flag=True, help="Wait for the run of the last time (left out, such a time is skipped).")
 @click.option("--catch-up", "catchUp", is_flag=True, help="Begin the last of missed times when the service is back.")
+@click.option("--on-webhook", "on_webhook", is_flag=True, help="Begin a run for what another system posts, too.")
 @click.option("--jitter", "jitterS", default=0, type=click.IntRange(0, 3600), help="Seconds of delay, by chance.")
 @click.argument("agent_key")
 @click.argument("message")
-def create(url: str, agent_key: str, message: str, cron: str, once_at: int | None, queue: bool, **fields: Any) -> None:
-    """Have AGENT_KEY asked MESSAGE at the times of --cron, or once --at a time, and print the schedule's id."""
-    if bool(cron) == (once_at is not None):
-        raise click.UsageError("give --cron or --at")
-    body: dict[str, Any] = {"cron": cron} if cron else {"onceAt": once_at}
+def create(
+    url: str,
+    agent_key: str,
+    message: str,
+    cron: str,
+    once_at: int | None,
+    queue: bool,
+    on_webhook: bool,
+    **fields: Any,
+) -> None:
+    """Have AGENT_KEY asked MESSAGE at the times of --cron, once --at a time, or --on-webhook; print the schedule's id.
+
+    With --on-webhook the second line is the address for posts, and the third their secret, which is shown this once.
+    """
+    if (cron and once_at is not None) or not (cron or once_at is not None or on_webhook):
+        raise click.UsageError("give --cron or --at, or --on-webhook")
+    body: dict[str, Any] = {"cron": cron} if cron else {"onceAt": once_at} if once_at is not None else {}
+    body |= {"onWebhook": True} if on_webhook else {}
     body |= {name: value for name, value in fields.items() if value}
     body |= {"agentKey": agent_key, "message": message, "overlap": "queue" if queue else "skip"}
     data = make_request(url, lambda facade: facade.post("/api/schedules", body))
-    click.echo(msgspec.json.decode(data, type=Schedule).schedule_id)
+    schedule_id = msgspec.json.decode(data, type=Schedule).schedule_id
+    click.echo(schedule_id)
+    if on_webhook:
+        click.echo(f"{url.rstrip('/')}/hooks/{schedule_id}")
+        click.echo(_make_secret(url, schedule_id, 0))
+
+
+@schedules.command()
+@url_option
+@click.option(
+    "--keep", "keep_s", default=86_400, type=click.IntRange(0, 604_800), help="Seconds the old one counts on."
+)
+@click.argument("schedule_id")
+def secret(url: str, schedule_id: str, keep_s: int) -> None:
+    """Print a new secret for posts; the old one counts beside it for --keep seconds, a day if left out."""
+    click.echo(_make_secret(url, schedule_id, keep_s))
+
+
+def _make_secret(url: str, schedule_id: str, keep_s: int) -> str:
+    body = {"scheduleId": schedule_id, "keepS": keep_s}
+    data = make_request(url, lambda facade: facade.post("/api/schedule/secret", body))
+    return msgspec.json.decode(data, type=_Secret).secret
 
 
 @schedules.command()

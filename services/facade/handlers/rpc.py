@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
-from services.facade.handlers import resource, upload
+from services.facade.handlers import hook, resource, upload
 from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
@@ -38,6 +38,8 @@ def make_handler(route: Route, channel: grpc.aio.Channel, timeouts: StreamTimeou
         return _make_watch_handler(route, channel, timeouts, watches)
     if route.is_upload:
         return upload.make_upload_handler(route, channel)
+    if route.is_hook:
+        return hook.make_hook_handler(route, channel)
     if route.is_file:
         return resource.make_file_handler(route, channel, timeouts)
 

@@ -13,6 +13,9 @@ from services.runtime.json_form import rules_of
 
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
 
+HOOK_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
+"""Headers of Standard Webhooks."""
+
 BY_HEADER = {"ReadFileRequest": ("offset", "length")}
 
 OPENAI_STATUSES = (400, 401, 403, 404, 408, 409, 413, 429, 499, 500, 501, 503, 504)
@@ -43,10 +46,14 @@ def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
         "description": text,
         "tags": [TAGS[route.peer]],
         "responses": route_responses.build_success(route, schemas)
-        | route_responses.build_failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
+        | route_responses.build_failures(route.rpc.full_name, has_body=not route.has_parameters),
     }
     if route.is_upload:
         operation["requestBody"] = _build_form(schemas)
+    elif route.is_hook:
+        operation["parameters"] = [_build_path_parameter("schedule_id"), *map(_build_header, HOOK_HEADERS)]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {}}}}
+        operation["security"] = []
     elif route.has_body:
         schema = schemas.refer_to(route.rpc.input_type, "in")
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
@@ -73,6 +80,14 @@ def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
         resume: Schema = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "description": "Wins over lastSeq."}
         found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
     return found
+
+
+def _build_path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _build_header(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
 
 
 def _build_form(schemas: Schemas) -> dict[str, Any]:

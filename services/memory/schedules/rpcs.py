@@ -8,7 +8,9 @@ import grpc
 
 from headrace.v1 import common_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceServicer
+from services.memory.schedules.posts import Posted
 from services.memory.storage import schedules as stored
+from services.memory.webhooks.store import KEEP_S_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 _PLAIN = (
     *("schedule_id", "name", "cron", "time_zone", "once_at", "jitter_s", "agent_key", "message", "chat_id"),
-    *("overlap", "catch_up", "paused", "next_at", "triggered_at", "created_at", "updated_at"),
+    *("overlap", "catch_up", "paused", "on_webhook", "next_at", "triggered_at", "created_at", "updated_at"),
 )
 """Fields that message and record have alike."""
 
@@ -69,6 +71,21 @@ class ScheduleService(ScheduleServiceServicer):
         schedule = await self._schedules.trigger(request.schedule_id)
         return schedule_pb2.TriggerScheduleResponse(schedule=_make_message(schedule, schedule.firings))
 
+    async def RotateScheduleSecret(
+        self, request: schedule_pb2.RotateScheduleSecretRequest, context: Context
+    ) -> schedule_pb2.RotateScheduleSecretResponse:
+        keep_s = request.keep_s if request.HasField("keep_s") else KEEP_S_DEFAULT
+        schedule, secret = await self._schedules.rotate(request.schedule_id, keep_s)
+        return schedule_pb2.RotateScheduleSecretResponse(
+            schedule=_make_message(schedule, schedule.firings), secret=secret
+        )
+
+    async def ReceiveWebhook(
+        self, request: schedule_pb2.ReceiveWebhookRequest, context: Context
+    ) -> schedule_pb2.ReceiveWebhookResponse:
+        posted = Posted(request.webhook_id, request.timestamp, request.signature, request.payload)
+        return schedule_pb2.ReceiveWebhookResponse(status=await self._schedules.receive(request.schedule_id, posted))
+
     async def ListDueSchedules(
         self, request: schedule_pb2.ListDueSchedulesRequest, context: Context
     ) -> schedule_pb2.ListDueSchedulesResponse:
@@ -96,7 +113,7 @@ def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
 
 def _make_message(schedule: Schedule, firings: Sequence[stored.Firing]) -> schedule_pb2.Schedule:
     plain = {name: getattr(schedule, name) for name in _PLAIN}
-    return schedule_pb2.Schedule(**plain, firings=map(_make_firing, firings))
+    return schedule_pb2.Schedule(**plain, firings=map(_make_firing, firings), posts_waiting=len(schedule.posts))
 
 
 def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
@@ -112,14 +129,17 @@ def _make_firing(firing: stored.Firing) -> schedule_pb2.Firing:
         chat_id=firing.chat_id,
         failure=failure,
         passed=firing.passed,
+        webhook_id=firing.webhook_id,
     )
 
 
 def _make_due(schedule: Schedule) -> schedule_pb2.DueSchedule:
+    found = schedule.find_post(schedule.due_at)
     return schedule_pb2.DueSchedule(
         schedule=_make_message(schedule, schedule.firings[:1]),
         tenant=schedule.tenant,
         user=schedule.user,
         due_at=schedule.due_at,
         last_run_id=schedule.last_run_id,
+        post=schedule_pb2.Post(webhook_id=found.webhook_id, payload=found.payload) if found else None,
     )

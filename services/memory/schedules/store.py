@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from services.memory.schedules import posts
+from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule
+from services.memory.webhooks.signing import make_secret
+from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,6 +124,8 @@ class ScheduleStore:
             now = self._clock()
             changed = replace(schedule, **changes, updated_at=now)
             changed = replace(changed, overlap=changed.overlap or "skip", time_zone=changed.time_zone or "UTC")
+            if not changed.on_webhook:
+                changed = replace(changed, posts=())
             check_times(changed)
             if all(getattr(changed, name) == getattr(schedule, name) for name in TIMES):
                 return changed
@@ -136,6 +143,41 @@ class ScheduleStore:
             return schedule if schedule.triggered_at else replace(schedule, triggered_at=self._clock())
 
         return await self._change(await self.get(schedule_id), change)
+
+    async def rotate(self, schedule_id: str, keep_s: int) -> tuple[Schedule, str]:
+        """Return the schedule with a new secret for posts, and that; the one before counts for `keep_s` more."""
+        if not 0 <= keep_s <= KEEP_S_MAX:
+            raise InvalidRequest.of("keepS", f"must be 0 to {KEEP_S_MAX}")
+        secret = make_secret()
+
+        def change(schedule: Schedule) -> Schedule:
+            return posts.add_secret(schedule, secret, keep_s, self._clock())
+
+        return await self._change(await self.get(schedule_id), change), secret
+
+    async def receive(self, schedule_id: str, posted: Posted) -> str:
+        """Store a post of any user's schedule, whose run then begins; return what has become of it.
+
+        Raises:
+            Unauthenticated: It proves nothing. InvalidRequest: It is no JSON. QueueFull: Too many wait.
+        """
+        found = await self._schedules.find(schedule_id) if is_uuid(schedule_id) else None
+        schedule = posts.check_proof(found, posted, self._clock())
+        payload, status = posts.check_payload(posted.payload), ACCEPTED
+
+        def change(stored: Schedule) -> Schedule:
+            nonlocal status
+            if posted.webhook_id in stored.taken_ids:
+                status = DUPLICATE
+            elif stored.paused or not stored.on_webhook:
+                status = PAUSED
+            else:
+                status = ACCEPTED
+                return posts.add_post(stored, posted.webhook_id, payload, self._clock())
+            return stored
+
+        await self._change(schedule, change)
+        return status
 
     async def delete(self, schedule_id: str) -> None:
         await self.get(schedule_id)
@@ -176,14 +218,19 @@ class ScheduleStore:
                     queued_at = now if firing.outcome == QUEUED else schedule.queued_at
                     return replace(schedule, queued_at=queued_at, retry_at=now + RETRY_MS, refusal=firing.failure)
                 changed = replace(schedule, **NOT_TRIED)
-            if firing.due_at == schedule.triggered_at:
+            post = schedule.find_post(firing.due_at)
+            if post is not None:
+                changed = posts.remove_post(changed, firing.due_at)
+            elif firing.due_at == schedule.triggered_at:
                 changed = replace(changed, triggered_at=0)
             elif firing.due_at == schedule.next_at:
                 changed = replace(changed, next_at=find_next(schedule, max(now, firing.due_at)))
                 passed = count_between(schedule, firing.due_at, now)
             elif firing.outcome != STARTED:
                 return schedule  # its user has changed the times meanwhile
-            recorded = replace(firing, recorded_at=now, passed=passed)
+            if changed.posts:
+                changed = replace(changed, queued_at=now)  # what has waited for this one has its whole time of grace
+            recorded = replace(firing, recorded_at=now, passed=passed, webhook_id=post.webhook_id if post else "")
             firings = (recorded, *schedule.firings)[:FIRINGS_MAX]
             return replace(changed, firings=firings, last_run_id=firing.run_id or schedule.last_run_id)
 
@@ -245,6 +292,9 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "triggered_at",
                 "last_run_id",
                 "firings",
+                "secrets",
+                "posts",
+                "taken_ids",
             )
         },
     )

@@ -58,8 +58,10 @@ def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
 
 def check_times(schedule: Schedule) -> None:
     """Raise InvalidRequest, which names the field, for times that are none."""
-    if bool(schedule.cron) == bool(schedule.once_at):
+    if schedule.cron and schedule.once_at:
         raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them")
+    if not (schedule.cron or schedule.once_at or schedule.on_webhook):
+        raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them, where onWebhook is not true")
     try:
         _load_zone(schedule.time_zone)
     except (OSError, ValueError, KeyError):
@@ -79,7 +81,7 @@ def check_times(schedule: Schedule) -> None:
 
 def check_next(schedule: Schedule) -> None:
     """Raise InvalidRequest for a schedule without a time to come."""
-    if not schedule.next_at:
+    if not schedule.next_at and (schedule.cron or schedule.once_at):
         raise InvalidRequest.of("cron" if schedule.cron else "onceAt", "must have a time to come")
 
 

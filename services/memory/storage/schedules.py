@@ -6,6 +6,7 @@ import hashlib
 
 import msgspec
 
+from services.memory.storage.webhooks import Secret
 from services.runtime.auth.identity import Identity
 
 FIRINGS_MAX = 20
@@ -26,6 +27,17 @@ class Firing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     chat_id: str = ""
     failure: Failure | None = None
     passed: int = 0
+    webhook_id: str = ""
+    """The post that the time is of."""
+
+
+class Post(msgspec.Struct, frozen=True, rename="camel"):
+    """What another system has posted, and has no run yet."""
+
+    due_at: int
+    """When it came, Unix milliseconds; no other time of the schedule."""
+    webhook_id: str
+    payload: str
 
 
 class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -60,6 +72,13 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     last_run_id: str = ""
     firings: tuple[Firing, ...] = ()
     """The newest first."""
+    on_webhook: bool = False
+    secrets: tuple[Secret, ...] = ()
+    """By which posts are signed, the newest first."""
+    posts: tuple[Post, ...] = ()
+    """The oldest first."""
+    taken_ids: tuple[str, ...] = ()
+    """Ids of the last posts that were taken, the newest first."""
 
     @property
     def owner(self) -> Identity:
@@ -73,7 +92,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def due_at(self) -> int:
-        """The time whose run begins next: next_at or triggered_at; 0: none."""
+        """The time whose run begins next: next_at, triggered_at or a post's; 0: none."""
         return self._find_first()[0]
 
     @property
@@ -81,9 +100,14 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Since when somebody could have begun the time that is due."""
         return max(self._find_first()[1], self.queued_at)
 
+    def find_post(self, due_at: int) -> Post | None:
+        return next((post for post in self.posts if post.due_at == due_at), None)
+
     def _find_first(self) -> tuple[int, int]:
         """Return the time that is next, and when its run is to begin, jitter included."""
-        times = [(self.triggered_at, self.triggered_at)] if self.triggered_at else []
+        times = [(post.due_at, post.due_at) for post in self.posts[:1]]
+        if self.triggered_at:
+            times.append((self.triggered_at, self.triggered_at))
         if self.next_at and not self.paused:
             times.append((self.next_at, self.next_at + self._measure_jitter_ms()))
         return min(times, key=lambda time: time[1], default=(0, 0))

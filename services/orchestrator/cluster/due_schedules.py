@@ -7,7 +7,6 @@ became of the time is stored after that, and by whoever looks next if this proce
 from __future__ import annotations
 
 import asyncio
-import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,8 @@ import grpc
 import structlog
 
 from headrace.errors import ChatBusy, HeadraceError, to_failure
-from headrace.v1 import agent_pb2, schedule_pb2
+from headrace.v1 import schedule_pb2
+from services.orchestrator.cluster.due_query import make_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
@@ -90,7 +90,7 @@ class DueSchedules:
     async def _make_firing(self, due: schedule_pb2.DueSchedule) -> schedule_pb2.Firing | None:
         """Start the run and return what is to be stored of it; None when another replica has to."""
         firing = schedule_pb2.Firing(due_at=due.due_at)
-        query = _make_query(due)
+        query = make_query(due)
         try:
             may_overlap = due.schedule.chat_id and due.schedule.overlap != "queue"  # the chat itself is busy then
             if not may_overlap and await self._is_going_on(due.last_run_id):
@@ -131,16 +131,3 @@ def log_errors(schedule_id: str = "") -> Generator[None]:
         log.warning("schedules not started", schedule_id=schedule_id, status=error.code().name, said=error.details())
     except Exception:
         log.exception("schedules not started", schedule_id=schedule_id)
-
-
-def _make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
-    """Make the query of a due time, which is the same wherever it is made."""
-    schedule = due.schedule
-    chat_id = schedule.chat_id or str(uuid.uuid5(uuid.UUID(schedule.schedule_id), str(due.due_at)))
-    return agent_pb2.QueryRequest(
-        request_id=f"{schedule.schedule_id}:{due.due_at}",
-        chat_id=chat_id,
-        agent_key=schedule.agent_key,
-        message=schedule.message,
-        when_busy="enqueue" if schedule.overlap == "queue" else "reject",
-    )

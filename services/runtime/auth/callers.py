@@ -51,6 +51,8 @@ CALLERS: dict[str, frozenset[str]] = {
         "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule",
         _PUBLIC,
     ),
+    **_allow(_SCHEDULES, "RotateScheduleSecret", _PUBLIC),
+    **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
@@ -69,6 +71,7 @@ WITHOUT_USER = frozenset(
         _MEMORY + "RenewLeases",
         _SCHEDULES + "ListDueSchedules",
         _SCHEDULES + "RecordFiring",
+        _SCHEDULES + "ReceiveWebhook",
     }
 )
 """Methods of no user or of all users, which a service calls on its own account."""

@@ -45,3 +45,15 @@ async def test_what_has_no_time_is_told(tmp_path: Path) -> None:
     assert b"2030-01-31T09:30" in complaint
     assert b"cron: must be valid" in refusal
     assert b"does not exist" in absent
+
+
+async def test_a_schedule_for_posts_is_made_with_its_address_and_secret(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        _, out, _ = await run("schedules", "create", "guide", "Read {{payload}}", "--on-webhook", url=facade.url)
+        schedule_id, address, first = out.decode().split()
+        _, out, _ = await run("schedules", "secret", schedule_id, url=facade.url)
+        _, listed, _ = await run("schedules", "list", url=facade.url)
+    assert address == f"{facade.url}/hooks/{schedule_id}"
+    assert first.startswith("whsec_")
+    assert out.decode().strip().startswith("whsec_") != (out.decode().strip() == first)
+    assert listed.decode().strip() == f"{schedule_id}  on webhook  guide  Read {{{{payload}}}}"

@@ -12,6 +12,7 @@ import pytest
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
+from services.memory.webhooks.signing import make_headers
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, content, finish
 from tests.orchestrator.replicas import replica
@@ -43,6 +44,21 @@ class Schedules:
     async def trigger(self, schedule_id: str) -> None:
         with rpc_errors():
             await self._stub.TriggerSchedule(schedule_pb2.TriggerScheduleRequest(schedule_id=schedule_id))
+
+    async def post(self, schedule_id: str, event_id: str, body: str) -> None:
+        """Post as another system does."""
+        with rpc_errors():
+            rotate = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id)
+            secret = (await self._stub.RotateScheduleSecret(rotate)).secret
+            proof = make_headers(event_id, int(time.time()), body.encode(), [secret])
+            request = schedule_pb2.ReceiveWebhookRequest(
+                schedule_id=schedule_id,
+                webhook_id=event_id,
+                timestamp=proof["webhook-timestamp"],
+                signature=proof["webhook-signature"],
+                payload=body.encode(),
+            )
+            assert (await self._stub.ReceiveWebhook(request)).status == "accepted"
 
     async def get(self, schedule_id: str) -> schedule_pb2.Schedule:
         with rpc_errors():
@@ -149,3 +165,14 @@ async def test_what_was_begun_and_not_recorded_is_the_same_run(house: Open) -> N
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
     assert [(firing.outcome, firing.run_id)] == [("started", run_id) for run_id in run_ids]
     assert len(it.llm.requests) == 1
+
+
+async def test_what_was_posted_begins_a_run_that_is_told_of_it(house: Open) -> None:
+    async with house(ANSWER) as it, schedules_of(it) as schedules:
+        schedule_id = await schedules.create(on_webhook=True, message="Sum up: {{payload}}")
+        await schedules.post(schedule_id, "e1", '{"ticket": 7}')
+        [firing] = await schedules.wait_for_firings(schedule_id, 1)
+        events = await events_of(it, firing.run_id)
+    assert (firing.outcome, firing.webhook_id) == ("started", "e1")
+    assert events[0].request_query.message.startswith('Sum up: <payload>\n{"ticket": 7}\n</payload>')
+    assert events[-1].HasField("run_complete")

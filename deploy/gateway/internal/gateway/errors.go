@@ -45,7 +45,7 @@ func (g *gateway) handleRoutingError(
 func (g *gateway) allowedMethods(path string) []string {
 	var result []string
 	for _, r := range g.routes {
-		if r.path != path {
+		if !r.matches(path) {
 			continue
 		}
 		result = append(result, r.verb)

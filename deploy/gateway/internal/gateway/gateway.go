@@ -135,6 +135,8 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 		return g.streamEvents(r), []string{r.verb}
 	case r.isWatch():
 		return g.streamMessages(r), []string{r.verb}
+	case r.isHook():
+		return g.receiveWebhook(r), []string{r.verb}
 	case r.isUpload():
 		return g.uploadFile(r), []string{r.verb}
 	case r.isFile():

@@ -48,7 +48,7 @@ func readRequest(
 	if len(parameters) > 0 {
 		return nil, &jsonform.Invalid{Field: parameters[0].Name, Rule: "belongs into the JSON body"}
 	}
-	if body, err = readBody(w, request); err != nil {
+	if body, err = readBody(w, request, bodyBytesMax, bodyTimeout); err != nil {
 		return nil, err
 	}
 	if err := jsonform.Decode(body, message); err != nil {
@@ -71,9 +71,9 @@ func applyLastEventID(request *http.Request, parameters []jsonform.Parameter) ([
 	return append(kept, jsonform.Parameter{Name: "lastSeq", Value: last}), nil
 }
 
-// readBody returns the JSON body. It must be said to be JSON, because a page of another origin may send text, a form, or a
+// readBody returns the JSON body, of at most bytesMax. It must be said to be JSON, because a page of another origin may send text, a form, or a
 // body of no type without asking first.
-func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, request *http.Request, bytesMax int64, timeout time.Duration) ([]byte, error) {
 	if err := requireSingleHeader(request, "Content-Type"); err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	// A body that is announced as too large is refused unread.
-	if request.ContentLength > bodyBytesMax {
-		return nil, bodyTooLarge(bodyBytesMax)
+	if request.ContentLength > bytesMax {
+		return nil, bodyTooLarge(bytesMax)
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	_ = control.SetReadDeadline(time.Now().Add(timeout))
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, bodyBytesMax))
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, bytesMax))
 	return body, bodyError(err)
 }
 

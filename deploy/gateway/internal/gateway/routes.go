@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/http"
 	"regexp"
+	"slices"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
@@ -22,7 +24,13 @@ type route struct {
 	responseBody string
 }
 
-func (r route) isUnary() bool { return !r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() }
+// isUnary reports whether request and answer are one message each, as JSON.
+func (r route) isUnary() bool {
+	return !r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() && !r.isHook()
+}
+
+// isHook reports whether the body is passed on as it is, proven by a signature in the headers instead of a credential.
+func (r route) isHook() bool { return isMessage(r.rpc.Input(), &headracev1.ReceiveWebhookRequest{}) }
 
 // isStreamOfEvents reports whether the answer is Server-Sent Events.
 func (r route) isStreamOfEvents() bool {
@@ -44,6 +52,14 @@ func (r route) isFile() bool { return isMessage(r.rpc.Output(), &headracev1.Read
 func (r route) pattern() string { return inPath.ReplaceAllString(r.path, "{$1=*}") }
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
+
+// matches reports whether a request's path is of this route, whatever its method.
+func (r route) matches(path string) bool {
+	given, own := strings.Split(path, "/"), strings.Split(r.path, "/")
+	return slices.EqualFunc(given, own, func(part, pattern string) bool {
+		return part == pattern || (part != "" && inPath.MatchString(pattern))
+	})
+}
 
 // grpcPath returns the RPC's name on the wire.
 func (r route) grpcPath() string {

@@ -33,7 +33,9 @@ async def make_schedules() -> ScheduleStore:
         Firing(due_at=DUE + 60_000, recorded_at=DUE, outcome="started", run_id=RUN, chat_id=CHAT),
         Firing(due_at=DUE, recorded_at=DUE, outcome="failed", failure=failure),
     )
-    await store.create(Schedule(name=name, message="What is new?", firings=firings, **times, **made, **asked))
+    first = made | {"schedule_id": "11111111-1111-4111-8111-111111111111"}  # they may be made in one millisecond
+    made["schedule_id"] = "22222222-2222-4222-8222-222222222222"
+    await store.create(Schedule(name=name, message="What is new?", firings=firings, **times, **first, **asked))
     await store.create(Schedule(name="Once", message="Now.", once_at=4_000_000_000_000, **made, **asked))
     return store
 
@@ -104,3 +106,28 @@ async def test_a_schedule_is_made(opening: Opening) -> None:
             ("helper", "", 3_786_998_400_000),
         ]
         assert made[0].time_zone == "Asia/Tokyo"
+
+
+async def test_a_schedule_for_posts_shows_its_secret_once(opening: Opening) -> None:
+    async with opening(place="#page=schedules") as console:
+        page, store = console.page, console.suite.memory.schedules
+        main = page.get_by_role("main")
+        await page.get_by_text("New schedule").click()
+        await main.get_by_role("combobox", name="Agent").select_option("writer")
+        await main.get_by_label("What it is asked").fill("Read {{payload}}")
+        await main.get_by_role("combobox", name="Times").select_option("webhook")
+        await expect(main.get_by_label("Cron")).to_be_hidden()
+        await page.get_by_role("button", name="Make it").click()
+        secret = page.get_by_label("Secret of Read")
+        await expect(secret).to_be_focused()
+        ((made,), _) = await store.list_own()
+        await expect(secret).to_have_value(made.secrets[0].text)
+        await expect(page.get_by_label("Address of Read")).to_have_value(
+            re.compile(f"^http.*/hooks/{made.schedule_id}$")
+        )
+        await expect(page.get_by_text("waits for a post")).to_be_visible()
+        await page.get_by_role("button", name="I have kept it").click()
+        await expect(secret).to_have_count(0)
+        await page.get_by_role("button", name="New secret: Read").click()
+        await page.get_by_role("dialog").get_by_role("button", name="New secret").click()
+        await expect(secret).not_to_have_value(made.secrets[0].text)

@@ -20,15 +20,17 @@ const OUTCOME_MARKS = { started: "good", failed: "bad", missed: "bad" };
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Schedules" });
   const empty = createElement("p", { hidden: true }, "There is no schedule yet.");
+  const secret = createElement("div", { role: "status" });
   const results = new Map(); // by id: the open results of a schedule
   const { element, showProblem } = createFrame(
     {
       title: "Schedules",
-      about: "Runs that begin at set times.",
+      about: "Runs that begin at set times, or when another system posts.",
       tools: [createButton("Refresh", () => load())],
       className: "schedules",
     },
-    createForm(load),
+    createForm(load, makeSecret),
+    secret,
     empty,
     list,
   );
@@ -54,6 +56,33 @@ export function createPage() {
     } catch (error) {
       showProblem(error);
     }
+  }
+
+  /** Make a secret for a schedule's posts, and show it this once: the server does not tell it again. */
+  async function makeSecret(scheduleId) {
+    const { schedule, secret: text } = await api.postData("/api/schedule/secret", { scheduleId });
+    const createShown = (label, value) => {
+      const field = createElement("input", { type: "text", readonly: "", "aria-label": `${label} of ${schedule.name}` });
+      field.value = value;
+      return field;
+    };
+    const address = createShown("Address", new URL(`/hooks/${scheduleId}`, location.href).href);
+    const field = createShown("Secret", text);
+    secret.replaceChildren(
+      createElement(
+        "div",
+        { class: "secret" },
+        createElement("p", {}, `What is posted to this address is signed with the secret. It is shown this once.`),
+        address,
+        field,
+        createButton("I have kept it", () => {
+          secret.replaceChildren();
+          element.querySelector("h2").focus();
+        }),
+      ),
+    );
+    field.focus();
+    field.select();
   }
 
   async function loadResults(scheduleId) {
@@ -83,6 +112,7 @@ export function createPage() {
         { class: "actions" },
         createAction(paused ? "Resume" : "Pause", () => change("/api/schedule", { paused: !paused }), "pause"),
         createAction("Run now", () => change("/api/schedule/trigger", {}), "trigger"),
+        schedule.onWebhook ? createAction("New secret", () => confirmSecret(schedule), "secret") : null,
         createAction(open ? "Hide results" : "Last results", () => toggleResults(scheduleId), "results"),
         createAction("Delete", () => confirmDeletion(schedule), "delete"),
       ),
@@ -92,6 +122,16 @@ export function createPage() {
 
   function toggleResults(scheduleId) {
     return attempt(() => (results.has(scheduleId) ? results.delete(scheduleId) : loadResults(scheduleId)));
+  }
+
+  function confirmSecret({ scheduleId, name }) {
+    openConfirmation({
+      title: `Give “${name}” a new secret?`,
+      text: "What is signed with the one before is taken for another day.",
+      label: "New secret",
+      attributes: { class: "primary" },
+      act: () => attempt(() => makeSecret(scheduleId)),
+    });
   }
 
   function confirmDeletion({ scheduleId, name }) {
@@ -107,22 +147,25 @@ export function createPage() {
   return { element, show: load, hide() {} };
 }
 
-function describeTimes({ cron, timeZone, onceAt, agentKey, overlap }) {
-  const times = onceAt ? `once, ${formatDate(onceAt)}` : `${cron} (${timeZone})`;
+function describeTimes({ cron, timeZone, onceAt, onWebhook, agentKey, overlap }) {
+  const set = onceAt ? [`once, ${formatDate(onceAt)}`] : cron ? [`${cron} (${timeZone})`] : [];
+  const times = [...set, ...(onWebhook ? ["when another system posts"] : [])].join(", and ");
   return `${times} · asks ${agentKey}${overlap === "queue" ? " · queues" : ""}`;
 }
 
-function describeNext({ nextAt, triggeredAt, paused }) {
+function describeNext({ nextAt, triggeredAt, paused, onWebhook, postsWaiting }) {
+  if (postsWaiting) return `${postsWaiting} posted, about to begin`;
   if (triggeredAt) return "a run beside its times is about to begin";
   if (paused) return "its times pass without runs";
-  return nextAt ? `next ${formatDate(nextAt)}` : "no time is left";
+  return nextAt ? `next ${formatDate(nextAt)}` : onWebhook ? "waits for a post" : "no time is left";
 }
 
 /** Describe a firing as nodes: what became of its time, with a link to the chat. */
 function describe(firing) {
   if (!firing) return [];
-  const { dueAt, outcome, chatId, failure, passed } = firing;
+  const { dueAt, outcome, chatId, failure, passed, webhookId } = firing;
   const text = [`${outcome} ${formatDate(dueAt)}`];
+  if (webhookId) text.push(`, posted as ${webhookId}`);
   if (failure) text.push(`: ${failure.message || failure.code}`);
   if (passed) text.push(`, ${passed} more have passed`);
   return [text.join(""), ...(chatId ? [" ", createElement("a", { href: formatHash({ chatId }) }, "chat")] : [])];
@@ -144,7 +187,7 @@ function createResults(name, { firings, message }) {
   );
 }
 
-function createForm(load) {
+function createForm(load, makeSecret) {
   const agent = createElement("select", { required: true });
   const input = (attributes) => createElement("input", { autocomplete: "off", ...attributes });
   const message = createElement("textarea", { rows: 3, required: true, maxlength: 65_536 });
@@ -155,17 +198,18 @@ function createForm(load) {
   const onceAt = input({ type: "datetime-local" });
   const overlap = createSelect("While the last run goes on", { skip: "skip a time", queue: "queue it" }, "skip");
   const catchUp = createElement("input", { type: "checkbox" });
-  const times = createSelect("Times", { cron: "repeated", once: "once" }, "cron", showTimes);
+  const kinds = { cron: "repeated", once: "once", webhook: "when another system posts" };
+  const times = createSelect("Times", kinds, "cron", showTimes);
   const cronField = createField("Cron", cron, "minute hour day month weekday");
   const zoneField = createField("Time zone", timeZone);
   const onceField = createField("At", onceAt);
 
   function showTimes() {
-    const isOnce = times.select.value === "once";
-    cronField.hidden = zoneField.hidden = isOnce;
-    onceField.hidden = !isOnce;
-    cron.required = !isOnce;
-    onceAt.required = isOnce;
+    const kind = times.select.value;
+    cronField.hidden = zoneField.hidden = kind !== "cron";
+    onceField.hidden = kind !== "once";
+    cron.required = kind === "cron";
+    onceAt.required = kind === "once";
   }
 
   async function listAgents() {
@@ -174,15 +218,20 @@ function createForm(load) {
   }
 
   async function submit() {
-    const isOnce = times.select.value === "once";
-    await api.postData("/api/schedules", {
+    const given = {
+      cron: () => ({ cron: cron.value, timeZone: timeZone.value }),
+      once: () => ({ onceAt: new Date(onceAt.value).getTime() }),
+      webhook: () => ({ onWebhook: true }),
+    };
+    const made = await api.postData("/api/schedules", {
       ...(name.value && { name: name.value }),
       message: message.value,
       agentKey: agent.value,
-      ...(isOnce ? { onceAt: new Date(onceAt.value).getTime() } : { cron: cron.value, timeZone: timeZone.value }),
+      ...given[times.select.value](),
       overlap: overlap.select.value,
       catchUp: catchUp.checked,
     });
+    if (made.onWebhook) await makeSecret(made.scheduleId);
     await load();
   }
 
@@ -192,7 +241,7 @@ function createForm(load) {
     "New schedule",
     [
       createField("Agent", agent),
-      createField("What it is asked", message),
+      createField("What it is asked", message, "{{payload}}: what is posted, as data"),
       createField("Name", name, "empty: the beginning of what is asked"),
       times.element,
       cronField,

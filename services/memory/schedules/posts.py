@@ -1,0 +1,119 @@
+"""What other systems post to a schedule: proof, bounds, and what becomes of the record.
+
+Whoever cannot prove a post is told the same whatever is wrong, after the same work: it tells nobody which schedules
+there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, QueueFull, Unauthenticated
+from services.memory.storage.schedules import Post, Schedule
+from services.memory.storage.webhooks import Secret
+from services.memory.webhooks.signing import is_signed, make_secret
+
+PAYLOAD_BYTES_MAX = 65_536
+
+POSTS_MAX = 16
+"""Posts of a schedule that wait for their runs."""
+
+TAKEN_MAX = 200
+"""Ids of posts by which repetitions are known."""
+
+TOLERANCE_S = 300
+"""How far a sender's clock may be from ours, and how old a post may be."""
+
+SECRETS_MAX = 2
+"""The newest secret, and the one before it while it counts."""
+
+ID_CHARS_MAX = 256
+SIGNATURE_CHARS_MAX = 4096
+
+RETRY_AFTER_S = 5.0
+
+ACCEPTED, DUPLICATE, PAUSED = "accepted", "duplicate", "paused"
+
+_STRANGER = tuple(make_secret() for _ in range(SECRETS_MAX))
+"""Secrets of nobody, which are tried where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A post as it came."""
+
+    webhook_id: str
+    timestamp: str
+    signature: str
+    payload: bytes
+
+
+def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Schedule:
+    """Return the schedule, if the post is proven to be for it. Raises Unauthenticated."""
+    secrets = _list_secrets(schedule, now_ms)
+    # As many as there may be are tried, so that the time says nothing of how many there are.
+    tried = (*secrets, *_STRANGER)[:SECRETS_MAX]
+    is_proven = is_signed(
+        posted.webhook_id, posted.timestamp, posted.payload, posted.signature[:SIGNATURE_CHARS_MAX], tried
+    )
+    is_told = _is_name(posted.webhook_id) and _is_recent(posted.timestamp, now_ms)
+    if not (is_proven and is_told and secrets) or schedule is None:
+        raise Unauthenticated("nothing here takes this post: address, signature or time is wrong")
+    return schedule
+
+
+def check_payload(payload: bytes) -> str:
+    """Return the payload as text. Raises InvalidRequest for what is too long, or no JSON."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise InvalidRequest.of("payload", f"must have at most {PAYLOAD_BYTES_MAX:,} bytes")
+    try:
+        msgspec.json.decode(payload)
+        return payload.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidRequest.of("payload", "must be JSON in UTF-8") from None
+
+
+def add_post(schedule: Schedule, webhook_id: str, payload: str, now_ms: int) -> Schedule:
+    """Return the schedule with the post, which is kept until its run has begun. Raises QueueFull."""
+    if len(schedule.posts) >= POSTS_MAX:
+        raise QueueFull(f"{POSTS_MAX} posts wait for their runs; try again later", retry_after_s=RETRY_AFTER_S)
+    times = {schedule.triggered_at, schedule.next_at, *(post.due_at for post in schedule.posts)}
+    times |= {firing.due_at for firing in schedule.firings}
+    due_at = max([now_ms, *(post.due_at + 1 for post in schedule.posts)])
+    while due_at in times:  # a time is one run
+        due_at += 1
+    return replace(
+        schedule,
+        posts=(*schedule.posts, Post(due_at, webhook_id, payload)),
+        taken_ids=(webhook_id, *schedule.taken_ids)[:TAKEN_MAX],
+    )
+
+
+def remove_post(schedule: Schedule, due_at: int) -> Schedule:
+    return replace(schedule, posts=tuple(post for post in schedule.posts if post.due_at != due_at))
+
+
+def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Schedule:
+    """Return the schedule with a new secret; the one before it counts for `keep_s` more."""
+    if schedule.secrets and schedule.secrets[0].text == secret:
+        return schedule
+    old = tuple(replace(one, ends_at=now_ms + keep_s * 1000) for one in schedule.secrets[:1]) if keep_s else ()
+    return replace(schedule, secrets=(Secret(secret), *old))
+
+
+def _list_secrets(schedule: Schedule | None, now_ms: int) -> list[str]:
+    if schedule is None or not schedule.on_webhook:
+        return []
+    return [secret.text for secret in schedule.secrets if not secret.ends_at or secret.ends_at > now_ms]
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= ID_CHARS_MAX and text.isascii() and text.isprintable() and " " not in text
+
+
+def _is_recent(timestamp: str, now_ms: int) -> bool:
+    is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < len(str(now_ms))
+    return is_number and abs(int(timestamp) - now_ms // 1000) <= TOLERANCE_S

@@ -1,0 +1,249 @@
+"""What other systems post to schedules: proof, repetitions, bounds, and what becomes of it; on both engines.
+
+The posts are signed by the library of Standard Webhooks.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import standardwebhooks
+
+from headrace.errors import InvalidRequest, NotFound, QueueFull, Unauthenticated
+from headrace.streams import rpc_errors
+from headrace.v1 import schedule_pb2
+from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX, TAKEN_MAX, TOLERANCE_S
+from services.runtime.auth.identity import acting_as
+from tests.memory.schedules.test_schedules import (
+    ADA,
+    BOB,
+    MINUTE,
+    START,
+    Clock,
+    create,
+    get,
+    list_due,
+    record,
+    update,
+)
+from tests.memory.writing import Memory, new_id
+
+if TYPE_CHECKING:
+    from tests.memory.conftest import Serve
+
+pytestmark = pytest.mark.engines
+
+BODY = '{"ticket":7}'
+NO_SECRET = "whsec_" + "A" * 43 + "="
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def memory(serve: Serve, clock: Clock) -> Any:
+    async with serve(clock=clock) as memory:
+        yield memory
+
+
+async def make_secret(memory: Memory, schedule_id: str, **fields: Any) -> str:
+    request = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id, **fields)
+    with rpc_errors():
+        return (await memory.schedules.RotateScheduleSecret(request)).secret
+
+
+async def make(memory: Memory, **fields: Any) -> tuple[str, str]:
+    """The id of a schedule that takes posts, and its secret."""
+    schedule = await create(memory, on_webhook=True, **fields)
+    return schedule.schedule_id, await make_secret(memory, schedule.schedule_id)
+
+
+def sign(secret: str, event_id: str, body: str, time_ms: int) -> dict[str, Any]:
+    """The fields of a signed post."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    signature = standardwebhooks.Webhook(secret).sign(event_id, moment, body)
+    return {"webhook_id": event_id, "timestamp": str(time_ms // 1000), "signature": signature, "payload": body.encode()}
+
+
+async def take_due(memory: Memory, clock: Clock) -> schedule_pb2.DueSchedule:
+    """What is due a moment later: posts of one moment are some milliseconds apart."""
+    clock.pass_to(clock.now + 100)
+    (due,) = (await list_due(memory)).due
+    return due
+
+
+async def receive(memory: Memory, schedule_id: str, fields: dict[str, Any]) -> str:
+    request = schedule_pb2.ReceiveWebhookRequest(schedule_id=schedule_id, **fields)
+    with acting_as(None), rpc_errors():
+        return (await memory.schedules.ReceiveWebhook(request)).status
+
+
+async def post(
+    memory: Memory, schedule_id: str, secret: str, event_id: str = "e1", body: str = BODY, *, now: int = START
+) -> str:
+    return await receive(memory, schedule_id, sign(secret, event_id, body, now))
+
+
+async def test_a_post_is_due_at_once_and_keeps_its_place_over_a_restart(serve: Serve, clock: Clock) -> None:
+    async with serve(clock=clock) as memory:
+        with acting_as(ADA):
+            schedule_id, secret = await make(memory)
+        assert (await list_due(memory)) == schedule_pb2.ListDueSchedulesResponse(), "it has no time of its own"
+        assert [await post(memory, schedule_id, secret, name) for name in ("e1", "e2", "e1")] == [
+            "accepted",
+            "accepted",
+            "duplicate",
+        ]
+    async with serve(clock=clock) as memory:
+        for name, waiting in ("e1", 2), ("e2", 1):
+            due = await take_due(memory, clock)
+            assert (due.tenant, due.user, due.post.webhook_id, due.post.payload) == ("acme", "ada", name, BODY)
+            with acting_as(ADA):
+                assert (await get(memory, schedule_id)).posts_waiting == waiting
+            await record(memory, due, run_id=f"run of {name}")
+        assert not (await list_due(memory)).due
+        assert await post(memory, schedule_id, secret, "e2") == "duplicate", "its run has begun"
+        with acting_as(ADA):
+            firings = (await get(memory, schedule_id)).firings
+    assert [(one.webhook_id, one.run_id, one.outcome) for one in firings] == [
+        ("e2", "run of e2", "started"),
+        ("e1", "run of e1", "started"),
+    ]
+
+
+async def test_whatever_is_wrong_is_refused_in_the_same_words(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make(memory)
+    closed = await create(memory, cron="0 * * * *")
+    closed_secret = await make_secret(memory, closed.schedule_id)
+    unsigned = await create(memory, on_webhook=True)
+    other_id, other_secret = await make(memory)
+    good = sign(secret, "e1", BODY, START)
+    for_other = sign(other_secret, "e1", BODY, START)
+    wrong = [
+        (new_id(), good),
+        ("../schedules", good),
+        ("", good),
+        (schedule_id, for_other),
+        (other_id, good),
+        (closed.schedule_id, sign(closed_secret, "e1", BODY, START)),
+        (unsigned.schedule_id, sign(NO_SECRET, "e1", BODY, START)),
+        (schedule_id, good | {"payload": b'{"ticket":8}'}),
+        (schedule_id, good | {"webhook_id": "e2"}),
+        (schedule_id, good | {"timestamp": str(START // 1000 + 1)}),
+        (schedule_id, good | {"signature": ""}),
+        (schedule_id, good | {"signature": good["signature"].replace("v1,", "v2,")}),
+        (schedule_id, good | {"signature": " ".join(["v1,AAAA"] * 16 + [good["signature"]])}),
+        (schedule_id, sign(secret, "e1", BODY, START - (TOLERANCE_S + 1) * 1000)),
+        (schedule_id, sign(secret, "e1", BODY, START + (TOLERANCE_S + 1) * 1000)),
+        (schedule_id, sign(secret, "", BODY, START)),
+        (schedule_id, sign(secret, "e 1", BODY, START)),
+        (schedule_id, sign(secret, "x" * 257, BODY, START)),
+        (schedule_id, sign(secret, "e1", "no JSON", START) | {"signature": "v1,AAAA"}),
+    ]
+    told: set[str] = set()
+    for at, fields in wrong:
+        with pytest.raises(Unauthenticated) as caught:
+            await receive(memory, at, fields)
+        told.add(f"{caught.value.message} {caught.value.metadata}")
+    assert len(told) == 1, "nobody learns what was wrong"
+    assert (await get(memory, schedule_id)).posts_waiting == 0
+    assert await receive(memory, schedule_id, good | {"signature": f"v1,AAAA v2,x {good['signature']}"}) == "accepted"
+    old = sign(secret, "e3", BODY, START - TOLERANCE_S * 1000)
+    assert await receive(memory, schedule_id, old) == "accepted"
+
+
+async def test_a_new_secret_counts_and_the_old_one_for_as_long_as_it_is_kept(memory: Memory, clock: Clock) -> None:
+    schedule_id, first = await make(memory)
+    second = await make_secret(memory, schedule_id, keep_s=60)
+    assert [await post(memory, schedule_id, secret, secret[-9:]) for secret in (first, second)] == ["accepted"] * 2
+    clock.pass_to(START + MINUTE + 1)
+    with pytest.raises(Unauthenticated):
+        await post(memory, schedule_id, first, "e3", now=clock.now)
+    assert await post(memory, schedule_id, second, "e3", now=clock.now) == "accepted"
+    third = await make_secret(memory, schedule_id, keep_s=0)
+    with pytest.raises(Unauthenticated):
+        await post(memory, schedule_id, second, "e4", now=clock.now)
+    assert await post(memory, schedule_id, third, "e4", now=clock.now) == "accepted"
+    for keep_s in (-1, 604_801):
+        with pytest.raises(InvalidRequest, match="keepS"):
+            await make_secret(memory, schedule_id, keep_s=keep_s)
+    with acting_as(BOB), pytest.raises(NotFound):
+        await make_secret(memory, schedule_id)
+
+
+@pytest.mark.parametrize("body", ["", "{", "NaN", '{"a":1} 2', "[" * 5000, f'"{"x" * PAYLOAD_BYTES_MAX}"'])
+async def test_a_signed_payload_must_be_json_of_a_bounded_size(memory: Memory, body: str) -> None:
+    schedule_id, secret = await make(memory)
+    with pytest.raises(InvalidRequest, match="payload"):
+        await post(memory, schedule_id, secret, body=body)
+    assert not (await list_due(memory)).due
+
+
+async def test_posts_and_their_ids_are_bounded(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make(memory)
+    for number in range(POSTS_MAX):
+        assert await post(memory, schedule_id, secret, f"e{number}") == "accepted"
+    with pytest.raises(QueueFull) as caught:
+        await post(memory, schedule_id, secret, "one-more")
+    assert caught.value.retry_after_s
+    for number in range(POSTS_MAX, TAKEN_MAX + 1):
+        due = await take_due(memory, clock)
+        await record(memory, due)
+        assert await post(memory, schedule_id, secret, f"e{number}") == "accepted"
+    assert await post(memory, schedule_id, secret, "e1") == "duplicate"
+    due = await take_due(memory, clock)
+    await record(memory, due)
+    assert await post(memory, schedule_id, secret, "e0") == "accepted", "it is forgotten behind the last 200"
+
+
+async def test_posts_wait_behind_each_other_and_are_missed_where_nobody_begins_them(
+    memory: Memory, clock: Clock
+) -> None:
+    schedule_id, secret = await make(memory, overlap="queue")
+    for name in ("e1", "e2", "e3"):
+        await post(memory, schedule_id, secret, name)
+    for _ in range(10):  # e1 waits for the run before it, for longer than the time of grace
+        clock.pass_to(clock.now + MINUTE)
+        due = await take_due(memory, clock)
+        await record(memory, due, "queued")
+    clock.pass_to(clock.now + 6_000)
+    due = await take_due(memory, clock)
+    await record(memory, due)
+    due = await take_due(memory, clock)
+    assert due.post.webhook_id == "e2", "its time of grace has begun when e1 had its run"
+    clock.pass_to(clock.now + 121_000)
+    await list_due(memory)
+    firings = (await get(memory, schedule_id)).firings
+    assert [(one.webhook_id, one.outcome) for one in firings] == [("e2", "missed"), ("e1", "started")]
+
+
+async def test_posts_come_beside_times_and_a_pause_ends_them(memory: Memory, clock: Clock) -> None:
+    schedule_id, secret = await make(memory, cron="0 * * * *")
+    next_at = (await get(memory, schedule_id)).next_at
+    await post(memory, schedule_id, secret, "e1")
+    due = await take_due(memory, clock)
+    await record(memory, due)
+    assert (await get(memory, schedule_id)).next_at == next_at, "the times go on as they were"
+    await update(memory, schedule_id, paused=True)
+    assert await post(memory, schedule_id, secret, "e2") == "paused"
+    await update(memory, schedule_id, paused=False)
+    assert await post(memory, schedule_id, secret, "e2") == "accepted", "it was not taken before"
+    assert (await update(memory, schedule_id, on_webhook=False)).posts_waiting == 0
+    with pytest.raises(Unauthenticated):
+        await post(memory, schedule_id, secret, "e3")
+
+
+async def test_a_schedule_begins_by_times_or_by_posts(memory: Memory) -> None:
+    schedule = await create(memory, on_webhook=True)
+    assert (schedule.next_at, schedule.on_webhook) == (0, True)
+    with pytest.raises(InvalidRequest, match="cron"):
+        await update(memory, schedule.schedule_id, on_webhook=False)
+    with pytest.raises(InvalidRequest, match="cron"):
+        await create(memory)
+    same = {"schedule_id": schedule.schedule_id, "on_webhook": True}
+    await make_secret(memory, schedule.schedule_id)
+    assert (await create(memory, **same)).schedule_id == schedule.schedule_id, "the same request is repeated"
