@@ -58,6 +58,10 @@ class ScopeTree:
     """The open scopes, each behind its opener; the first is the run's own."""
 
     def __init__(self, main: Scope) -> None:
+        self.begin(main)
+
+    def begin(self, main: Scope) -> None:
+        """Forget all scopes that there were, and begin with the run's own."""
         self.main = main
         self._open = [main]
         self._had: set[str | None] = set()
@@ -91,6 +95,7 @@ class Run:
     """Only the tasks of its scopes publish and commit."""
 
     __slots__ = (
+        "__weakref__",
         "block_names",
         "chat",
         "claims",
@@ -131,7 +136,9 @@ class Run:
         self.chat = ChatPosition(is_first=is_first)
         self.feed = Feed(past.seq, past.history)
         self.block_names = BlockNames.after(run_id, past.recording.messages())
-        allowance = Allowance(run_id, self.identity, services.peers, services.budgets, self._list_agents)
+        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
+        list_agents = partial(_list_agents, services.agents, self.scopes)
+        allowance = Allowance(run_id, self.identity, services.peers, services.budgets, list_agents)
         self.spending = Spending(agent, past.recording.charges, allowance)
         self.state = RunState(
             past.history[0].timestamp if past.history else now_ms(),
@@ -143,19 +150,12 @@ class Run:
         self.waits = past.waits()
         self.claims = GateClaims(past.recording.find_payloads("gate_step"))
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
-        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
         self.first_turn: FirstTurn | None = None
         """None once its work has what came with the stored query, and where nothing is asked for with it."""
 
     @property
     def main(self) -> Scope:
         return self.scopes.main
-
-    def _list_agents(self) -> set[str]:
-        """List all agents that the run may ask, itself among them."""
-        known = self.services.agents
-        roots = [self.main.agent.key, *self.main.agent.subagents, *self.main.attention.agents]
-        return list_agents_below(roots, lambda key: known[key].subagents if key in known else ())
 
     @property
     def agent(self) -> Definition:
@@ -192,7 +192,7 @@ class Run:
         if work is not None:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
+        self.scopes.begin(Scope(self, agent, agent.primary))
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
         lines: list[memory_pb2.LogLine] = []
@@ -277,3 +277,10 @@ class Run:
             agent_version=self.version.number if self.version else None,
             agent_version_hash=self.version.hash if self.version else None,
         )
+
+
+def _list_agents(known: Mapping[str, Definition], scopes: ScopeTree) -> set[str]:
+    """List all agents that a run may ask, itself among them."""
+    main = scopes.main
+    roots = [main.agent.key, *main.agent.subagents, *main.attention.agents]
+    return list_agents_below(roots, lambda key: known[key].subagents if key in known else ())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from google.protobuf.message import Message
 
@@ -66,7 +67,7 @@ class Scope:
         *,
         thoughts: list[str] | None = None,
     ) -> None:
-        self.run = run
+        self._run = ref(run)  # an ended run is freed at once, not by a collection that all streams wait for
         self.agent = agent
         self.ids = scope_ids
         self.recording = run.recording.scope(scope_ids.context_id)
@@ -80,6 +81,12 @@ class Scope:
         self.publish = partial(run.feed.publish, subagent_id=scope_ids.subagent_id, task_id=scope_ids.task_id)
         self._answer: Answer | None = None
         self._make_end: Callable[[memory_pb2.RunLine], Message] | None = None
+
+    @property
+    def run(self) -> Run:
+        run = self._run()
+        assert run is not None, "whoever works for a scope has its run"
+        return run
 
     @property
     def settings(self) -> StageSettings:

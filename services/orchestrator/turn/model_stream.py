@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 
 import grpc
 
@@ -34,7 +32,7 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
     silence = asyncio.timeout(None)
     try:
         async with silence:
-            with _watching(silence, lambda: answer.progress, limit_s):
+            with _SilenceWatch(silence, answer, limit_s):
                 await push_messages(call, answer.take)
     except TimeoutError as error:
         if not silence.expired():
@@ -57,24 +55,28 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
         raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
 
 
-@contextmanager
-def _watching(silence: asyncio.Timeout, read_progress: Callable[[], object], limit_s: float) -> Generator[None]:
-    """Let `silence` expire when there is no progress for so long."""
-    loop = asyncio.get_running_loop()
-    seen, silent_checks = read_progress(), 0
+class _SilenceWatch:
+    """Lets `silence` expire when there is no progress for so long."""
 
-    def check() -> None:
-        nonlocal seen, silent_checks, timer
-        progress = read_progress()
-        silent_checks = silent_checks + 1 if progress == seen else 0
-        seen = progress
-        if silent_checks == CHECKS:
-            silence.reschedule(loop.time())
-            return
-        timer = loop.call_later(limit_s / CHECKS, check)
+    def __init__(self, silence: asyncio.Timeout, answer: Answer, limit_s: float) -> None:
+        self._silence = silence
+        self._answer = answer
+        self._pause_s = limit_s / CHECKS
+        self._seen: object = answer.progress
+        self._silent_checks = 0
 
-    timer = loop.call_later(limit_s / CHECKS, check)
-    try:
-        yield
-    finally:
-        timer.cancel()
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._check)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        progress = self._answer.progress
+        self._silent_checks = self._silent_checks + 1 if progress == self._seen else 0
+        self._seen = progress
+        loop = asyncio.get_running_loop()
+        if self._silent_checks == CHECKS:
+            self._silence.reschedule(loop.time())
+        else:
+            self._timer = loop.call_later(self._pause_s, self._check)

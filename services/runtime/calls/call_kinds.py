@@ -79,6 +79,8 @@ class _ManyAnswers(Call):
         except asyncio.CancelledError:
             self.cancel()
             raise
+        finally:
+            push.stop()
         if push.failure is not None:
             raise push.failure
         self.raise_status()
@@ -113,6 +115,12 @@ class _Push:
         if not self.is_paused:
             stream.take = self._deliver_message
 
+    def stop(self) -> None:
+        """Pass on nothing more; the call does not hold this any longer."""
+        self._call.on_message = None
+        if self._call.stream is not None:
+            self._call.stream.take = None
+
     async def wait(self) -> None:
         """Wait until the call is over or `take` has enough."""
         if not self.is_over and not self.is_paused:
@@ -133,9 +141,7 @@ class _Push:
             return
         if has_room is False:
             self.is_paused = True
-            self._call.on_message = None
-            if self._call.stream is not None:
-                self._call.stream.take = None
+            self.stop()
             self.wake()
 
 

@@ -116,7 +116,8 @@ class Call(grpc.aio.Call):
             self.stream.wake_reader()
         _wake_waiter(self._open_waiter)
         _wake_waiter(self._headers_waiter)
-        for callback in self._callbacks:
+        callbacks, self._callbacks = self._callbacks, []  # who waited is not kept
+        for callback in callbacks:
             callback(self)
 
     def _abandon_call(self, status: Status) -> bool:

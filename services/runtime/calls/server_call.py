@@ -56,6 +56,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._turn_messages = 0
         """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
+        """None before the handler begins, and when it has ended: what ended it may hold all of its frames."""
+        self._is_done = False
 
     # Its life.
 
@@ -96,7 +98,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._status.code is grpc.StatusCode.OK:
             await self.write(answer)
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, _: asyncio.Task[None]) -> None:
+        self._task, self._is_done = None, True
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._has_ended:
@@ -145,7 +148,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self.cancel_handler()
 
     def cancel_handler(self) -> None:
-        if self._task is not None and not self._task.done():
+        if self._task is not None:
             self._task.cancel()
 
     @property
@@ -291,4 +294,4 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._status.code is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
-        return self._task is not None and self._task.done()
+        return self._is_done
