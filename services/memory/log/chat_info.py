@@ -89,7 +89,9 @@ class RunInfo:
     output_tokens: int = 0
     cost_nano_usd: int = 0
 
-    def add_charges(self, charges: Iterable[Charge]) -> RunInfo:
+    def add_charges(self, charges: Sequence[Charge]) -> RunInfo:
+        if not charges:
+            return self
         added = {name: getattr(self, name) + sum(getattr(charge, name) for charge in charges) for name in _CHARGED}
         return replace(self, **added)
 
@@ -170,7 +172,7 @@ class ChatInfo:
             self._add_position(line)
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
             self.runs[run.run_id] = replace(
-                run.add_charges(line.charges) if line.charges else run,
+                run.add_charges(line.charges or ()),
                 generation=line.generation,
                 last_seq=max(run.last_seq, get_last_seq(line)),
                 has_begun=run.has_begun or isinstance(line, Step),

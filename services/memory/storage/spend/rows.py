@@ -6,7 +6,8 @@ A row stays when its chat is deleted; those of all deleted chats are summed up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import add, attrgetter
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
@@ -46,16 +47,18 @@ class SpendSum:
     cost_nano_usd: int = 0
 
     def __add__(self, other: SpendSum) -> SpendSum:
-        return SpendSum(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return SpendSum(*map(add, _get_sums(self), _get_sums(other)))
 
     def __bool__(self) -> bool:
-        return any(astuple(self))
+        return any(_get_sums(self))
 
 
 SpendRow = tuple[SpendKey, SpendSum]
 
 KEY_NAMES = tuple(field.name for field in fields(SpendKey))
 SUM_NAMES = tuple(field.name for field in fields(SpendSum))
+
+_get_sums = attrgetter(*SUM_NAMES)
 
 
 def fold_spend(info: ChatInfo, lines: Iterable[Line]) -> tuple[SpendRow, ...]:
@@ -69,7 +72,7 @@ def fold_spend(info: ChatInfo, lines: Iterable[Line]) -> tuple[SpendRow, ...]:
             key = SpendKey(
                 line.updated_at // DAY_MS, owner.tenant, owner.user, charge.agent_key, charge.model, credential
             )
-            sums[key] = sums.get(key, SpendSum()) + SpendSum(*(getattr(charge, name) for name in SUM_NAMES))
+            sums[key] = sums.get(key, SpendSum()) + SpendSum(*_get_sums(charge))
     return tuple((key, total) for key, total in sums.items() if total)
 
 
