@@ -82,7 +82,7 @@ class Authenticator:
         note_service()
         if TENANT in headers or USER in headers:
             identity = read_forwarded(headers)
-            if not identity.is_valid:
+            if identity is None:
                 raise Unauthenticated(
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
                     f" {CREDENTIAL}, {ROLES}, {SCOPES}: valid ones where they are given"

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from headrace.errors import PermissionDenied, Unauthenticated
 
@@ -25,6 +26,9 @@ DEFAULT_SCOPES = frozenset({"ask", "answer"})
 """Scopes of a credential that names none."""
 
 ROLES_MAX = 64
+IDENTITIES_MAX = 1024
+"""Identities of services' headers that are kept: each run is some calls of the same user, whose streams share it."""
+
 _ROLE = re.compile(r"[!-+\--~]{1,64}")
 _NAME = re.compile(r"[!-~]{1,128}")
 """Names that pass unchanged through headers, logs and databases."""
@@ -120,15 +124,18 @@ def forward_identity() -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def read_forwarded(headers: Mapping[str, str]) -> Identity:
-    """Return the identity that a service's headers name, which may be invalid."""
-    return Identity(
-        headers.get(TENANT, ""),
-        headers.get(USER, ""),
-        headers.get(CREDENTIAL, ""),
-        _split_words(headers.get(ROLES, "")),
-        _split_words(headers[SCOPES]) if SCOPES in headers else DEFAULT_SCOPES,
-    )
+def read_forwarded(headers: Mapping[str, str]) -> Identity | None:
+    """Return the identity that a service's headers name; None if it is invalid."""
+    return _build_forwarded(*(headers.get(name) for name in (TENANT, USER, CREDENTIAL, ROLES, SCOPES)))
+
+
+@lru_cache(maxsize=IDENTITIES_MAX)
+def _build_forwarded(
+    tenant: str | None, user: str | None, credential: str | None, roles: str | None, scopes: str | None
+) -> Identity | None:
+    known = DEFAULT_SCOPES if scopes is None else _split_words(scopes)
+    identity = Identity(tenant or "", user or "", credential or "", _split_words(roles or ""), known)
+    return identity if identity.is_valid else None
 
 
 def _split_words(text: str) -> frozenset[str]:
