@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -23,9 +24,19 @@ const headerTimeout = 10 * time.Second
 
 func main() {
 	logToStderr()
+	shareProcessors()
 	if err := run(); err != nil {
 		slog.Error("gateway stopped", "problem", err.Error())
 		os.Exit(1)
+	}
+}
+
+// shareProcessors leaves half of the processors to the services beside the gateway, unless GOMAXPROCS says otherwise. A
+// delta is read by one goroutine and written by another; with a processor idle, each handing-over wakes its thread, which
+// was a sixth of a delta's cost on two cores (Go 1.26).
+func shareProcessors() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
 	}
 }
 
