@@ -122,12 +122,13 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         output_format: common_pb2.OutputFormat | None = None,
         history: Iterable[agent_pb2.EarlierMessage] = (),
         progress: Iterable[agent_pb2.EarlierMessage] = (),
+        record: bool | None = None,
     ) -> AbstractAsyncContextManager[RunStream]:
         """Start a run; the block reads its events, the first before any model is called.
 
         Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
         both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE. With an `output_format` run.complete has
-        the answer as JSON text in `output`.
+        the answer as JSON text in `output`. With `record` the run is kept for `cassette`.
         """
         request = agent_pb2.QueryRequest(
             message=message,
@@ -145,6 +146,7 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
             output_format=output_format,
             history=history,
             progress=progress,
+            record=record,
         )
         return _following(self._agents.Query(request, metadata=self._metadata))
 
@@ -195,6 +197,17 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         """Return what fills the window of a chat's next request, or of a run's, and what has left it."""
         request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
         return await self._send(self._agents.GetContext, request)
+
+    async def cassette(self, run_id: str) -> list[str]:
+        """Return the lines of an ended run's recording (docs/reference/cassette.md)."""
+        lines: list[str] = []
+        request = agent_pb2.GetCassetteRequest(run_id=run_id)
+        while True:
+            page: agent_pb2.GetCassetteResponse = await self._send(self._agents.GetCassette, request)
+            lines += page.lines
+            if not page.next_page_token:
+                return lines
+            request.page_token = page.next_page_token
 
     async def upload(self, name: str, data: bytes, *, chat_id: str | None = None) -> tools_pb2.UploadFileResponse:
         """Store a file in a chat's uploads, a new chat's without `chat_id`.

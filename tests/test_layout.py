@@ -59,7 +59,7 @@ ROOMS = {
     "services/orchestrator": (
         *("__main__.py", "server.py", "gate_service.py", "operating", "service.py", "cluster", "lifecycle", "modes"),
         *("setup", "turn", "calls"),
-        *("tracing.py", "metrics.py", "run", "peers", "agents", "config.py", "ids.py", "."),
+        *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
         *(".", "execution", "catalogue", "builtin", "mcp_client", "research", "documents", "skills", "transfer"),
@@ -93,6 +93,9 @@ ROOMS = {
 }
 """The folders and files of a part from the top to the bottom: each may import what stands below it, nothing above. The
 row "." is what lies in the part's own folder and has no row."""
+
+MEMORY_PARTS = ("services.memory.__main__", "services.memory.config", "services.memory.engines")
+"""What builds a memory service, for those who run one in their own process."""
 
 CIRCLE_FILES_MAX = 2
 """Files that may import each other, type imports counted: two halves of one subject."""
@@ -148,6 +151,9 @@ def may_import(file: Path, name: str) -> bool:
         return top != "tests"
     if file.parts[:2] == ("services", "suite"):
         return name.startswith("services.runtime.") or name.endswith(".__main__") or top != "services"
+    if file.parts[:2] == ("services", "replay"):
+        # It runs the real orchestrator, and for a fork the real memory, before peers of its own.
+        return top != "services" or service in ("runtime", "replay", "orchestrator") or name.startswith(MEMORY_PARTS)
     if top == "services":
         return file.parts[0] == "services" and service in ("runtime", file.parts[1])
     return top != "tests"

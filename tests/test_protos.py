@@ -44,7 +44,7 @@ FILES = [
 
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
-    " ListRuns Embed GetContext GetRun",
+    " ListRuns Embed GetContext GetCassette GetRun",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
@@ -116,6 +116,7 @@ ROUTES = {
     "POST /api/webhook/replay": "WebhookService.ReplayDeliveries",
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
+    "GET /api/cassette": "AgentService.GetCassette",
     "GET /api/run": "AgentService.GetRun",
     "GET /api/gates": "GateService.ListGates",
     "GET /api/gates/watch": "GateService.WatchGates",

@@ -18,6 +18,8 @@ NAMES = (
     "webhooks",
     "agents",
     "simulate",
+    "record",
+    "replay",
     "health",
     "bench",
 )

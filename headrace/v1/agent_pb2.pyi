@@ -43,6 +43,7 @@ class QueryRequest(_message.Message):
     PARALLEL_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -77,6 +78,10 @@ class QueryRequest(_message.Message):
     """
     parallel_tool_calls: _builtins.bool
     """Whether the model may call several tools at once; absent: as the agent says, and true with client_tools."""
+    record: _builtins.bool
+    """Whether to record the run for a cassette (GetCassette), up to 16 MiB, kept as long as its chat; absent: as the agent
+    says.
+    """
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files the message refers to."""
@@ -132,10 +137,11 @@ class QueryRequest(_message.Message):
         parallel_tool_calls: _builtins.bool | None = ...,
         history: _abc.Iterable[Global___EarlierMessage] | None = ...,
         progress: _abc.Iterable[Global___EarlierMessage] | None = ...,
+        record: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -149,6 +155,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__parallel_tool_calls: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls"]  # noqa: Y015
     _WhichOneofReturnType__params: _TypeAlias = _typing.Literal["params"]  # noqa: Y015
     _WhichOneofArgType__params: _TypeAlias = _typing.Literal["_params", b"_params"]  # noqa: Y015
+    _WhichOneofReturnType__record: _TypeAlias = _typing.Literal["record"]  # noqa: Y015
+    _WhichOneofArgType__record: _TypeAlias = _typing.Literal["_record", b"_record"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__role: _TypeAlias = _typing.Literal["role"]  # noqa: Y015
@@ -171,6 +179,8 @@ class QueryRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__parallel_tool_calls) -> _WhichOneofReturnType__parallel_tool_calls | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__params) -> _WhichOneofReturnType__params | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__record) -> _WhichOneofReturnType__record | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
@@ -342,6 +352,64 @@ class AttachRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
+
+@_typing.final
+class GetCassetteRequest(_message.Message):
+    """Whose recording."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    page_token: _builtins.str
+    """From the page before; absent: the first page."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        page_token: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_page_token", b"_page_token", "page_token", b"page_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_page_token", b"_page_token", "page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__page_token: _TypeAlias = _typing.Literal["page_token"]  # noqa: Y015
+    _WhichOneofArgType__page_token: _TypeAlias = _typing.Literal["_page_token", b"_page_token"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page_token) -> _WhichOneofReturnType__page_token | None: ...
+
+Global___GetCassetteRequest: _TypeAlias = GetCassetteRequest  # noqa: Y015
+
+@_typing.final
+class GetCassetteResponse(_message.Message):
+    """A part of a cassette."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; absent: this is the last."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its lines, each a JSON object, without line breaks. A page has about 1 MiB of them."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+        next_page_token: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page_token", b"_next_page_token", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page_token", b"_next_page_token", "lines", b"lines", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page_token: _TypeAlias = _typing.Literal["next_page_token"]  # noqa: Y015
+    _WhichOneofArgType__next_page_token: _TypeAlias = _typing.Literal["_next_page_token", b"_next_page_token"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page_token) -> _WhichOneofReturnType__next_page_token | None: ...
+
+Global___GetCassetteResponse: _TypeAlias = GetCassetteResponse  # noqa: Y015
 
 @_typing.final
 class GetContextRequest(_message.Message):

@@ -101,6 +101,11 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.GetContextRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.GetContextResponse.FromString,
                 _registered_method=True)
+        self.GetCassette = channel.unary_unary(
+                '/headrace.v1.AgentService/GetCassette',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.GetCassetteRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.GetCassetteResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/headrace.v1.AgentService/GetRun',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.GetRunRequest.SerializeToString,
@@ -260,6 +265,19 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCassette(self, request, context):
+        """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people told it
+        and when, and its events. docs/reference/cassette.md has the format.
+
+        Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
+        looks like a credential is masked.
+        Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
+        page_token that this service has not given, or a run that has not ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRun(self, request, context):
         """Get a run's state, usage and what is left of its budget.
 
@@ -336,6 +354,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.GetContext,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.GetContextRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.GetContextResponse.SerializeToString,
+            ),
+            'GetCassette': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCassette,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.GetCassetteRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.GetCassetteResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -695,6 +718,33 @@ class AgentService(object):
             '/headrace.v1.AgentService/GetContext',
             headrace_dot_v1_dot_agent__pb2.GetContextRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.GetContextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCassette(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/GetCassette',
+            headrace_dot_v1_dot_agent__pb2.GetCassetteRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.GetCassetteResponse.FromString,
             options,
             channel_credentials,
             insecure,

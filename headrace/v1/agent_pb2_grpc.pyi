@@ -130,6 +130,15 @@ class AgentServiceStub:
     Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
     a turn would fail with it.
     """
+    GetCassette: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetCassetteRequest, _agent_pb2.GetCassetteResponse]
+    """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people told it
+    and when, and its events. docs/reference/cassette.md has the format.
+
+    Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
+    looks like a credential is masked.
+    Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
+    page_token that this service has not given, or a run that has not ended.
+    """
     GetRun: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]
     """Get a run's state, usage and what is left of its budget.
 
@@ -236,6 +245,15 @@ class AgentServiceAsyncStub(AgentServiceStub):
     memory cannot show as it was said is told with why. Changes nothing, asks no model.
     Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
     a turn would fail with it.
+    """
+    GetCassette: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetCassetteRequest, _agent_pb2.GetCassetteResponse]  # type: ignore[assignment]
+    """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people told it
+    and when, and its events. docs/reference/cassette.md has the format.
+
+    Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
+    looks like a credential is masked.
+    Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
+    page_token that this service has not given, or a run that has not ended.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]  # type: ignore[assignment]
     """Get a run's state, usage and what is left of its budget.
@@ -418,6 +436,21 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         memory cannot show as it was said is told with why. Changes nothing, asks no model.
         Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
         a turn would fail with it.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCassette(
+        self,
+        request: _agent_pb2.GetCassetteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetCassetteResponse, _abc.Awaitable[_agent_pb2.GetCassetteResponse]]:
+        """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people told it
+        and when, and its events. docs/reference/cassette.md has the format.
+
+        Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
+        looks like a credential is masked.
+        Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
+        page_token that this service has not given, or a run that has not ended.
         """
 
     @_abc_1.abstractmethod

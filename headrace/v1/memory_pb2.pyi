@@ -1655,12 +1655,18 @@ class RunLine(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    RECORDING_FIELD_NUMBER: _builtins.int
+    RECORDING_PROBLEM_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """completed, cancelled or failed."""
     finish_reason: _builtins.str
     """Completed runs: stop, length, content_filter, budget, steps, stuck, or a provider's word that means none of these."""
     output: _builtins.str
     """Completed runs whose answer had to have a form: the answer as JSON."""
+    recording: _builtins.str
+    """Recorded runs: the blob with the recording."""
+    recording_problem: _builtins.str
+    """Runs that were to be recorded: why there is no recording (TOO_LARGE, TAKEN_OVER, NOT_STORED)."""
     @_builtins.property
     def error(self) -> _common_pb2.Failure:
         """Failed runs: why."""
@@ -1682,19 +1688,29 @@ class RunLine(_message.Message):
         usage: _common_pb2.Usage | None = ...,
         events: Global___EventRange | None = ...,
         output: _builtins.str | None = ...,
+        recording: _builtins.str | None = ...,
+        recording_problem: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "_recording", b"_recording", "_recording_problem", b"_recording_problem", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "recording", b"recording", "recording_problem", b"recording_problem", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason", "_output", b"_output", "_recording", b"_recording", "_recording_problem", b"_recording_problem", "error", b"error", "events", b"events", "finish_reason", b"finish_reason", "output", b"output", "recording", b"recording", "recording_problem", b"recording_problem", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__finish_reason: _TypeAlias = _typing.Literal["finish_reason"]  # noqa: Y015
     _WhichOneofArgType__finish_reason: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason"]  # noqa: Y015
     _WhichOneofReturnType__output: _TypeAlias = _typing.Literal["output"]  # noqa: Y015
     _WhichOneofArgType__output: _TypeAlias = _typing.Literal["_output", b"_output"]  # noqa: Y015
+    _WhichOneofReturnType__recording: _TypeAlias = _typing.Literal["recording"]  # noqa: Y015
+    _WhichOneofArgType__recording: _TypeAlias = _typing.Literal["_recording", b"_recording"]  # noqa: Y015
+    _WhichOneofReturnType__recording_problem: _TypeAlias = _typing.Literal["recording_problem"]  # noqa: Y015
+    _WhichOneofArgType__recording_problem: _TypeAlias = _typing.Literal["_recording_problem", b"_recording_problem"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__finish_reason) -> _WhichOneofReturnType__finish_reason | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output) -> _WhichOneofReturnType__output | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recording) -> _WhichOneofReturnType__recording | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recording_problem) -> _WhichOneofReturnType__recording_problem | None: ...
 
 Global___RunLine: _TypeAlias = RunLine  # noqa: Y015
 

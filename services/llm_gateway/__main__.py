@@ -11,8 +11,8 @@ import os
 
 from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway
-from services.llm_gateway.telemetry.masking import find_secrets, mask_log_lines
 from services.runtime.process.program import run_service, wait_for_stop
+from services.runtime.telemetry.masking import find_secrets, mask_log_lines
 
 
 async def main(config: Config) -> None:

@@ -1,9 +1,11 @@
 """Settings of the orchestrator."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from services.runtime.process.config import ServerSettings, setting
+from services.runtime.telemetry.masking import find_secrets
 
 LEASE_S_MAX = 600
 """Memory gives no longer leases."""
@@ -64,3 +66,8 @@ class Config:
             raise ValueError("HEADRACE_ORCHESTRATOR_SCHEDULE_LOOK_S: expected more than 0")
         if not 0 < self.lease_s <= LEASE_S_MAX:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")
+
+
+def read_secrets() -> tuple[str, ...]:
+    """Return the values in the environment whose names say that they are secret."""
+    return find_secrets(os.environ)

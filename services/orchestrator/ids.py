@@ -1,8 +1,9 @@
 """New ids in the forms of docs/reference/events.md."""
 
 import hashlib
+from contextvars import ContextVar
 
-from services.runtime.randomness import new_hex
+from services.runtime.randomness import new_hex, new_uuid
 
 FRONTEND, APPROVAL = "t_", "approval_"
 
@@ -10,16 +11,26 @@ SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
 
 
+RUN_IDS: ContextVar[list[str] | None] = ContextVar("RUN_IDS", default=None)
+"""Ids for the next runs: a replay's runs have those of the recorded ones, from which all others follow."""
+
+
 def new_msg_id() -> str:
     return "m_" + new_hex(4)
 
 
-def new_frontend_id() -> str:
-    return FRONTEND + new_hex(4)
+def new_run_id() -> str:
+    """Return a new id, or the next of those that this context has for its runs."""
+    given = RUN_IDS.get()
+    return given.pop(0) if given else new_uuid()
 
 
-def new_action_id() -> str:
-    return "a_" + new_hex(4)
+def frontend_id(run_id: str, call_id: str) -> str:
+    return FRONTEND + derived_id(run_id, call_id)
+
+
+def action_id(run_id: str, call_id: str) -> str:
+    return "a_" + derived_id(run_id, call_id)
 
 
 def approval_id(run_id: str, tool_id: str, question: str) -> str:
@@ -36,10 +47,11 @@ def derived_id(*names: str) -> str:
     return hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
 
 
-def unique_tool_id(given: str, used: set[str]) -> str:
-    """Return `given`, made unique where it is empty or in `used`, to which it is added."""
-    tool_id = given
+def unique_tool_id(run_id: str, given: str, used: set[str]) -> str:
+    """Return `given`, made unique where it is empty or in `used`, to which it is added: the same in a replay."""
+    tool_id, number = given, len(used)
     while not tool_id or tool_id in used:
-        tool_id = f"{given or 'call'}_{new_hex(4)}"
+        tool_id = f"{given or 'call'}_{derived_id(run_id, given, str(number))}"
+        number += 1
     used.add(tool_id)
     return tool_id

@@ -15,7 +15,7 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
-from services.orchestrator.config import Config
+from services.orchestrator.config import Config, read_secrets
 from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
@@ -74,7 +74,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         live = LiveRuns(capacity, fair_use)
         pins = Pins(peers)
         admission = Admission(live, registry, pins, peers, capacity, fair_use)
-        runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, budgets, peers, group)
+        query_log, secrets = QueryLog(peers, owner, live), read_secrets()
+        runs = Runs(live, admission, query_log, registry, rules, budgets, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
         takeover = Takeover(runs, registry, pins, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.

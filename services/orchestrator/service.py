@@ -9,7 +9,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
-from services.orchestrator.lifecycle.live_calls import context_rpc, run_list, submit_rpc
+from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
@@ -149,6 +149,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             if response is not None:
                 return response
         return await context_rpc.get_context(self._peers, self._registry, live, request)
+
+    async def GetCassette(
+        self, request: agent_pb2.GetCassetteRequest, context: Context
+    ) -> agent_pb2.GetCassetteResponse:
+        return await cassette_rpc.get_cassette(self._peers, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
         with acting_as(await self._find_owner(request.run_id)):

@@ -29,9 +29,16 @@ from headrace.cli.run_view.view import choose_view
     multiple=True,
     help="File that the question is about, such as a picture, a sound or a PDF; may be given several times.",
 )
+@click.option("--record", is_flag=True, help="Record the run; `headrace record` then writes its cassette.")
 @click.argument("question")
 def ask(
-    url: str, agent: str | None, chat_id: str | None, schema: BinaryIO | None, files: tuple[Path, ...], question: str
+    url: str,
+    agent: str | None,
+    chat_id: str | None,
+    schema: BinaryIO | None,
+    files: tuple[Path, ...],
+    record: bool,
+    question: str,
 ) -> None:
     """Ask an agent QUESTION ("-" reads it from standard input) and show what it does.
 
@@ -43,6 +50,8 @@ def ask(
     except ValueError as error:
         raise click.BadParameter(f"is no JSON: {error}", param_hint="--schema") from None
     code, _ = asyncio.run(
-        follow_run(url, choose_view(), message, agent, chat_id, output_schema=output_schema, files=files)
+        follow_run(
+            url, choose_view(), message, agent, chat_id, output_schema=output_schema, files=files, is_recorded=record
+        )
     )
     sys.exit(code)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import click
 import msgspec
 
 from headrace.cli.conversation.pending_inputs import PendingInputs
@@ -62,6 +63,8 @@ class RunFollower:
         chat_id: str | None,
         output_schema: Any = None,
         references: Sequence[Any] = (),
+        *,
+        is_recorded: bool = False,
     ) -> None:
         self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
@@ -77,11 +80,18 @@ class RunFollower:
             self._query["outputFormat"] = {"schema": output_schema}
         if references:
             self._query["references"] = references
+        if is_recorded:
+            self._query["record"] = True
         self._chat_id = chat_id
         self._run_id = ""
         self._last_event_s = 0.0
         """The loop's time at the last event."""
         self._interrupted = asyncio.Event()
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; empty until it is known."""
+        return self._display.state.run_id
 
     @property
     def chat_id(self) -> str | None:
@@ -214,12 +224,19 @@ async def follow_run(
     interaction: Interaction | None = None,
     output_schema: Any = None,
     files: Sequence[Path] = (),
+    *,
+    is_recorded: bool = False,
 ) -> tuple[int, str | None]:
-    """Ask with `files` as uploads, show the run to its end, and return exit code and chat."""
+    """Ask with `files` as uploads, show the run to its end, say how to get its recording; return exit code and chat."""
     async with FacadeClient(url) as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())
         references = [msgspec.json.decode(await facade.upload(file, chat_id or "")) for file in files]
-        follower = RunFollower(facade, view, message, agent_key, chat_id, output_schema, references)
+        follower = RunFollower(
+            facade, view, message, agent_key, chat_id, output_schema, references, is_recorded=is_recorded
+        )
         follower.interaction = interaction
-        return await follower.follow_to_end(), follower.chat_id
+        code = await follower.follow_to_end()
+        if is_recorded:
+            click.echo(f"recorded: headrace record {follower.run_id}", err=True)
+        return code, follower.chat_id

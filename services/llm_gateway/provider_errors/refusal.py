@@ -22,8 +22,8 @@ from headrace.errors import (
 )
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
 from services.llm_gateway.provider_errors.error_patterns import match_error_class, parse_window_tokens
-from services.llm_gateway.telemetry.masking import mask_secrets
 from services.runtime.clock import now_s
+from services.runtime.telemetry.masking import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.v1.llm_pb2 import LlmDelta
-from services.llm_gateway.telemetry.masking import mask_secrets
 from services.runtime.clock import monotonic_s
+from services.runtime.telemetry.masking import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -178,6 +178,9 @@ class Run(Stamped, kw_only=True, tag="run"):
     events: Range = field(name="_events")
     """The terminal event's number, twice."""
     output: Raw = ABSENT
+    recording: str | None = None
+    """The blob with the recording."""
+    recording_problem: str | None = None
 
 
 class Insight(Stamped, kw_only=True, tag="insight"):

@@ -159,6 +159,8 @@ def _decode_run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -
         error=dump_proto(given.error) if given.HasField("error") else ABSENT,
         usage=dump_proto(given.usage) if given.HasField("usage") else ABSENT,
         output=embed_json(given.output) if given.HasField("output") else ABSENT,
+        recording=given.recording or None,
+        recording_problem=given.recording_problem or None,
         events=events,
     )
 

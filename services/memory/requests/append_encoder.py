@@ -115,6 +115,10 @@ def _encode_run(line: Run) -> memory_pb2.RunLine:
         load_proto(line.usage, run.usage)
     if line.output:
         run.output = bytes(line.output).decode()
+    if line.recording:
+        run.recording = line.recording
+    if line.recording_problem:
+        run.recording_problem = line.recording_problem
     return run
 
 

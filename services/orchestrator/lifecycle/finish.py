@@ -13,8 +13,10 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.execute import INTERNAL
+from services.orchestrator.lifecycle.recording import keep_recording
 from services.orchestrator.lifecycle.unreplayed import close_unreplayed
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.state import End
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.run import Run
 
@@ -27,6 +29,8 @@ FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
 HAND_OVER_S = 3.0
 """This fits within the time in which the process stops."""
 
+STATES: dict[str, End] = {"completed": "completed", "cancelled": "cancelled", "failed": "failed"}
+
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
 
 log = structlog.get_logger()
@@ -38,7 +42,9 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     run.spending.catch_up()
     line.usage.CopyFrom(run.usage)
     open_result = CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT
-    run.close(line, open_result, close_unreplayed(run, line, open_result))
+    lines = run.close_scopes(line, open_result, close_unreplayed(run, line, open_result))
+    await keep_recording(run, line, make_end(run, line))
+    run.keep_end(line, lines)
     try:
         failure = await _commit_end(run, unheard, ask_next)
     except asyncio.CancelledError:
@@ -100,14 +106,14 @@ def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
     metrics.ENDED.labels(line.state, line.error.code).inc()
     tracing.mark_run_end(line)
     run.feed.release_all()
+    run.state.end(STATES[line.state])
+    run.main.publish(make_end(run, line))
+
+
+def make_end(run: Run, line: memory_pb2.RunLine) -> agent_pb2.RunComplete | agent_pb2.RunCancel | agent_pb2.RunError:
     if line.state == "completed":
-        run.state.end("completed")
         output = line.output or None
-        end = agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage, output=output)
-        run.main.publish(end)
-    elif line.state == "cancelled":
-        run.state.end("cancelled")
-        run.main.publish(agent_pb2.RunCancel(run_id=run.id, usage=line.usage))
-    else:
-        run.state.end("failed")
-        run.main.publish(agent_pb2.RunError(run_id=run.id, error=line.error, usage=line.usage))
+        return agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage, output=output)
+    if line.state == "cancelled":
+        return agent_pb2.RunCancel(run_id=run.id, usage=line.usage)
+    return agent_pb2.RunError(run_id=run.id, error=line.error, usage=line.usage)

@@ -7,12 +7,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
+from google.protobuf.message import Message
+
 from headrace.errors import HeadraceError, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
@@ -32,6 +35,7 @@ from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
+from services.orchestrator.tape.tape import ROUTED, TAPE
 from services.orchestrator.turn.compacting import compact_command
 from services.orchestrator.turn.fact_extractor import extract_facts
 from services.orchestrator.turn.title_writer import write_title
@@ -66,6 +70,7 @@ class Runs:
         budgets: BudgetsFile,
         peers: Peers,
         group: asyncio.TaskGroup,
+        secrets: tuple[str, ...] = (),
     ) -> None:
         self.live = live
         self._admission = admission
@@ -75,6 +80,7 @@ class Runs:
         self._budgets = budgets
         self._peers = peers
         self._group = group
+        self._secrets = secrets
         self._compactions = IdleCompactions(group)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
@@ -91,9 +97,11 @@ class Runs:
         """Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
-            run = self._make_run(new_uuid(), routed.agent, admitted.query, admitted.agents, version=admitted.version)
+            run = self._make_run(new_run_id(), routed.agent, admitted.query, admitted.agents, version=admitted.version)
             if admitted.opens_chat:
                 run.chat.open_chat()
+            if run.tape is not None and (routed.usage is not None or routed.problem):
+                run.tape.problem = ROUTED  # what the router was told came before there was a run
             if routed.usage is not None:
                 run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
             notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
@@ -115,11 +123,13 @@ class Runs:
     async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
         try:
             bind_run_id(run.id)
+            TAPE.set(run.tape)
             traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
                 stack.enter_context(tracing.start_run_span(run))
                 agent = run.agent
-                if self.live.is_first(run):
+                # A tape has one order: what is recorded is not worked ahead of.
+                if self.live.is_first(run) and run.tape is None:
                     if run.chat_id not in self._stateful:
                         run.first_turn = FirstTurn()
                     await stack.enter_async_context(working_ahead(run, self._peers, opening))
@@ -191,7 +201,7 @@ class Runs:
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask an accepted message, which no limit refuses."""
         query = steer_query(run.query, message.request_id, message.text)
-        next_run = self._make_run(new_uuid(), run.agent, query, run.services.agents, version=run.version)
+        next_run = self._make_run(new_run_id(), run.agent, query, run.services.agents, version=run.version)
         begun = await self._launch_run(next_run, NOTHING)
         if isinstance(begun, OwnedElsewhere):
             raise Overloaded("the chat is being moved to another process; try again")
@@ -237,7 +247,9 @@ class Runs:
         past: ResumePoint = NEW,
         version: AgentVersion | None = None,
     ) -> Run:
-        services = RunServices(self._peers, agents, self._rules, self._budgets, run_subagent, self.live.rest)
+        services = RunServices(
+            self._peers, agents, self._rules, self._budgets, run_subagent, self._secrets, self.live.rest
+        )
         return Run(run_id, agent, query, services, past, version)
 
     def _forget_run(self, run: Run) -> None:
@@ -255,18 +267,23 @@ class Runs:
         )
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
+        _note(run, "AgentService/Submit", request)
         return await submit_rpc.submit(run, request, self._group)
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
+        _note(run, "GateService/ClaimGate", request)
         return await claim_rpc.claim_gate(run, request, self._group)
 
     async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
+        _note(run, "GateService/ReleaseGate", request)
         return await claim_rpc.release_gate(run, request, self._group)
 
     async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
+        _note(run, "GateService/DelegateGate", request)
         return await gate_steps.delegate_gate(run, request, self._group)
 
     async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
+        _note(run, "GateService/AskBack", request)
         return await gate_steps.ask_back(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
@@ -278,6 +295,7 @@ class Runs:
         """
         request_id = request.request_id or new_uuid()
         if run is not None and (run.hears or run.steering.find(request_id)):
+            _note(run, "AgentService/Steer", request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
@@ -300,3 +318,8 @@ class Runs:
                     task.cancel()
         for task in self._questions:
             task.cancel()
+
+
+def _note(run: Run, method: str, request: Message) -> None:
+    if run.tape is not None:
+        run.tape.note_received(method, request)

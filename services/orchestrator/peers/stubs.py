@@ -18,6 +18,7 @@ from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.orchestrator.peers.ttl_cache import TtlCache
+from services.orchestrator.tape.taped_stub import tape_calls
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -110,6 +111,8 @@ class Peers:
             setattr(offering, name, repeat_until_answered(getattr(offering, name)))
         stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
+        for stub, service in ((llm, "LlmService"), (remembering, "MemoryService"), (offering, "ToolService")):
+            tape_calls(stub, service)
         return cls(llm, stream_chat, remembering, offering, ScheduleServiceStub(memory), (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:

@@ -30,6 +30,7 @@ from services.orchestrator.run.replay.attempt_resets import find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.scope import Scope
+from services.orchestrator.tape.tape import LISTENER, TAKEN_OVER, Tape
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
@@ -49,6 +50,8 @@ class RunServices:
     rules: RulesFile = field(default_factory=RulesFile)
     budgets: BudgetsFile = field(default_factory=BudgetsFile)
     delegate: Delegate | None = None
+    secrets: tuple[str, ...] = ()
+    """Values that no recording may have."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
     """Called with a tenant and True when its run waits for people alone."""
@@ -112,6 +115,7 @@ class Run:
         "spending",
         "state",
         "steering",
+        "tape",
         "version",
         "waits",
     )
@@ -150,12 +154,27 @@ class Run:
         self.waits = past.waits()
         self.claims = GateClaims(past.recording.find_payloads("gate_step"))
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
+        self.tape = self._open_tape()
+        self.feed.tape = self.control.tape = self.tape
         self.first_turn: FirstTurn | None = None
         """None once its work has what came with the stored query, and where nothing is asked for with it."""
 
     @property
     def main(self) -> Scope:
         return self.scopes.main
+
+    def _open_tape(self) -> Tape | None:
+        """Return the run's tape where it is to be recorded; what an earlier owner did is on none."""
+        wanted = self.query.record if self.query.HasField("record") else self.agent.record
+        if not wanted and LISTENER.get() is None:
+            return None
+        tape = Tape()
+        tape.problem = TAKEN_OVER if self.past.reason else ""
+        return tape
+
+    def list_agents(self) -> set[str]:
+        """List all agents that the run may ask, itself among them."""
+        return _list_agents(self.services.agents, self.scopes)
 
     @property
     def agent(self) -> Definition:
@@ -241,13 +260,15 @@ class Run:
         """Return whether a person may submit for this id, or could have."""
         return tool_id in self.waits or self.recording.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
 
-    def close(self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()) -> None:
-        """Give each call without a result `open_result`, and keep the run's last lines, behind those of `unreplayed`.
-
-        The caller publishes the terminal event, after `flush`.
-        """
+    def close_scopes(
+        self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()
+    ) -> list[memory_pb2.LogLine]:
+        """Give each call without a result `open_result`; return the lines for the log, behind those of `unreplayed`."""
         self.waits.close()
-        lines = [*unreplayed, *self.scopes.close_all(line, open_result)]
+        return [*unreplayed, *self.scopes.close_all(line, open_result)]
+
+    def keep_end(self, line: memory_pb2.RunLine, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
+        """Keep the run's last lines. The caller publishes the terminal event, after `flush`."""
         line.events.first_seq = line.events.last_seq = self.feed.seq + 1
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import grpc
 
@@ -11,8 +13,11 @@ from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.tape.tape import TAPE
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.push_stream import push_messages
+
+METHOD = "LlmService/StreamChat"
 
 CHECKS = 4
 """Silent checks in a row that mean a stall, in the limit's time; one may mean that this process stood still. A timer
@@ -27,13 +32,20 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
         BudgetExceeded: The run's time is over.
         HeadraceError: The gateway's error.
     """
+    with noting_chat(request, answer.take) as take:
+        await _push_answer(peers, spending, request, answer, take)
+
+
+async def _push_answer(
+    peers: Peers, spending: Spending, request: bytes, answer: Answer, take: Callable[[bytes], None]
+) -> None:
     call = peers.stream_chat(request, timeout=spending.time_left_s, metadata=forward_metadata())
     limit_s = spending.model_timeout_s
     silence = asyncio.timeout(None)
     try:
         async with silence:
             with _SilenceWatch(silence, answer, limit_s):
-                await push_messages(call, answer.take)
+                await push_messages(call, take)
     except TimeoutError as error:
         if not silence.expired():
             raise
@@ -53,6 +65,22 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
         raise spending.make_exceeded("timeoutMs") from error
     if not answer.finish_reason:
         raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
+
+
+@contextmanager
+def noting_chat(request: bytes, take: Callable[[bytes], None]) -> Generator[Callable[[bytes], None]]:
+    """Yield `take`, or where the run is recorded what notes each delta before it takes it."""
+    tape = TAPE.get()
+    if tape is None:
+        yield take
+        return
+    with tape.calling(METHOD, request) as call:
+
+        def note_and_take(delta: bytes) -> None:
+            call.note(delta)
+            take(delta)
+
+        yield note_and_take
 
 
 class _SilenceWatch:

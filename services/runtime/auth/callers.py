@@ -34,7 +34,7 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
-    **_allow(_AGENT, "GetContext Embed ListAgentProblems GetIdentity", _PUBLIC),
+    **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders", _RUNS),

@@ -59,6 +59,12 @@ def find_mcp_credential(server: str) -> str:
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
+def list_credentials() -> tuple[str, ...]:
+    """Return the values of the credentials for MCP servers, with and without their scheme."""
+    values = [value for key, value in _forwarded.get() if _CREDENTIAL.fullmatch(key)]
+    return tuple(part for value in values for part in (value, value.rpartition(" ")[2]))
+
+
 def ensure_request_id(given: str | None) -> str:
     return given if given and _SAFE.fullmatch(given) else new_uuid()
 

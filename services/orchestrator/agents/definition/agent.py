@@ -120,6 +120,9 @@ class Definition(Part):
     `whenBusy` is taken by that. With `answer_default` the time of all gates that are open is over: approvals are
     rejected, or what `onExpiry` says, forms and questions expire; the run goes on, and the message waits for it."""
 
+    record: bool = False
+    """Whether each run is recorded for a cassette, up to 16 MiB of what it hears and says, kept as long as its chat."""
+
     plain: Section | None = None
     """The section of mode ONESHOT."""
 

@@ -110,11 +110,11 @@ class Call:
             piece.tool_id = self.tool_id
 
 
-def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
+def begin(run_id: str, call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
     if tool is not None and tool.kind == "frontend":
-        return Call(call_id, ids.new_frontend_id(), name, tool)
+        return Call(call_id, ids.frontend_id(run_id, call_id), name, tool)
     if tool is not None and tool.kind == "action":
-        return Call(call_id, ids.new_action_id(), name, tool)
+        return Call(call_id, ids.action_id(run_id, call_id), name, tool)
     return Call(call_id, call_id, name, tool)
 
 

@@ -20,6 +20,8 @@ class RulesFile:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.current = Rules()
+        self.text = ""
+        """The file in force."""
 
     def reload(self) -> None:
         """Read the file; log problems, and never raise.
@@ -29,9 +31,10 @@ class RulesFile:
         refused = 0
         try:
             if self.path is None or not self.path.exists():
-                self.current = Rules()
+                self.current, self.text = Rules(), ""
                 return
-            self.current = parse(read_regular_file(self.path, FILE_BYTES_MAX))
+            source = read_regular_file(self.path, FILE_BYTES_MAX)
+            self.current, self.text = parse(source), source.decode()
         except (RulesError, OSError) as error:
             refused = 1
             if self.current == Rules():

@@ -20,6 +20,8 @@ class BudgetsFile:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._budgets: Budgets | None = Budgets()
+        self.text = ""
+        """The file in force."""
 
     @property
     def current(self) -> Budgets:
@@ -36,9 +38,10 @@ class BudgetsFile:
         """Read the file; log problems, and never raise."""
         try:
             if self._path is None or not self._path.exists():
-                self._budgets = Budgets()
+                self._budgets, self.text = Budgets(), ""
             else:
-                self._budgets = parse_budgets(read_regular_file(self._path, FILE_BYTES_MAX))
+                source = read_regular_file(self._path, FILE_BYTES_MAX)
+                self._budgets, self.text = parse_budgets(source), source.decode()
         except (BudgetsError, OSError) as error:
             if self._budgets is None or not self._budgets.rules:
                 self._budgets = None

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from headrace.errors import HeadraceError
+from headrace.v1 import agent_pb2
 from services.orchestrator.run.control.state import RunState
+from services.orchestrator.tape.tape import Tape
 
 SETTLING_S = 0.05
 """Siblings become live within this time, having only recorded lines to go through."""
@@ -18,7 +20,7 @@ class Stopped(Exception):
 
 
 class StopControl:
-    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "work")
+    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "tape", "work")
 
     def __init__(self, state: RunState, *, is_live: bool) -> None:
         self._state = state
@@ -28,6 +30,7 @@ class StopControl:
         self.is_live = is_live
         """Whether the run is past what earlier owners did."""
         self.work: asyncio.Task[str] | None = None
+        self.tape: Tape | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._condition: Callable[[], bool] = lambda: False
 
@@ -35,6 +38,8 @@ class StopControl:
         self.work = work
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
+        if self.tape is not None:
+            self.tape.note_received("AgentService/Cancel", agent_pb2.CancelRequest(mode=mode))
         if self.mode != "now":
             self.mode = mode
         if mode == "now" and self.is_live:

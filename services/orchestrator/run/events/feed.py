@@ -19,6 +19,7 @@ from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.journal import Journal
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
+from services.orchestrator.tape.tape import Tape
 from services.runtime.clock import now_ms
 from services.runtime.rpc.push_stream import MessageSink
 
@@ -71,6 +72,8 @@ class Feed:
         self._readers: dict[_Reader, None] = {}
         """In the order in which they came, in which they are served."""
         self._held: list[int] = []
+        self.tape: Tape | None = None
+        """Has each event too, where the run is recorded."""
 
     @property
     def readers(self) -> int:
@@ -92,7 +95,7 @@ class Feed:
         self._journal.note(kind, delta)
         if held:
             self._held.append(self.seq)
-        if self._readers:
+        if self._readers or self.tape is not None:
             self._pass_on(delta.SerializeToString())
         if kind in TERMINAL:
             self.ended = True
@@ -105,10 +108,12 @@ class Feed:
     def write(self, block: TextBlock, text: bytes) -> None:
         self.seq += 1
         block.add(text, self.seq, now_ms())
-        if self._readers:
+        if self._readers or self.tape is not None:
             self._pass_on(block.delta(text))
 
     def _pass_on(self, event: bytes) -> None:
+        if self.tape is not None:
+            self.tape.note_event(event)
         for reader in self._readers:
             if reader.flows and not self._held:
                 reader.send(self.seq, event)

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import structlog
 
-from services.llm_gateway.telemetry.masking import find_secrets, mask_log_lines, mask_secrets
 from services.runtime.process import logs
+from services.runtime.telemetry.masking import find_secrets, mask_log_lines, mask_secrets
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""The lines of a cassette: their names, the version, and reading them back with messages that name the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from headrace.cassette.pool import PoolReader
+
+VERSION = 1
+"""In the first line. A version that is not known is not guessed at; members that are not known are ignored."""
+
+Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]
+
+KINDS: tuple[Kind, ...] = ("call", "answer", "end", "received", "event")
+"""The lines of the tape, by the member that names them."""
+
+LINES_MAX = 500_000
+
+
+class CassetteError(ValueError):
+    """The file is no cassette, or of a version that this program does not know; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapeLine:
+    number: int
+    """Of the line in the file, from 1."""
+    at: int
+    """Milliseconds since the run began."""
+    kind: Kind
+    given: dict[str, Any]
+    """The line as it is, with the values of the pool in their places."""
+
+    @property
+    def call(self) -> int:
+        """The call that a call, answer or end is of."""
+        return self.given[self.kind]
+
+
+@dataclass(slots=True)
+class Cassette:
+    header: dict[str, Any]
+    query: dict[str, Any]
+    agents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Definitions by key, as agent files have them."""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """Text of other configuration files in force, by name."""
+    version: dict[str, Any] | None = None
+    """The version that the run was pinned to: its number (`version`), and the tools and skills that it has."""
+    tape: list[TapeLine] = field(default_factory=list[TapeLine])
+
+    @property
+    def run_id(self) -> str:
+        return self.header["runId"]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [line.given["event"] for line in self.tape if line.kind == "event"]
+
+
+def read_cassette(lines: Iterable[str | bytes]) -> Cassette:
+    """Read a cassette from its lines; raises CassetteError."""
+    objects = _read_objects(lines)
+    number, header = next(objects, (1, {}))
+    _check_header(number, header)
+    cassette, pool = Cassette(header, {}), PoolReader()
+    for number, given in objects:
+        try:
+            _take_line(cassette, pool, number, given)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CassetteError(f"line {number}: {error}") from error
+    if not cassette.query:
+        raise CassetteError("there is no line with the query")
+    return cassette
+
+
+def _read_objects(lines: Iterable[str | bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, 1):
+        if number > LINES_MAX:
+            raise CassetteError(f"more than {LINES_MAX} lines")
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+        except ValueError as error:
+            raise CassetteError(f"line {number}: no JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise CassetteError(f"line {number}: expected a JSON object")
+        yield number, given
+
+
+def _check_header(number: int, header: dict[str, Any]) -> None:
+    version = header.get("cassette")
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise CassetteError(f"line {number}: no cassette: its first line has no member `cassette` with the version")
+    if not 1 <= version <= VERSION:
+        raise CassetteError(f"line {number}: version {version} is not known; this program knows 1 to {VERSION}")
+    for name in ("runId", "chatId", "agentKey", "at"):
+        if name not in header:
+            raise CassetteError(f"line {number}: `{name}` is missing")
+
+
+def _take_line(cassette: Cassette, pool: PoolReader, number: int, given: dict[str, Any]) -> None:
+    kind: Kind | None = next((name for name in KINDS if name in given), None)
+    if kind is not None:
+        cassette.tape.append(TapeLine(number, given["at"], kind, pool.put_back(given)))
+    elif "value" in given:
+        pool.add(given["value"], given["json"])
+    elif "agent" in given:
+        cassette.agents[given["agent"]] = given["definition"]
+    elif "version" in given:
+        cassette.version = given
+    elif "file" in given:
+        cassette.files[given["file"]] = given["text"]
+    elif "query" in given:
+        cassette.query = given["query"]

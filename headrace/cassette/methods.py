@@ -1,0 +1,55 @@
+"""The RPCs that a tape names, and the types of their messages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, tools_pb2
+
+_FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, tools_pb2)
+
+
+@cache
+def find_method(name: str) -> MethodDescriptor:
+    """Return the RPC of a name such as `LlmService/StreamChat`; raises ValueError for an unknown one."""
+    service_name, _, method_name = name.partition("/")
+    for file in _FILES:
+        service = file.DESCRIPTOR.services_by_name.get(service_name)
+        if service is not None and method_name in service.methods_by_name:
+            return service.methods_by_name[method_name]
+    raise ValueError(f"there is no RPC {name!r}")
+
+
+def parse_request(name: str, data: bytes) -> Message:
+    return GetMessageClass(find_method(name).input_type).FromString(data)
+
+
+def parse_answer(name: str, data: bytes) -> Message:
+    return GetMessageClass(find_method(name).output_type).FromString(data)
+
+
+def load_request(name: str, given: Any) -> Message:
+    """Return the request of its JSON; raises ValueError."""
+    return _load(GetMessageClass(find_method(name).input_type), given)
+
+
+def load_answer(name: str, given: Any) -> Message:
+    """Return the answer of its JSON; raises ValueError."""
+    return _load(GetMessageClass(find_method(name).output_type), given)
+
+
+def dump(message: Message) -> dict[str, Any]:
+    return json_format.MessageToDict(message)
+
+
+def _load(kind: type[Message], given: Any) -> Message:
+    try:
+        return json_format.ParseDict(given, kind(), ignore_unknown_fields=True)
+    except json_format.ParseError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,65 @@
+"""Values that a cassette holds once: messages and tools are said in every request, and would fill it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+POOLED = frozenset({"messages", "tools"})
+"""Members whose items are kept once."""
+
+CHARS_MIN = 120
+"""Shorter ones stand where they are."""
+
+REFERENCE = "$value"
+
+
+class PoolWriter:
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def take_out(self, given: dict[str, Any]) -> tuple[list[tuple[int, Any]], dict[str, Any]]:
+        """Return new values with their numbers, and the object with references in the place of what is kept."""
+        new: list[tuple[int, Any]] = []
+        return new, {name: self._refer(name, value, new) for name, value in given.items()}
+
+    def _refer(self, name: str, value: Any, new: list[tuple[int, Any]]) -> Any:
+        if name in POOLED and isinstance(value, list):
+            return [self._keep(item, new) for item in value]
+        if isinstance(value, dict):
+            return {inner: self._refer(inner, item, new) for inner, item in value.items()}
+        return value
+
+    def _keep(self, item: Any, new: list[tuple[int, Any]]) -> Any:
+        text = json.dumps(item, sort_keys=True)
+        if len(text) < CHARS_MIN:
+            return item
+        if text not in self._numbers:
+            self._numbers[text] = len(self._numbers) + 1
+            new.append((self._numbers[text], item))
+        return {REFERENCE: self._numbers[text]}
+
+
+class PoolReader:
+    def __init__(self) -> None:
+        self._values: dict[int, Any] = {}
+
+    def add(self, number: int, value: Any) -> None:
+        self._values[number] = value
+
+    def put_back(self, given: Any) -> Any:
+        """Return the object with the kept values in their places; raises ValueError for one that is not known."""
+        if isinstance(given, dict):
+            if given.keys() == {REFERENCE}:
+                if given[REFERENCE] not in self._values:
+                    raise ValueError(f"there is no value {given[REFERENCE]}")
+                return self._values[given[REFERENCE]]
+            return dict(self._put_members(given))
+        if isinstance(given, list):
+            return [self.put_back(item) for item in given]
+        return given
+
+    def _put_members(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in given.items():
+            yield name, self.put_back(value)

@@ -1,0 +1,64 @@
+"""GetCassette: the recording of an ended run, in pages of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.rpc.call_ids import forward_metadata
+
+PAGE_BYTES = 1024 * 1024
+
+WHY = {
+    "TOO_LARGE": "it heard and said more than 16 MiB",
+    "TAKEN_OVER": "another process has gone on with it",
+    "NOT_STORED": "memory did not take the recording",
+    "ROUTED": "the router has picked its agent: name the agent in the query",
+}
+
+
+async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> agent_pb2.GetCassetteResponse:
+    """Raises NotFound without a recording, InvalidRequest for a run that has not ended or a wrong token."""
+    wanted = memory_pb2.GetChatRequest(run_id=request.run_id, include_lines=True)
+    chat = await stored_runs.get_chat(peers, wanted)
+    end = next((line.run for line in chat.lines if line.HasField("run")), None)
+    if end is None:
+        raise InvalidRequest.of("runId", "must be a run that has ended")
+    if not end.recording:
+        raise NotFound(_say_why(request.run_id, end.recording_problem), runId=request.run_id)
+    with translating_peer_errors():
+        blob = await peers.memory.GetBlob(
+            memory_pb2.GetBlobRequest(chat_id=chat.chat_id, blob_id=end.recording),
+            timeout=UNARY_TIMEOUT_S,
+            metadata=forward_metadata(),
+        )
+    lines = (await asyncio.to_thread(gzip.decompress, blob.data)).decode().splitlines()
+    return _make_page(lines, _read_token(request.page_token, len(lines)))
+
+
+def _say_why(run_id: str, problem: str) -> str:
+    if problem:
+        return f"run {run_id} has no recording: {WHY.get(problem, problem)}"
+    return f"run {run_id} was not recorded: ask with record, or put record: true into the agent's file"
+
+
+def _read_token(token: str, lines: int) -> int:
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdigit() and 0 < int(token) < lines):
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
+    return int(token)
+
+
+def _make_page(lines: list[str], first: int) -> agent_pb2.GetCassetteResponse:
+    size, last = 0, first
+    while last < len(lines) and (last == first or size + len(lines[last]) <= PAGE_BYTES):
+        size += len(lines[last])
+        last += 1
+    return agent_pb2.GetCassetteResponse(
+        lines=lines[first:last], next_page_token=str(last) if last < len(lines) else None
+    )

@@ -1,0 +1,116 @@
+"""Keeps the recording of an ended run as a blob of its chat: a cassette, compressed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+from google.protobuf.message import Message
+
+from headrace.cassette.lines import VERSION
+from headrace.cassette.methods import dump
+from headrace.errors import HeadraceError
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.peers.stubs import translating_peer_errors
+from services.orchestrator.run.events.kinds import KINDS
+from services.orchestrator.run.run import Run
+from services.orchestrator.tape.lines import Mask, describe_identity, write_line, write_tape
+from services.orchestrator.tape.tape import LISTENER, NOT_STORED, TOO_LARGE, Tape
+from services.runtime.clock import now_ms
+from services.runtime.rpc.call_ids import forward_metadata, list_credentials
+from services.runtime.telemetry.masking import mask_secrets
+
+MIME_TYPE = "application/vnd.headrace.cassette+gzip"
+
+STORE_TIMEOUT_S = 5.0
+"""The run's end waits for it."""
+
+LINE_CHARS_MAX = 3 * 1024 * 1024
+"""A page has a line at least, and callers outside the suite take messages of 4 MiB."""
+
+log = structlog.get_logger()
+
+
+async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> None:
+    """Store the run's tape, if it has one, and name it in the run's last line; a failure is named there, not raised."""
+    tape = run.tape
+    if tape is None:
+        return
+    tape.note_event(_make_event(run, end).SerializeToString())
+    tape.close()
+    if LISTENER.get() is not None:
+        return
+    if not tape.problem:
+        try:
+            line.recording = await _store(run, tape)
+        except ValueError:
+            tape.problem = TOO_LARGE
+        except HeadraceError as error:
+            log.warning("recording not stored", run_id=run.id, reason=error.reason)
+            tape.problem = NOT_STORED
+    if tape.problem:
+        line.recording_problem = tape.problem
+
+
+def _make_event(run: Run, end: Message) -> agent_pb2.AgentDelta:
+    """Make the terminal event, which is published when the log has it."""
+    fields: Any = {KINDS[type(end)]: end}
+    return agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields)
+
+
+async def _store(run: Run, tape: Tape) -> str:
+    mask = partial(_mask, secrets=(*run.services.secrets, *list_credentials()))
+    # Some thousand lines take a tenth of a second, for which other runs should not wait.
+    data = await asyncio.to_thread(_compress, run, tape, mask)
+    request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
+    with translating_peer_errors():
+        stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S, metadata=forward_metadata())
+    return stored.blob_id
+
+
+def _mask(text: str, secrets: tuple[str, ...]) -> str:
+    return mask_secrets(text, *secrets)
+
+
+def _compress(run: Run, tape: Tape, mask: Mask) -> bytes:
+    lines = (*_write_opening(run, mask), *write_tape(tape.entries, run.state.created_at, mask))
+    if max(map(len, lines)) > LINE_CHARS_MAX:
+        raise ValueError("a line is too long")
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), compresslevel=6, mtime=0)
+
+
+def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
+    yield write_line(
+        {
+            "cassette": VERSION,
+            "headrace": version("headrace"),
+            "runId": run.id,
+            "chatId": run.chat_id,
+            "agentKey": run.query.agent_key,
+            "at": run.state.created_at,
+            **describe_identity(run.identity),
+        },
+        mask,
+    )
+    known = run.services.agents
+    for key in sorted(run.list_agents() & known.keys()):
+        yield write_line({"agent": key, "definition": json.loads(known[key].source)}, mask)
+    if run.version is not None:
+        yield write_line({"version": run.version.number, **describe_offer(run.version)}, mask)
+    for name, text in (("approvals.yaml", run.services.rules.text), ("budgets.yaml", run.services.budgets.text)):
+        if text:
+            yield write_line({"file": name, "text": text}, mask)
+    yield write_line({"query": dump(run.query)}, mask)
+
+
+def describe_offer(version: AgentVersion) -> dict[str, Any]:
+    """Return the tools and skills of a version, where they were known."""
+    offer = {"tools": version.tools, "skills": version.skills}
+    return {name: [dump(given) for given in offered] for name, offered in offer.items() if offered is not None}

@@ -1,0 +1,1 @@
+"""Recording of runs for cassettes (docs/reference/cassette.md)."""

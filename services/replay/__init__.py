@@ -1,0 +1,1 @@
+"""Replays cassettes: the real orchestrator before model, tools and memory that say what was recorded."""

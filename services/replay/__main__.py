@@ -1,0 +1,72 @@
+"""`python -m services.replay CASSETTE …`: replays them and says what has come of it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import structlog
+
+from headrace.cassette.lines import Cassette, CassetteError, read_cassette
+from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.view import choose_view
+from headrace.regular_files import read_regular_file
+from services.replay.differences import Difference
+from services.replay.replaying import OnEvent, replay
+
+FILE_BYTES_MAX = 256 * 1024 * 1024
+
+SAME, DIFFERENT, NO_CASSETTE = 0, 1, 2
+"""Exit codes."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="headrace replay")
+    parser.add_argument("--speed", type=float, default=0.0)
+    parser.add_argument("--stop-at", type=int, default=0)
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("cassettes", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    # What the orchestrator logs of errors that were recorded would look like errors of the replay.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    codes = [_replay_file(path, arguments) for path in arguments.cassettes]
+    return max(codes)
+
+
+def _replay_file(path: Path, arguments: argparse.Namespace) -> int:
+    try:
+        cassette = read_cassette(read_regular_file(path, FILE_BYTES_MAX).splitlines())
+    except (CassetteError, OSError) as error:
+        _say(sys.stderr, f"{path}: {error}")
+        return NO_CASSETTE
+    show = _make_show(cassette) if arguments.show else _ignore
+    try:
+        seq = replay(cassette, speed=arguments.speed, stop_at=arguments.stop_at, on_event=show)
+    except Difference as error:
+        _say(sys.stderr, f"{path}: {error}")
+        return DIFFERENT
+    if not arguments.show:
+        _say(sys.stdout, f"{path}: {seq} events, the same")
+    return SAME
+
+
+def _make_show(cassette: Cassette) -> OnEvent:
+    view = choose_view()
+    view.show_query(str(cassette.query.get("message", "")))
+    return RunDisplay(view).show_event
+
+
+def _ignore(event: object) -> None:
+    pass
+
+
+def _say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Leads the orchestrator through a tape: line by line, it says what was heard and waits for what was said.
+
+So a replay has the order of the recording, and the same events come of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from headrace.cassette.lines import Cassette, TapeLine
+from headrace.cassette.methods import load_answer, load_request
+from headrace.v1 import agent_pb2
+from services.replay.differences import TIMES, UNCOMPARED, Difference, describe, differs, drop_members
+from services.replay.heard import Heard, HeardCall, event_json
+from services.replay.scripted_peers import END, Broken, ScriptedCalls, make_error
+from services.replay.time import ReplayClock
+
+TURNS_MAX = 300
+"""Turns of the loop for which nothing is said until the orchestrator has come to rest: all is in one process."""
+
+LATE_MS = 400
+"""Timers may ring that much later than they did."""
+
+Tell = Callable[[str, Any, dict[str, Any]], None]
+"""Has the orchestrator told by a person: method, request, and who."""
+
+
+class Conductor:
+    def __init__(
+        self,
+        cassette: Cassette,
+        heard: Heard,
+        calls: ScriptedCalls,
+        clock: ReplayClock,
+        *,
+        speed: float = 0.0,
+        on_event: Callable[[agent_pb2.AgentDelta], None] = lambda event: None,
+    ) -> None:
+        self._cassette = cassette
+        self._heard = heard
+        self._calls = calls
+        self._clock = clock
+        self._speed = speed
+        self._on_event = on_event
+        self._numbers: dict[int, tuple[int, str]] = {}
+        """Number in this replay, and method, of each recorded call."""
+        self._answers: dict[int, int] = {}
+        self._received = 0
+
+    async def follow(self, tell: Tell, stop_at: int = 0) -> int:
+        """Follow the tape to its end, or to the event `stop_at`; return the number of the last event.
+
+        Raises:
+            Difference: The orchestrator says something else.
+        """
+        seq = 0
+        for line in self._cassette.tape:
+            await self._clock.go_to(line.at, self._speed)
+            match line.kind:
+                case "call":
+                    await self._expect_call(line)
+                case "answer":
+                    await self._say_answer(line)
+                case "end":
+                    await self._say_end(line)
+                case "received":
+                    self._received += 1
+                    request = _load(line, load_request, line.given["received"], line.given["request"])
+                    tell(line.given["received"], request, line.given)
+                    await self._wait(line, lambda: self._heard.received >= self._received)
+                case "event":
+                    seq = await self._expect_event(line)
+                    if seq == stop_at:
+                        return seq
+        await self._come_to_rest()
+        if self._heard.events:
+            extra = event_json(self._heard.events[0])
+            raise Difference(f"after the last line: the replay goes on with {extra.get('type')} (event {extra['seq']})")
+        return seq
+
+    async def _expect_event(self, line: TapeLine) -> int:
+        recorded = line.given["event"]
+        if not await self._try(lambda: bool(self._heard.events)):
+            raise Difference(
+                f"line {line.number}: event {recorded['seq']} ({recorded['type']}) does not come{self._say_waiting()}"
+            )
+        event = self._heard.events.popleft()
+        replayed = event_json(event)
+        one, other = drop_members(recorded, TIMES), drop_members(replayed, TIMES)
+        if differs(one, other):
+            raise Difference(
+                f"line {line.number}: event {recorded['seq']} ({recorded['type']}): {describe(one, other)}"
+            )
+        self._on_event(event)
+        return recorded["seq"]
+
+    async def _expect_call(self, line: TapeLine) -> None:
+        method = line.given["method"]
+        wanted = drop_members(line.given.get("request"), UNCOMPARED)
+        if not await self._try(lambda: self._find(method, wanted) is not None):
+            raise Difference(f"line {line.number}: {self._describe_missing(method, wanted)}")
+        found = self._find(method, wanted)
+        assert found is not None, "it was waited for"
+        self._heard.calls.remove(found)
+        self._numbers[line.call] = found.number, method
+
+    def _find(self, method: str, wanted: Any) -> HeardCall | None:
+        same = (call for call in self._heard.calls if call.method == method)
+        return next((call for call in same if not differs(wanted, call.request)), None)
+
+    def _describe_missing(self, method: str, wanted: Any) -> str:
+        other = next((call for call in self._heard.calls if call.method == method), None)
+        if other is None:
+            return f"{method} is not called{self._say_waiting()}"
+        return f"{method} is called with another request: {describe(wanted, other.request)}"
+
+    def _say_waiting(self) -> str:
+        """Say what has come in the place of what was waited for."""
+        if self._heard.events:
+            event = event_json(self._heard.events[0])
+            return f"; {event.get('type')} comes (event {event['seq']})"
+        if self._heard.calls:
+            return f"; {self._heard.calls[0].method} is called"
+        return "; the orchestrator says nothing"
+
+    async def _say_answer(self, line: TapeLine) -> None:
+        number, method = self._known(line)
+        self._answers[number] = self._answers.get(number, 0) + 1
+        self._calls.say(number, _load(line, load_answer, method, line.given["message"]))
+        wanted = self._answers[number]
+        await self._wait(line, lambda: self._heard.answers.get(number, 0) >= wanted or number in self._heard.ended)
+
+    async def _say_end(self, line: TapeLine) -> None:
+        number, _ = self._known(line)
+        if "error" in line.given:
+            self._calls.say(number, _load(line, lambda _, told: make_error(told), "", line.given["error"]))
+        elif "status" in line.given:
+            self._calls.say(number, Broken(line.given["status"]))
+        elif "left" not in line.given:
+            self._calls.say(number, END)
+        await self._wait(line, lambda: number in self._heard.ended)
+
+    def _known(self, line: TapeLine) -> tuple[int, str]:
+        if line.call not in self._numbers:
+            raise Difference(f"line {line.number}: no line before it has the call {line.call}")
+        return self._numbers[line.call]
+
+    async def _wait(self, line: TapeLine, is_there: Callable[[], bool]) -> None:
+        if not await self._try(is_there):
+            what = line.given["received"] if line.kind == "received" else f"{line.kind} of call {line.call}"
+            raise Difference(f"line {line.number}: the orchestrator does not take {what}{self._say_waiting()}")
+
+    async def _try(self, is_there: Callable[[], bool]) -> bool:
+        """Wait until it is there, or nothing more is said, nor after LATE_MS of the loop's clock."""
+        for late_ms in (0, 5, 20, 75, LATE_MS - 100):
+            if late_ms:
+                await self._clock.go_to(self._clock.at_ms + late_ms, 0)
+            if await self._come_to_rest(is_there):
+                return True
+        return is_there()
+
+    async def _come_to_rest(self, is_there: Callable[[], bool] = lambda: False) -> bool:
+        turns, count = 0, self._heard.count
+        while turns < TURNS_MAX:
+            if is_there():
+                return True
+            await asyncio.sleep(0)
+            turns = 0 if self._heard.count != count else turns + 1
+            count = self._heard.count
+        return False
+
+
+def _load(line: TapeLine, load: Callable[[str, Any], Any], method: str, given: Any) -> Any:
+    try:
+        return load(method, given)
+    except ValueError as error:
+        raise Difference(f"line {line.number}: {error}") from error

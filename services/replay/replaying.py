@@ -1,0 +1,75 @@
+"""One replay, from the cassette's query to its last line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+import grpc
+
+from headrace.cassette.lines import Cassette
+from headrace.cassette.methods import load_request
+from headrace.v1 import agent_pb2
+from services.orchestrator.ids import RUN_IDS
+from services.orchestrator.tape.tape import LISTENER
+from services.replay.conductor import Conductor
+from services.replay.differences import Difference
+from services.replay.heard import Heard
+from services.replay.house import House, find_identity, opening_house, serve
+from services.replay.scripted_peers import ScriptedCalls, answer_beside, serving_peers
+from services.replay.time import ReplayClock, ReplayLoop
+from services.runtime.auth.identity import acting_as
+from services.runtime.clock import CLOCK
+from services.runtime.local.network import NETWORK, LocalNetwork
+
+OnEvent = Callable[[agent_pb2.AgentDelta], None]
+
+
+def replay(cassette: Cassette, *, speed: float = 0.0, stop_at: int = 0, on_event: OnEvent = lambda event: None) -> int:
+    """Replay a cassette in a loop of its own; return the number of its last event.
+
+    `speed` is a multiple of the recorded pace; 0 waits for nothing. Raises Difference.
+    """
+    with asyncio.Runner(loop_factory=ReplayLoop) as runner:
+        # Clock, network and ids are those of this replay alone.
+        return runner.run(_replay(cassette, speed, stop_at, on_event), context=copy_context())
+
+
+async def _replay(cassette: Cassette, speed: float, stop_at: int, on_event: OnEvent) -> int:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ReplayLoop), "a replay has a loop of its own"
+    heard, clock = Heard(), ReplayClock(loop, cassette.header["at"])
+    calls = ScriptedCalls(heard, answer_beside(cassette))
+    NETWORK.set(LocalNetwork())
+    CLOCK.set(clock)
+    RUN_IDS.set([cassette.run_id])
+    LISTENER.set(heard.hear)
+    conductor = Conductor(cassette, heard, calls, clock, speed=speed, on_event=on_event)
+    async with serving_peers(calls, serve), opening_house(cassette) as house:
+        reading = asyncio.create_task(_read_events(house, cassette))
+        try:
+            clock.start()
+            found = await conductor.follow(house.tell, stop_at)
+        except Difference as error:
+            # A query that was refused is why nothing comes.
+            problem = reading.exception() if reading.done() else None
+            found = error if problem is None else Difference(f"the query is refused: {problem}")
+        calls.end_all()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    # Here, since groups of tasks wrap what is raised inside them.
+    if isinstance(found, Difference):
+        raise found
+    return found
+
+
+async def _read_events(house: House, cassette: Cassette) -> None:
+    request: Any = load_request("AgentService/Query", cassette.query)
+    with acting_as(find_identity(cassette.header)):
+        try:
+            async for _ in house.agents.Query(request):
+                pass
+        except grpc.aio.AioRpcError as error:
+            raise ValueError(error.details()) from error

@@ -1,0 +1,84 @@
+"""`python -m tests.golden`: records the runs of examples/cassettes anew, from the suite that `make demo` starts.
+
+Record them when what a run says is meant to change; the difference is then part of the change that is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from headrace.sse import SseReader
+from tests.e2e.suite import Running, up
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CASSETTES = EXAMPLES / "cassettes"
+
+RUNS: dict[str, tuple[str, str]] = {
+    "plain": ("writer", "A line about mills"),
+    "tool": ("assistant", "What is the weather in Paris today?"),
+    "plan": ("trip_planner", "Plan a day out: pack; see what the weather in Paris is"),
+    "sub-agents": ("research_team", "Compare water mills and windmills"),
+    "approval": ("publisher", "Publish that the mill is open"),
+    "form": ("booker", "Book a table for two"),
+    "cancelled": ("booker", "Book a table for two"),
+}
+"""By name of the cassette: the agent, and what it is asked."""
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as data_dir:
+        options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", data_dir)
+        async with up(*options) as it, aiohttp.ClientSession(it.url) as http:
+            for name, (agent, message) in RUNS.items():
+                lines = await record(it, http, agent, message, is_cancelled=name == "cancelled")
+                (CASSETTES / f"{name}.cassette").write_text("".join(f"{line}\n" for line in lines))
+                print(f"{name}: {len(lines)} lines")
+
+
+async def record(
+    it: Running, http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool
+) -> list[str]:
+    """Have an agent asked, a person answer or cancel, and return the run's cassette."""
+    body = {"message": message, "agentKey": agent, "record": True}
+    events: list[dict[str, Any]] = []
+    reader = SseReader()
+    async with asyncio.timeout(300), http.post("/api/query", json=body) as response:
+        async for chunk in response.content.iter_any():
+            for frame in reader.feed(chunk):
+                if frame.data != b"[DONE]":
+                    events.append(json.loads(frame.data))
+                    await answer(http, events, is_cancelled=is_cancelled)
+    lines: list[str] = []
+    token: str | None = ""
+    while token is not None:
+        params = {"runId": events[-1]["runId"]} | ({"pageToken": token} if token else {})
+        async with http.get("/api/cassette", params=params) as response:
+            page = (await response.json())["data"]
+        lines += page["lines"]
+        token = page.get("nextPageToken")
+    return lines
+
+
+async def answer(http: aiohttp.ClientSession, events: list[dict[str, Any]], *, is_cancelled: bool) -> None:
+    event = events[-1]
+    run_id = next(told["runId"] for told in events if "runId" in told) if event["type"] == "gate.open" else ""
+    if not run_id:
+        return
+    if is_cancelled:
+        path, body = "/api/cancel", {"runId": run_id}
+    elif event["kind"] == "approval":
+        path, body = "/api/submit", {"approvalId": event["gateId"], "payload": {"decision": "approve"}}
+    else:
+        path, body = "/api/submit", {"toolId": event["gateId"], "payload": {"choice": "yes"}}
+    async with http.post(path, json={"runId": run_id} | body) as response:
+        assert response.status == 200, await response.text()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,65 @@
+"""Recording: what a cassette has of a run, and of which runs there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.cassette.lines import read_cassette
+from headrace.errors import InvalidRequest, NotFound
+from tests.orchestrator.conftest import Open, call, content, finish, reasoning
+
+
+async def test_a_recorded_run_has_all_that_it_heard_and_said(house: Open) -> None:
+    turns = [reasoning("hm") + call("look", '{"at":1}') + finish("tool_calls"), content("All ", "good.") + finish()]
+    async with house(*turns) as h:
+        events = await h.ask("hello", record=True)
+        cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
+    assert cassette.header["runId"] == h.run_ids[-1]
+    assert cassette.query["message"] == "hello"
+    assert cassette.agents["react"]["mode"] == "REACT"
+    assert [_without_time(event) for event in cassette.events] == [_without_time(event) for event in events]
+    methods = [line.given["method"] for line in cassette.tape if line.kind == "call"]
+    assert methods.count("LlmService/StreamChat") == 2
+    assert methods.count("ToolService/Execute") == 1
+    assert _said(cassette.tape) == ["hm", "All ", "good."]
+
+
+def _said(tape: list[Any]) -> list[str]:
+    messages = [line.given["message"] for line in tape if line.kind == "answer"]
+    return [text for message in messages for text in (message.get("content"), message.get("reasoning")) if text]
+
+
+async def test_an_agent_may_have_all_its_runs_recorded(house: Open) -> None:
+    async with house(content("Yes.") + finish(), record=True) as h:
+        await h.ask()
+        assert await h.client.cassette(h.run_ids[-1])
+        await h.ask(record=False)
+        with pytest.raises(NotFound, match="was not recorded"):
+            await h.client.cassette(h.run_ids[-1])
+
+
+async def test_secrets_do_not_enter_a_recording(house: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SERVICE_KEY", "hunter2hunter2")
+    async with house(content("It is hunter2hunter2 and sk-abcdefgh1234.") + finish()) as h:
+        await h.ask("api_key: verysecret", record=True)
+        text = "\n".join(await h.client.cassette(h.run_ids[-1]))
+    assert not [secret for secret in ("hunter2", "sk-abcd", "verysecret") if secret in text]
+
+
+async def test_a_run_that_goes_on_has_no_cassette_yet(house: Open) -> None:
+    async with house(call("slow") + finish("tool_calls")) as h:
+        async with h.client.ask("hello", agent_key="react", record=True) as deltas:
+            run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
+            with pytest.raises(InvalidRequest, match="must be a run that has ended"):
+                await h.client.cassette(run_id)
+            await h.client.cancel(run_id)
+            assert [delta async for delta in deltas][-1].HasField("run_cancel")
+        cassette = read_cassette(await h.client.cassette(run_id))
+    assert [line.given["received"] for line in cassette.tape if line.kind == "received"] == ["AgentService/Cancel"]
+    assert cassette.events[-1]["type"] == "run.cancel"
+
+
+def _without_time(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != "timestamp"}

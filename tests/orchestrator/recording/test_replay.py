@@ -1,0 +1,163 @@
+"""Replay: what was recorded of each kind of run comes about again, and what differs is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cassette.lines import read_cassette
+from headrace.errors import RateLimited
+from services.replay.differences import Difference
+from services.replay.replaying import replay
+from tests.orchestrator import people
+from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish
+from tests.orchestrator.recorded_runs import RUNS, World
+from tests.order import Event
+
+
+@pytest.fixture(autouse=True)
+def local_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_TRANSPORT", "local")
+
+
+async def replay_lines(lines: list[str]) -> int:
+    """Replay in a thread: a replay has a loop of its own."""
+    return await asyncio.to_thread(replay, read_cassette(lines))
+
+
+async def record(h: House, agent: str = "react", **fields: Any) -> list[str]:
+    await h.ask("hello", agent, record=True, **fields)
+    return await h.client.cassette(h.run_ids[-1])
+
+
+@pytest.mark.parametrize("kind", RUNS)
+async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> None:
+    agent, play, changes = RUNS[kind]
+    async with house(**changes) as h:
+        World(h, play)
+        lines = await record(h, agent)
+        again = await record(h, agent)
+    for recorded in (lines, again):
+        assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
+
+
+def change_line(lines: list[str], member: str, old: str, new: str) -> int:
+    """Change the first line of that kind that has `old`; return its number."""
+    for index, line in enumerate(lines):
+        if member in json.loads(line) and old in line:
+            lines[index] = line.replace(old, new)
+            return index + 1
+    raise AssertionError(f"no {member} has {old}")
+
+
+async def test_the_first_line_that_differs_is_named_with_what_differs(house: Open) -> None:
+    async with house(content("All ", "good.") + finish()) as h:
+        lines = await record(h)
+    changed = [*lines]
+    number = change_line(changed, "event", '"delta":"good."', '"delta":"bad."')
+    with pytest.raises(Difference, match=rf'^line {number}: event \d+ \(content.delta\): delta: recorded "bad."'):
+        await replay_lines(changed)
+    changed = [*lines]
+    change_line(changed, "answer", '"content":"good."', '"content":"bad."')
+    with pytest.raises(Difference, match=r'recorded "good\.", replayed "bad\."'):
+        await replay_lines(changed)
+    changed = [*lines]
+    change_line(changed, "agent", '"REACT"', '"ONESHOT"')
+    with pytest.raises(Difference, match=r"^the query is refused: no agent"):
+        await replay_lines(changed)
+
+
+async def test_a_changed_prompt_is_seen_in_the_request(house: Open) -> None:
+    async with house(content("Yes.") + finish(), react={"systemPrompt": "Be kind."}) as h:
+        lines = await record(h)
+    change_line(lines, "agent", "Be kind.", "Be rude.")
+    with pytest.raises(
+        Difference,
+        match=r"LoadContext is called with another request: system: recorded \"Be kind.\", replayed \"Be rude.\"",
+    ):
+        await replay_lines(lines)
+
+
+TURNS = (
+    call("look", '{"at":1}') + finish("tool_calls"),
+    call("form", call_id="call_2") + finish("tool_calls"),
+    content("Thanks.") + finish(),
+)
+
+
+async def open_with_people(h: House, form_ms: int) -> None:
+    h.tools.tools = [
+        people.tool("look", "backend", approval="ask"),
+        people.tool("form", "frontend", timeout_ms=form_ms),
+    ]
+
+
+async def test_an_approval_a_form_and_a_steer_are_told_again(house: Open, tmp_path: Path) -> None:
+    (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 90000\n")
+    async with house(*TURNS, toolConfig={"backends": ["look"], "frontends": ["form"]}) as h:
+        await open_with_people(h, 60_000)
+
+        async def approve(event: Event) -> None:
+            run_id = h.run_ids[-1]
+            await h.client.steer(run_id, "be quick")
+            await people.submit(h, run_id, event["approvalId"], {"decision": "approve", "note": "fine"})
+
+        async def fill_in(event: Event) -> None:
+            await people.submit(h, h.run_ids[-1], event["gateId"], {"name": "Ada"})
+
+        async def note_run(event: Event) -> None:
+            h.run_ids.append(event["runId"])
+
+        acts = [("run.start", note_run), ("approval.ask", approve), ("gate.close", ignore), ("gate.open", ignore)]
+        await people.ask(h, *acts, ("gate.open", fill_in), record=True)
+        cassette = read_cassette(await h.client.cassette(h.run_ids[-1]))
+    assert cassette.files == {"approvals.yaml": "answerTimeoutMs: 90000\n"}
+    told = [line.given["received"] for line in cassette.tape if line.kind == "received"]
+    assert told == ["AgentService/Steer", "AgentService/Submit", "AgentService/Submit"]
+    await asyncio.to_thread(replay, cassette)
+
+
+async def test_a_time_that_was_over_is_over_again_at_once(house: Open) -> None:
+    """The wait of the recording is 2 s, that of an hour's takes no longer."""
+    async with house(*TURNS[1:], toolConfig={"frontends": ["form"]}) as h:
+        await open_with_people(h, 2000)
+        lines = await record(h)
+    events = read_cassette(lines).events
+    assert "expired" in [event.get("state") for event in events]
+    await replay_lines(lines)
+
+
+async def test_a_cancelled_run_is_cancelled_again(house: Open) -> None:
+    async with house(content("Well") + call("slow") + finish("tool_calls")) as h:
+
+        async def cancel(event: Event) -> None:
+            await h.client.cancel(run_ids[0])
+
+        run_ids: list[str] = []
+
+        async def note_run(event: Event) -> None:
+            run_ids.append(event["runId"])
+
+        await people.ask(h, ("run.start", note_run), ("tool.output", cancel), record=True)
+        lines = await h.client.cassette(run_ids[0])
+    assert read_cassette(lines).events[-1]["type"] == "run.cancel"
+    await replay_lines(lines)
+
+
+async def test_errors_of_peers_come_about_again(house: Open) -> None:
+    broken = [*content("Half an ans"), BREAK]
+    async with house(broken, content("All of it.") + finish(), [RateLimited("slow down", retry_after_s=1)]) as h:
+        lines = [await record(h)]
+        assert read_cassette(lines[0]).events[-1]["type"] == "run.complete"
+        lines.append(await record(h))
+        assert read_cassette(lines[1]).events[-1]["type"] == "run.error"
+    for recorded in lines:
+        await replay_lines(recorded)
+
+
+async def ignore(event: Event) -> None:
+    pass
