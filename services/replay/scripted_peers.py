@@ -146,7 +146,7 @@ async def serving_peers(calls: ScriptedCalls, serve: Callable[[str], ServerSetti
 
 
 def answer_beside(cassette: Cassette) -> dict[str, Message | HeadraceError]:
-    """Return what is asked before there is a run, which is pinned to a version: what tools there are, and its number."""
+    """Return the answers to what is asked before there is a run: which tools there are, and its version's number."""
     version = cassette.version or {}
     unknown = Unsupported("the version does not say it")
     answers: dict[str, Message | HeadraceError] = {

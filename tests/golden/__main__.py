@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ async def main() -> None:
             for name, (agent, message) in RUNS.items():
                 lines = await record(it, http, agent, message, is_cancelled=name == "cancelled")
                 (CASSETTES / f"{name}.cassette").write_text("".join(f"{line}\n" for line in lines))
-                print(f"{name}: {len(lines)} lines")
+                sys.stdout.write(f"{name}: {len(lines)} lines\n")
 
 
 async def record(
