@@ -45,13 +45,14 @@ FILES = [
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
     " ListRuns Embed GetContext GetCassette GetRun",
-    "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack",
+    "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
+    " ListGrants RevokeGrant",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend PutAgentVersion ReadAgentVersion"
-    " ListFacts RecallFacts UpdateFact"
+    " ListGrants RevokeGrant ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
@@ -124,6 +125,8 @@ ROUTES = {
     "POST /api/gate/answer": "GateService.AnswerGate",
     "POST /api/gate/delegate": "GateService.DelegateGate",
     "POST /api/gate/ask": "GateService.AskBack",
+    "GET /api/grants": "GateService.ListGrants",
+    "POST /api/grant/revoke": "GateService.RevokeGrant",
     "GET /api/operator/runs": "OperatorService.ListRuns",
     "GET /api/operator/run": "OperatorService.GetRun",
     "POST /api/operator/runs/cancel": "OperatorService.CancelRuns",
@@ -150,7 +153,7 @@ EVENT_NAMES = """
     action.start action.args action.end action.param action.result action.snapshot
     source.snapshot artifact.publish subagent.start subagent.end
     compaction.start compaction.complete compaction.fallback compaction.fail
-    attempt.reset approval.ask approval.answer gate.open gate.close gate.step
+    attempt.reset approval.ask approval.answer gate.open gate.close gate.step grant.make grant.use
 """
 
 JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "details"}

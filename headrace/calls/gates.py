@@ -88,3 +88,17 @@ class GateCalls(UnaryCalls):
         request = gates_pb2.AskBackRequest(run_id=run_id, gate_id=gate_id, note=note, request_id=request_id)
         reply: gates_pb2.AskBackResponse = await self._send(self._gates.AskBack, request)
         return reply.status
+
+    async def grants(
+        self, *, scope: str = "own", chat_id: str | None = None, page_size: int = 0, page_token: str = ""
+    ) -> gates_pb2.ListGrantsResponse:
+        """Return a page of the approvals in force that hold for later calls, the oldest first; `scope` own or
+        tenant."""
+        request = gates_pb2.ListGrantsRequest(scope=scope, chat_id=chat_id, page_size=page_size, page_token=page_token)
+        return await self._send(self._gates.ListGrants, request)
+
+    async def revoke_grant(self, chat_id: str, grant_id: str) -> str:
+        """End a grant before its time; return `revoked`, or `ended` where it was over by itself."""
+        request = gates_pb2.RevokeGrantRequest(chat_id=chat_id, grant_id=grant_id)
+        reply: gates_pb2.RevokeGrantResponse = await self._send(self._gates.RevokeGrant, request)
+        return reply.status

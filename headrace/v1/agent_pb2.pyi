@@ -712,8 +712,10 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?}. Whoever submits is the caller
-    that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the payload.
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?, grant?, grantMs?}. Whoever
+    submits is the caller that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the
+    payload. `grant` makes an approve hold for later calls (GrantMake): run or chat; `grantMs` is how long one for the chat
+    lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours).
     """
     request_id: _builtins.str
     """The caller's id of this request."""
@@ -778,6 +780,7 @@ class SubmitResponse(_message.Message):
     TOOL_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     VOTES_MISSING_FIELD_NUMBER: _builtins.int
+    GRANT_ID_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     """True when this submit was taken: it decides, or is one of several that must come."""
     status: _builtins.str
@@ -790,6 +793,8 @@ class SubmitResponse(_message.Message):
     """For people."""
     votes_missing: _builtins.int
     """With `voted`: how many more users must approve."""
+    grant_id: _builtins.str
+    """The grant that this submit has made; absent: none."""
     def __init__(
         self,
         *,
@@ -799,13 +804,19 @@ class SubmitResponse(_message.Message):
         tool_id: _builtins.str = ...,
         detail: _builtins.str = ...,
         votes_missing: _builtins.int | None = ...,
+        grant_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "votes_missing", b"votes_missing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id", "_votes_missing", b"_votes_missing", "grant_id", b"grant_id", "votes_missing", b"votes_missing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "run_id", b"run_id", "status", b"status", "tool_id", b"tool_id", "votes_missing", b"votes_missing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id", "_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "grant_id", b"grant_id", "run_id", b"run_id", "status", b"status", "tool_id", b"tool_id", "votes_missing", b"votes_missing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__grant_id: _TypeAlias = _typing.Literal["grant_id"]  # noqa: Y015
+    _WhichOneofArgType__grant_id: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id"]  # noqa: Y015
     _WhichOneofReturnType__votes_missing: _TypeAlias = _typing.Literal["votes_missing"]  # noqa: Y015
     _WhichOneofArgType__votes_missing: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grant_id) -> _WhichOneofReturnType__grant_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__votes_missing) -> _WhichOneofReturnType__votes_missing | None: ...
 
 Global___SubmitResponse: _TypeAlias = SubmitResponse  # noqa: Y015
@@ -1557,6 +1568,8 @@ class AgentDelta(_message.Message):
     GATE_OPEN_FIELD_NUMBER: _builtins.int
     GATE_CLOSE_FIELD_NUMBER: _builtins.int
     GATE_STEP_FIELD_NUMBER: _builtins.int
+    GRANT_MAKE_FIELD_NUMBER: _builtins.int
+    GRANT_USE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """From 1, without gaps; an owner that took the run over with generation g goes on at g·1,000,000 + 1."""
     timestamp: _builtins.int
@@ -1765,6 +1778,14 @@ class AgentDelta(_message.Message):
     def gate_step(self) -> Global___GateStep:
         """Something has happened to an open gate."""
 
+    @_builtins.property
+    def grant_make(self) -> Global___GrantMake:
+        """An approval holds for later calls, too."""
+
+    @_builtins.property
+    def grant_use(self) -> Global___GrantUse:
+        """A call runs by a grant, so nobody is asked."""
+
     def __init__(
         self,
         *,
@@ -1822,16 +1843,18 @@ class AgentDelta(_message.Message):
         gate_open: Global___GateOpen | None = ...,
         gate_close: Global___GateClose | None = ...,
         gate_step: Global___GateStep | None = ...,
+        grant_make: Global___GrantMake | None = ...,
+        grant_use: Global___GrantUse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "grant_make", b"grant_make", "grant_use", b"grant_use", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id", "_task_id", b"_task_id", "action_args", b"action_args", "action_end", b"action_end", "action_param", b"action_param", "action_result", b"action_result", "action_snapshot", b"action_snapshot", "action_start", b"action_start", "approval_answer", b"approval_answer", "approval_ask", b"approval_ask", "artifact_publish", b"artifact_publish", "attempt_reset", b"attempt_reset", "chat_start", b"chat_start", "compaction_complete", b"compaction_complete", "compaction_fail", b"compaction_fail", "compaction_fallback", b"compaction_fallback", "compaction_start", b"compaction_start", "content_delta", b"content_delta", "content_end", b"content_end", "content_snapshot", b"content_snapshot", "content_start", b"content_start", "gate_close", b"gate_close", "gate_open", b"gate_open", "gate_step", b"gate_step", "grant_make", b"grant_make", "grant_use", b"grant_use", "payload", b"payload", "plan_create", b"plan_create", "plan_update", b"plan_update", "reasoning_delta", b"reasoning_delta", "reasoning_end", b"reasoning_end", "reasoning_snapshot", b"reasoning_snapshot", "reasoning_start", b"reasoning_start", "request_query", b"request_query", "request_steer", b"request_steer", "request_submit", b"request_submit", "request_upload", b"request_upload", "run_cancel", b"run_cancel", "run_complete", b"run_complete", "run_error", b"run_error", "run_notice", b"run_notice", "run_start", b"run_start", "seq", b"seq", "source_snapshot", b"source_snapshot", "subagent_end", b"subagent_end", "subagent_id", b"subagent_id", "subagent_start", b"subagent_start", "task_cancel", b"task_cancel", "task_complete", b"task_complete", "task_fail", b"task_fail", "task_id", b"task_id", "task_start", b"task_start", "timestamp", b"timestamp", "tool_args", b"tool_args", "tool_end", b"tool_end", "tool_output", b"tool_output", "tool_result", b"tool_result", "tool_snapshot", b"tool_snapshot", "tool_start", b"tool_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__subagent_id: _TypeAlias = _typing.Literal["subagent_id"]  # noqa: Y015
     _WhichOneofArgType__subagent_id: _TypeAlias = _typing.Literal["_subagent_id", b"_subagent_id"]  # noqa: Y015
     _WhichOneofReturnType__task_id: _TypeAlias = _typing.Literal["task_id"]  # noqa: Y015
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer", "gate_open", "gate_close", "gate_step"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["content_delta", "reasoning_delta", "tool_args", "tool_output", "content_start", "content_end", "reasoning_start", "reasoning_end", "tool_start", "tool_end", "tool_result", "request_query", "request_upload", "request_submit", "request_steer", "chat_start", "run_start", "run_complete", "run_cancel", "run_error", "run_notice", "plan_create", "plan_update", "task_start", "task_complete", "task_cancel", "task_fail", "reasoning_snapshot", "content_snapshot", "tool_snapshot", "action_start", "action_args", "action_end", "action_param", "action_result", "action_snapshot", "source_snapshot", "artifact_publish", "subagent_start", "subagent_end", "compaction_start", "compaction_complete", "compaction_fallback", "compaction_fail", "attempt_reset", "approval_ask", "approval_answer", "gate_open", "gate_close", "gate_step", "grant_make", "grant_use"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subagent_id) -> _WhichOneofReturnType__subagent_id | None: ...
@@ -3797,6 +3820,7 @@ class GateOpen(_message.Message):
     ON_EXPIRY_FIELD_NUMBER: _builtins.int
     REMIND_AT_FIELD_NUMBER: _builtins.int
     ESCALATE_AT_FIELD_NUMBER: _builtins.int
+    GROUNDS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -3827,6 +3851,12 @@ class GateOpen(_message.Message):
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer, as the rules said when it was opened; absent: the requester."""
 
+    @_builtins.property
+    def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Approvals: what asks, in words: a rule's pattern and argument, the tool's definition, or each risk that is found and not
+        allowed. A grant covers these. Absent: it cannot be granted for later calls.
+        """
+
     def __init__(
         self,
         *,
@@ -3844,10 +3874,11 @@ class GateOpen(_message.Message):
         on_expiry: _builtins.str | None = ...,
         remind_at: _builtins.int | None = ...,
         escalate_at: _builtins.int | None = ...,
+        grounds: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
@@ -3904,6 +3935,8 @@ class GateStep(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    GRANT_FIELD_NUMBER: _builtins.int
+    GRANT_MS_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """The gate."""
     step: _builtins.str
@@ -3929,6 +3962,10 @@ class GateStep(_message.Message):
     """Of a claim: the client that holds it, by the id that it has chosen."""
     at: _builtins.int
     """When it was done, Unix milliseconds; in GetGate only, as an event has its own time."""
+    grant: _builtins.str
+    """Of a vote to approve: run or chat, where it is to hold for later calls; absent: for this one."""
+    grant_ms: _builtins.int
+    """Of a vote for the chat: how long, in milliseconds."""
     @_builtins.property
     def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Those whom it is passed to or who are told: names as in Answerers."""
@@ -3948,10 +3985,12 @@ class GateStep(_message.Message):
         request_id: _builtins.str | None = ...,
         holder: _builtins.str | None = ...,
         at: _builtins.int | None = ...,
+        grant: _builtins.str | None = ...,
+        grant_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_grant", b"_grant", "_grant_ms", b"_grant_ms", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "grant", b"grant", "grant_ms", b"grant_ms", "holder", b"holder", "note", b"note", "request_id", b"request_id", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_at", b"_at", "_by", b"_by", "_credential", b"_credential", "_decision", b"_decision", "_grant", b"_grant", "_grant_ms", b"_grant_ms", "_holder", b"_holder", "_note", b"_note", "_request_id", b"_request_id", "_until", b"_until", "arguments", b"arguments", "at", b"at", "by", b"by", "credential", b"credential", "decision", b"decision", "gate_id", b"gate_id", "grant", b"grant", "grant_ms", b"grant_ms", "holder", b"holder", "note", b"note", "request_id", b"request_id", "step", b"step", "to", b"to", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
     _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
@@ -3963,6 +4002,10 @@ class GateStep(_message.Message):
     _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
     _WhichOneofReturnType__decision: _TypeAlias = _typing.Literal["decision"]  # noqa: Y015
     _WhichOneofArgType__decision: _TypeAlias = _typing.Literal["_decision", b"_decision"]  # noqa: Y015
+    _WhichOneofReturnType__grant: _TypeAlias = _typing.Literal["grant"]  # noqa: Y015
+    _WhichOneofArgType__grant: _TypeAlias = _typing.Literal["_grant", b"_grant"]  # noqa: Y015
+    _WhichOneofReturnType__grant_ms: _TypeAlias = _typing.Literal["grant_ms"]  # noqa: Y015
+    _WhichOneofArgType__grant_ms: _TypeAlias = _typing.Literal["_grant_ms", b"_grant_ms"]  # noqa: Y015
     _WhichOneofReturnType__holder: _TypeAlias = _typing.Literal["holder"]  # noqa: Y015
     _WhichOneofArgType__holder: _TypeAlias = _typing.Literal["_holder", b"_holder"]  # noqa: Y015
     _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
@@ -3981,6 +4024,10 @@ class GateStep(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__decision) -> _WhichOneofReturnType__decision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grant) -> _WhichOneofReturnType__grant | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grant_ms) -> _WhichOneofReturnType__grant_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__holder) -> _WhichOneofReturnType__holder | None: ...
     @_typing.overload
@@ -4032,3 +4079,116 @@ class GateClose(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
 
 Global___GateClose: _TypeAlias = GateClose  # noqa: Y015
+
+@_typing.final
+class GrantMake(_message.Message):
+    """An approval holds for later calls: one that the same rules ask about runs, and nobody is asked. Committed with the answer
+    that makes it (request.submit).
+
+    It covers calls of the same tool, by any agent of the run or chat, about which nothing but `grounds` asks, whose risk is no
+    graver, and about which the rules would ask the same answerers. What a rule denies it never covers, nor a call that was
+    cut off and may have had its effect, nor one about which somebody is asked already. Where several must approve, it is what
+    all of them have granted: for the run where one has said so, for the shortest time, and none where one has granted nothing.
+    It ends with its run or at its time, by RevokeGrant, and by a revert of the chat to before it; a copy of the chat has none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    GATE_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    GROUNDS_FIELD_NUMBER: _builtins.int
+    RISK_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """Unique in its chat."""
+    gate_id: _builtins.str
+    """The approval that made it."""
+    scope: _builtins.str
+    """run or chat: what it holds for."""
+    tool_name: _builtins.str
+    """The tool."""
+    risk: _builtins.str
+    """The call's risk: critical, high, medium or low."""
+    expires_at: _builtins.int
+    """When it ends, Unix milliseconds; absent: with its run."""
+    @_builtins.property
+    def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What has asked, as in gate.open."""
+
+    @_builtins.property
+    def answerers(self) -> _common_pb2.Answerers:
+        """Who was to answer, as in gate.open; absent: the requester."""
+
+    @_builtins.property
+    def made_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users who have approved, the last one last."""
+
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        gate_id: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        grounds: _abc.Iterable[_builtins.str] | None = ...,
+        risk: _builtins.str = ...,
+        answerers: _common_pb2.Answerers | None = ...,
+        made_by: _abc.Iterable[_builtins.str] | None = ...,
+        expires_at: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at", "gate_id", b"gate_id", "grant_id", b"grant_id", "grounds", b"grounds", "made_by", b"made_by", "risk", b"risk", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
+    _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+
+Global___GrantMake: _TypeAlias = GrantMake  # noqa: Y015
+
+@_typing.final
+class GrantUse(_message.Message):
+    """A call about which a person would be asked runs by a grant. Committed before the call is begun; who takes the run over
+    goes by it, whatever has become of the grant.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    TOOL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    GROUNDS_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """The grant."""
+    tool_id: _builtins.str
+    """The call."""
+    tool_name: _builtins.str
+    """Its tool."""
+    @_builtins.property
+    def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What would have asked."""
+
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        tool_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        grounds: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant_id", b"grant_id", "grounds", b"grounds", "tool_id", b"tool_id", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantUse: _TypeAlias = GrantUse  # noqa: Y015

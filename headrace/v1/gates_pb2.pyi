@@ -302,7 +302,9 @@ class AnswerGateRequest(_message.Message):
     gate_id: _builtins.str
     """The gate's id in the run."""
     payload: _builtins.str
-    """JSON: for an approval {decision, arguments?, note?, by?}, for a form or a question its result; see Submit."""
+    """JSON: for an approval {decision, arguments?, note?, by?, grant?, grantMs?}, for a form or a question its result; see
+    SubmitRequest.
+    """
     request_id: _builtins.str
     """The caller's id of this request."""
     holder: _builtins.str
@@ -470,6 +472,7 @@ class AnswerGateResponse(_message.Message):
     GATE_ID_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     VOTES_MISSING_FIELD_NUMBER: _builtins.int
+    GRANT_ID_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     """True when this answer was taken: it decides, or is one of several that must come."""
     status: _builtins.str
@@ -482,6 +485,8 @@ class AnswerGateResponse(_message.Message):
     """For people."""
     votes_missing: _builtins.int
     """With `voted`: how many more users must approve."""
+    grant_id: _builtins.str
+    """The grant that this answer has made; absent: none."""
     def __init__(
         self,
         *,
@@ -491,13 +496,19 @@ class AnswerGateResponse(_message.Message):
         gate_id: _builtins.str = ...,
         detail: _builtins.str = ...,
         votes_missing: _builtins.int | None = ...,
+        grant_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "votes_missing", b"votes_missing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id", "_votes_missing", b"_votes_missing", "grant_id", b"grant_id", "votes_missing", b"votes_missing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "gate_id", b"gate_id", "run_id", b"run_id", "status", b"status", "votes_missing", b"votes_missing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id", "_votes_missing", b"_votes_missing", "accepted", b"accepted", "detail", b"detail", "gate_id", b"gate_id", "grant_id", b"grant_id", "run_id", b"run_id", "status", b"status", "votes_missing", b"votes_missing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__grant_id: _TypeAlias = _typing.Literal["grant_id"]  # noqa: Y015
+    _WhichOneofArgType__grant_id: _TypeAlias = _typing.Literal["_grant_id", b"_grant_id"]  # noqa: Y015
     _WhichOneofReturnType__votes_missing: _TypeAlias = _typing.Literal["votes_missing"]  # noqa: Y015
     _WhichOneofArgType__votes_missing: _TypeAlias = _typing.Literal["_votes_missing", b"_votes_missing"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grant_id) -> _WhichOneofReturnType__grant_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__votes_missing) -> _WhichOneofReturnType__votes_missing | None: ...
 
 Global___AnswerGateResponse: _TypeAlias = AnswerGateResponse  # noqa: Y015
@@ -630,6 +641,204 @@ class AskBackResponse(_message.Message):
 Global___AskBackResponse: _TypeAlias = AskBackResponse  # noqa: Y015
 
 @_typing.final
+class ListGrantsRequest(_message.Message):
+    """Which grants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    scope: _builtins.str
+    """own (when absent): those that the caller has made, and those of the caller's chats; tenant: all of the tenant, for
+    credentials with the scope `operate`.
+    """
+    chat_id: _builtins.str
+    """Only those of this chat."""
+    page_size: _builtins.int
+    """Grants on a page, 1 to 200; 0: 50."""
+    page_token: _builtins.str
+    """From the last answer's next_page_token; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        scope: _builtins.str | None = ...,
+        chat_id: _builtins.str | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_scope", b"_scope", "chat_id", b"chat_id", "scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_scope", b"_scope", "chat_id", b"chat_id", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
+    _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__scope: _TypeAlias = _typing.Literal["scope"]  # noqa: Y015
+    _WhichOneofArgType__scope: _TypeAlias = _typing.Literal["_scope", b"_scope"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scope) -> _WhichOneofReturnType__scope | None: ...
+
+Global___ListGrantsRequest: _TypeAlias = ListGrantsRequest  # noqa: Y015
+
+@_typing.final
+class ListGrantsResponse(_message.Message):
+    """A page of grants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        grants: _abc.Iterable[Global___Grant] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGrantsResponse: _TypeAlias = ListGrantsResponse  # noqa: Y015
+
+@_typing.final
+class RevokeGrantRequest(_message.Message):
+    """Which grant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """Its chat."""
+    grant_id: _builtins.str
+    """Its id in the chat."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str = ...,
+        grant_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "grant_id", b"grant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantRequest: _TypeAlias = RevokeGrantRequest  # noqa: Y015
+
+@_typing.final
+class RevokeGrantResponse(_message.Message):
+    """What became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """revoked, or ended where it was over by itself."""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeGrantResponse: _TypeAlias = RevokeGrantResponse  # noqa: Y015
+
+@_typing.final
+class Grant(_message.Message):
+    """An approval that holds for later calls; GrantMake says which."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_ID_FIELD_NUMBER: _builtins.int
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    GROUNDS_FIELD_NUMBER: _builtins.int
+    RISK_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    MADE_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    REQUESTER_FIELD_NUMBER: _builtins.int
+    grant_id: _builtins.str
+    """Unique in its chat."""
+    chat_id: _builtins.str
+    """Its chat."""
+    run_id: _builtins.str
+    """The run in which it was made."""
+    scope: _builtins.str
+    """run or chat: what it holds for."""
+    tool_name: _builtins.str
+    """The tool."""
+    risk: _builtins.str
+    """No graver risk is covered: critical, high, medium or low."""
+    made_at: _builtins.int
+    """When it was made, Unix milliseconds."""
+    expires_at: _builtins.int
+    """When it ends, Unix milliseconds; absent: with its run."""
+    requester: _builtins.str
+    """The user whose chat it is."""
+    @_builtins.property
+    def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What has asked, in words."""
+
+    @_builtins.property
+    def answerers(self) -> _common_pb2.Answerers:
+        """Who was to answer; absent: the requester."""
+
+    @_builtins.property
+    def made_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users who have approved, the last one last."""
+
+    def __init__(
+        self,
+        *,
+        grant_id: _builtins.str = ...,
+        chat_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        grounds: _abc.Iterable[_builtins.str] | None = ...,
+        risk: _builtins.str = ...,
+        answerers: _common_pb2.Answerers | None = ...,
+        made_by: _abc.Iterable[_builtins.str] | None = ...,
+        made_at: _builtins.int = ...,
+        expires_at: _builtins.int | None = ...,
+        requester: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_expires_at", b"_expires_at", "answerers", b"answerers", "chat_id", b"chat_id", "expires_at", b"expires_at", "grant_id", b"grant_id", "grounds", b"grounds", "made_at", b"made_at", "made_by", b"made_by", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "scope", b"scope", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
+    _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+
+Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
 class Gate(_message.Message):
     """A wait for a person."""
 
@@ -658,6 +867,7 @@ class Gate(_message.Message):
     CLAIMED_BY_FIELD_NUMBER: _builtins.int
     CLAIMED_UNTIL_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    IS_GRANTABLE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that waits."""
     gate_id: _builtins.str
@@ -698,6 +908,8 @@ class Gate(_message.Message):
     """The user who has claimed it, while the claim holds."""
     claimed_until: _builtins.int
     """When the claim ends unless it is renewed, Unix milliseconds."""
+    is_grantable: _builtins.bool
+    """Whether an approve can be granted for later calls, too; in GetGate only."""
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer: as the rules said when it was opened, and those to whom it was passed on since."""
@@ -736,10 +948,11 @@ class Gate(_message.Message):
         claimed_by: _builtins.str | None = ...,
         claimed_until: _builtins.int | None = ...,
         steps: _abc.Iterable[_agent_pb2.GateStep] | None = ...,
+        is_grantable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "is_grantable", b"is_grantable", "kind", b"kind", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
     _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015

@@ -78,6 +78,16 @@ class GateServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.AskBackRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.AskBackResponse.FromString,
                 _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/headrace.v1.GateService/ListGrants',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.RevokeGrant = channel.unary_unary(
+                '/headrace.v1.GateService/RevokeGrant',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
+                _registered_method=True)
 
 
 class GateServiceServicer(object):
@@ -188,6 +198,29 @@ class GateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGrants(self, request, context):
+        """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+
+        Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the scope
+        `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
+        PERMISSION_DENIED (scope tenant).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeGrant(self, request, context):
+        """End a grant before its time.
+
+        Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked about again;
+        one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
+        may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
+        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GateServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -230,6 +263,16 @@ def add_GateServiceServicer_to_server(servicer, server):
                     servicer.AskBack,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.AskBackRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.AskBackResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'RevokeGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeGrant,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -452,6 +495,60 @@ class GateService(object):
             '/headrace.v1.GateService/AskBack',
             headrace_dot_v1_dot_gates__pb2.AskBackRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.AskBackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/ListGrants',
+            headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.GateService/RevokeGrant',
+            headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
             options,
             channel_credentials,
             insecure,

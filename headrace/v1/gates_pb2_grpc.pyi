@@ -106,6 +106,21 @@ class GateServiceStub:
     Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
     the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
     """
+    ListGrants: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]
+    """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+
+    Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the scope
+    `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
+    PERMISSION_DENIED (scope tenant).
+    """
+    RevokeGrant: _grpc.UnaryUnaryMultiCallable[_gates_pb2.RevokeGrantRequest, _gates_pb2.RevokeGrantResponse]
+    """End a grant before its time.
+
+    Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked about again;
+    one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
+    may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
+    Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+    """
 
 @_typing.type_check_only
 class GateServiceAsyncStub(GateServiceStub):
@@ -184,6 +199,21 @@ class GateServiceAsyncStub(GateServiceStub):
     people, not the model. Idempotent by request_id.
     Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
     the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
+    """
+    ListGrants: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]  # type: ignore[assignment]
+    """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+
+    Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the scope
+    `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
+    PERMISSION_DENIED (scope tenant).
+    """
+    RevokeGrant: _aio.UnaryUnaryMultiCallable[_gates_pb2.RevokeGrantRequest, _gates_pb2.RevokeGrantResponse]  # type: ignore[assignment]
+    """End a grant before its time.
+
+    Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked about again;
+    one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
+    may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
+    Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
     """
 
 class GateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -308,6 +338,33 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         people, not the model. Idempotent by request_id.
         Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
         the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
+        """
+
+    @_abc_1.abstractmethod
+    def ListGrants(
+        self,
+        request: _gates_pb2.ListGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.ListGrantsResponse, _abc.Awaitable[_gates_pb2.ListGrantsResponse]]:
+        """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+
+        Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the scope
+        `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
+        PERMISSION_DENIED (scope tenant).
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeGrant(
+        self,
+        request: _gates_pb2.RevokeGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.RevokeGrantResponse, _abc.Awaitable[_gates_pb2.RevokeGrantResponse]]:
+        """End a grant before its time.
+
+        Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked about again;
+        one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
+        may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
+        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
         """
 
 def add_GateServiceServicer_to_server(servicer: GateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

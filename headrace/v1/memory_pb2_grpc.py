@@ -244,6 +244,16 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateResponse.FromString,
                 _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListGrants',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.RevokeGrant = channel.unary_unary(
+                '/headrace.v1.MemoryService/RevokeGrant',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
+                _registered_method=True)
 
 
 class MemoryServiceServicer(object):
@@ -668,6 +678,24 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGrants(self, request, context):
+        """List grants that are in force: GateService.ListGrants, which asks this, and so does a run before it asks a person.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeGrant(self, request, context):
+        """End a grant: GateService.RevokeGrant, which asks this.
+
+        Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -875,6 +903,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.GetGate,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.GetGateResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'RevokeGrant': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeGrant,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1987,6 +2025,60 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/GetGate',
             headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.GetGateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListGrants',
+            headrace_dot_v1_dot_gates__pb2.ListGrantsRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeGrant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/RevokeGrant',
+            headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
             options,
             channel_credentials,
             insecure,

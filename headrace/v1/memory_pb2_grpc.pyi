@@ -285,6 +285,16 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: NOT_FOUND.
     """
+    ListGrants: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]
+    """List grants that are in force: GateService.ListGrants, which asks this, and so does a run before it asks a person.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+    """
+    RevokeGrant: _grpc.UnaryUnaryMultiCallable[_gates_pb2.RevokeGrantRequest, _gates_pb2.RevokeGrantResponse]
+    """End a grant: GateService.RevokeGrant, which asks this.
+
+    Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
+    """
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
@@ -540,6 +550,16 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
     Changes nothing. Errors: NOT_FOUND.
+    """
+    ListGrants: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]  # type: ignore[assignment]
+    """List grants that are in force: GateService.ListGrants, which asks this, and so does a run before it asks a person.
+
+    Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+    """
+    RevokeGrant: _aio.UnaryUnaryMultiCallable[_gates_pb2.RevokeGrantRequest, _gates_pb2.RevokeGrantResponse]  # type: ignore[assignment]
+    """End a grant: GateService.RevokeGrant, which asks this.
+
+    Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
     """
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -1039,6 +1059,28 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
         Changes nothing. Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def ListGrants(
+        self,
+        request: _gates_pb2.ListGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.ListGrantsResponse, _abc.Awaitable[_gates_pb2.ListGrantsResponse]]:
+        """List grants that are in force: GateService.ListGrants, which asks this, and so does a run before it asks a person.
+
+        Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeGrant(
+        self,
+        request: _gates_pb2.RevokeGrantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gates_pb2.RevokeGrantResponse, _abc.Awaitable[_gates_pb2.RevokeGrantResponse]]:
+        """End a grant: GateService.RevokeGrant, which asks this.
+
+        Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
         """
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

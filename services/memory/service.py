@@ -16,6 +16,7 @@ from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.gate_rpcs import GateRpcs
+from services.memory.grant_rpcs import GrantRpcs
 from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs):
+class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, GrantRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(

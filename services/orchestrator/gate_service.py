@@ -61,6 +61,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         if call is not None and (arguments := call.tool_params or call.arguments):
             response.gate.arguments = arguments
         for event in chat.events:
+            if event.gate_open.gate_id == request.gate_id:
+                response.gate.is_grantable = bool(event.gate_open.grounds)
             if event.gate_step.gate_id == request.gate_id:
                 response.gate.steps.add(at=event.timestamp).MergeFrom(event.gate_step)
         if edits := [step.arguments for step in response.gate.steps if step.decision == "edit"]:
@@ -86,6 +88,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
             gate_id=answer.tool_id,
             detail=answer.detail,
             votes_missing=answer.votes_missing if answer.HasField("votes_missing") else None,
+            grant_id=answer.grant_id or None,
         )
 
     async def ClaimGate(self, request: gates_pb2.ClaimGateRequest, context: Context) -> gates_pb2.ClaimGateResponse:
@@ -143,6 +146,16 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         return await self._relays.answer(
             "GateService/AskBack", request, context, here, requester=await self._find_requester(request)
         )
+
+    async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Context) -> gates_pb2.ListGrantsResponse:
+        with translating_peer_errors():
+            return await self._peers.memory.ListGrants(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    async def RevokeGrant(
+        self, request: gates_pb2.RevokeGrantRequest, context: Context
+    ) -> gates_pb2.RevokeGrantResponse:
+        with translating_peer_errors():
+            return await self._peers.memory.RevokeGrant(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def _find_requester(self, request: AboutGate) -> Identity:
         return await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, request.gate_id)

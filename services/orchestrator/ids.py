@@ -38,6 +38,11 @@ def approval_id(run_id: str, tool_id: str, question: str) -> str:
     return APPROVAL + derived_id(run_id, tool_id, question)
 
 
+def grant_id(run_id: str, gate_id: str) -> str:
+    """Return the id of what an approval grants, so that it is made once."""
+    return "grant_" + derived_id(run_id, gate_id) + derived_id(gate_id, run_id)
+
+
 def subagent_id(run_id: str, tool_id: str) -> str:
     return SUBAGENT + derived_id(run_id, tool_id)
 

@@ -142,6 +142,7 @@ class Script(_AgentServicer, _GateServicer):
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
+    grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
     gate_news: Sequence[gates_pb2.WatchGatesResponse | HeadraceError] = ()
     """What WatchGates tells."""
 
@@ -222,7 +223,9 @@ class Script(_AgentServicer, _GateServicer):
     async def AnswerGate(self, request: Any, context: Context) -> gates_pb2.AnswerGateResponse:
         self._heard(request, context)
         status = "accepted" if request.gate_id == GATE.gate_id else "unmatched"
-        return gates_pb2.AnswerGateResponse(accepted=status == "accepted", status=status, detail="as it is")
+        granted = "g_1" if '"grant"' in request.payload else None
+        is_taken = status == "accepted"
+        return gates_pb2.AnswerGateResponse(accepted=is_taken, status=status, detail="as it is", grant_id=granted)
 
     async def ClaimGate(self, request: Any, context: Context) -> gates_pb2.ClaimGateResponse:
         self._heard(request, context)
@@ -242,6 +245,14 @@ class Script(_AgentServicer, _GateServicer):
     async def AskBack(self, request: Any, context: Context) -> gates_pb2.AskBackResponse:
         self._heard(request, context)
         return gates_pb2.AskBackResponse(status="asked_back")
+
+    async def ListGrants(self, request: Any, context: Context) -> gates_pb2.ListGrantsResponse:
+        self._heard(request, context)
+        return gates_pb2.ListGrantsResponse(grants=self.grants)
+
+    async def RevokeGrant(self, request: Any, context: Context) -> gates_pb2.RevokeGrantResponse:
+        self._heard(request, context)
+        return gates_pb2.RevokeGrantResponse(status="revoked")
 
     async def Steer(self, request: Any, context: Context) -> agent_pb2.SteerResponse:
         self._heard(request, context)

@@ -154,6 +154,15 @@ class Memory:
         with rpc_errors():
             return (await self.stub.GetGate(gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id))).gate
 
+    async def grants(self, **fields: Any) -> gates_pb2.ListGrantsResponse:
+        with rpc_errors():
+            return await self.stub.ListGrants(gates_pb2.ListGrantsRequest(**fields))
+
+    async def revoke_grant(self, chat_id: str, grant_id: str) -> str:
+        with rpc_errors():
+            request = gates_pb2.RevokeGrantRequest(chat_id=chat_id, grant_id=grant_id)
+            return (await self.stub.RevokeGrant(request)).status
+
     async def usage(self, **fields: Any) -> spend_pb2.GetUsageResponse:
         with rpc_errors():
             return await self.spend.GetUsage(spend_pb2.GetUsageRequest(**fields))

@@ -94,6 +94,10 @@ REQUESTS: dict[str, Make] = {
         lambda ids: gates_pb2.DelegateGateRequest(run_id=ids.run, gate_id="c_1", to=["user:eve"])
     ),
     "GateService.AskBack": _one(lambda ids: gates_pb2.AskBackRequest(run_id=ids.run, gate_id="c_1", note="why?")),
+    "GateService.ListGrants": _one(lambda ids: gates_pb2.ListGrantsRequest(chat_id=ids.chat)),
+    "GateService.RevokeGrant": _one(lambda ids: gates_pb2.RevokeGrantRequest(chat_id=ids.chat, grant_id="grant_1")),
+    "MemoryService.ListGrants": _one(lambda ids: gates_pb2.ListGrantsRequest(chat_id=ids.chat)),
+    "MemoryService.RevokeGrant": _one(lambda ids: gates_pb2.RevokeGrantRequest(chat_id=ids.chat, grant_id="grant_1")),
     "MemoryService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),
     "MemoryService.GetChat": _one(
         lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)

@@ -63,6 +63,11 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"waits for {who}" if who else ""
         case "gate_step" if delta.gate_step.step not in ("claimed", "released"):  # renewed twice a minute
             return describe_step(delta.gate_step)
+        case "grant_make":
+            grant = delta.grant_make
+            return f"approved ahead by {', '.join(grant.made_by)}: {grant.tool_name}, for this {grant.scope}"
+        case "grant_use":
+            return f"{delta.grant_use.tool_name} runs without a question, as it was approved ahead"
         case "approval_ask":
             return f"approval is asked for: {delta.approval_ask.reason}"
         case "approval_answer":

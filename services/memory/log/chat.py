@@ -15,6 +15,7 @@ from services.memory.log.lines import (
     Pin,
     Query,
     Revert,
+    Revocation,
     Sharing,
     State,
     Step,
@@ -29,7 +30,7 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title | Sharing
+_OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title | Sharing | Revocation
 """Lines that are the chat's own where no run writes them."""
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.memory.log.grants import GrantInfo, fold_grants
 from services.memory.log.lines import (
     CompactBoundary,
     Event,
@@ -138,6 +139,8 @@ class ChatInfo:
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
     bases: CompactionBases = field(default_factory=CompactionBases)
+    grants: dict[str, GrantInfo] = field(default_factory=dict[str, GrantInfo])
+    """All that were ever made, by their ids."""
 
     @property
     def title(self) -> str:
@@ -159,13 +162,21 @@ class ChatInfo:
         return [run for run in self.list_unfinished() if run.has_begun]
 
     def copy(self) -> ChatInfo:
-        return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions), bases=self.bases.copy())
+        return replace(
+            self,
+            runs=dict(self.runs),
+            state_versions=dict(self.state_versions),
+            bases=self.bases.copy(),
+            grants=dict(self.grants),
+        )
 
     def add_line(self, line: Line) -> None:
         self.last_n = line.n
         self.updated_at = line.updated_at
         self.created_at = self.created_at or line.updated_at
         self.bases.add_line(line)
+        run = self.runs.get(line.run_id)
+        fold_grants(self.grants, line, self.checkpoints, may_make=run is not None and run.has_gates)
         if isinstance(line, Query):
             self._add_query(line)
         else:

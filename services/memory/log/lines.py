@@ -303,6 +303,16 @@ class Sharing(Stamped, kw_only=True, tag="sharing"):
     """Names as in rules for gates, in order, each once."""
 
 
+class Revocation(Stamped, kw_only=True, tag="revocation"):
+    """The end of a grant before its time; reverts leave it. In a copy of the chat each grant has one."""
+
+    grant_id: str
+    by: str = ""
+    """The user who has ended it; empty: nobody, as the chat is a copy."""
+    credential: str = ""
+    """How that user was proven, as Identity says."""
+
+
 class Unknown(Struct, rename="camel"):
     """A line of an unknown kind, which keeps its place and is never shown."""
 
@@ -331,6 +341,7 @@ Known: TypeAlias = (
     | SummaryEdit
     | Title
     | Sharing
+    | Revocation
 )
 Line: TypeAlias = Known | Unknown
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Known
     from services.memory.storage.agents import AgentVersion
     from services.memory.storage.event_rows import OutsideEvent
+    from services.memory.storage.gates.grant_query import GrantQuery
+    from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
@@ -119,6 +121,10 @@ class GateIndex(Protocol):
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
         """Return the gates, open or closed, of all tenants."""
+        ...
+
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+        """Return a page of grants in force, the oldest first, and the next page's token."""
         ...
 
 

@@ -10,6 +10,7 @@ from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
+from services.memory.storage.gates.grant_rows import make_grant_rows
 from services.memory.storage.gates.rows import GateChange, fold_gates
 from services.memory.storage.spend.rows import SpendRow, fold_spend
 from services.runtime.auth.identity import Identity
@@ -93,7 +94,7 @@ def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange
     if chat.is_reverted or any(isinstance(line, Title) for line in lines):
         return replace(make_full_change(chat, mtime_ns), events=events)
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
-    gates = fold_gates(facts, lines)
+    gates = replace(fold_gates(facts, lines), grants=make_grant_rows(facts, lines[0].n))
     spend, texts = fold_spend(facts, lines), extract_texts(lines)
     return IndexChange(
         _make_entry(chat), chat.size_bytes, mtime_ns, runs, texts, gates=gates, spend=spend, events=events
@@ -104,7 +105,7 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     runs = list(chat.info.runs.values())
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
     # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
-    gates = GateChange(fold_gates(chat.info, chat.log).opened)
+    gates = GateChange(fold_gates(chat.info, chat.log).opened, grants=make_grant_rows(chat.info, 0))
     texts = [*_list_title(chat.info), *extract_texts(shown)]
     spend, events = fold_spend(chat.info, chat.log), fold_events(chat.info, chat.log, is_recovered=True)
     return IndexChange(

@@ -17,7 +17,7 @@ from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.lines import Line, Range, Run, Sharing, Unknown, decode_line, encode_line
+from services.memory.log.lines import Line, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -62,12 +62,12 @@ class LogCut:
 
     def copy_log(self, source: str, target: str) -> bytes:
         """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves
-        open."""
+        open and for grants, which were given in another chat."""
         names = {run_id.encode(): new_uuid().encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
         texts = [_ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), text) for text in self._cut_log()]
         log = b"".join(add_checksum(text) + b"\n" for text in texts)
-        return log + _make_run_ends(recovery.read_log(log, target).lines, now_ms())
+        return log + _make_ends(recovery.read_log(log, target).lines, now_ms())
 
     def _cut_log(self) -> list[bytes]:
         """Return the first lines, without checksums; an append that the cut ends has as many lines as are left."""
@@ -88,11 +88,24 @@ class LogCut:
         return texts
 
 
-def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
+def _make_ends(lines: Sequence[Line], updated_at: int) -> bytes:
     if not lines:
         return b""
     facts = read_info(lines[0].chat_id, lines)
     found: list[bytes] = []
+    for grant in facts.grants.values():
+        if not grant.end:
+            revocation = Revocation(
+                n=facts.last_n + len(found) + 1,
+                uuid=new_uuid(),
+                chat_id=facts.chat_id,
+                updated_at=updated_at,
+                tenant=facts.owner.tenant,
+                user=facts.owner.user,
+                generation=0,
+                grant_id=grant.grant_id,
+            )
+            found.append(encode_line(revocation))
     for run in facts.list_unfinished():
         seq = max(run.last_seq, *(get_last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
         end = Run(

@@ -25,11 +25,17 @@ NOTE_CHARS_MAX = 4000
 
 BY_CHARS_MAX = 200
 
+GRANT_MS, GRANT_MS_MIN, GRANT_MS_MAX = 8 * 3_600_000, 60_000, 30 * 86_400_000
+"""How long an approval for the chat lasts."""
+
 
 class ApprovalAnswer(msgspec.Struct, frozen=True):
     decision: Literal["approve", "edit", "reject"]
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     note: str = ""
+    grant: Literal["", "run", "chat"] = ""
+    """What an approve is to hold for beside its call; empty: nothing."""
+    granted_ms: int | None = msgspec.field(default=None, name="grantMs")
     by: str = ""
     """A name that the caller of Submit gave: a remark, as the log has who it was."""
 
@@ -38,13 +44,19 @@ class ApprovalAnswer(msgspec.Struct, frozen=True):
         """Changed arguments as JSON text; empty means the call's own."""
         return bytes(self.edited).decode()
 
+    @property
+    def grant_ms(self) -> int:
+        """How long a grant for the chat lasts."""
+        return GRANT_MS if self.granted_ms is None else self.granted_ms
+
 
 def parse_answer(payload: str) -> ApprovalAnswer:
     """Parse the payload of a submit. Raises InvalidRequest."""
     try:
         answer = msgspec.json.decode(payload, type=ApprovalAnswer)
     except msgspec.DecodeError:
-        rule = "must be {decision, arguments?, note?, by?} with decision approve, edit or reject"
+        fields = "{decision, arguments?, note?, by?, grant?, grantMs?}"
+        rule = f"must be {fields} with decision approve, edit or reject, and grant run or chat"
         raise InvalidRequest.of("payload", rule) from None
     is_object = answer.arguments.startswith("{")
     if (answer.decision == "edit") != is_object:
@@ -53,7 +65,19 @@ def parse_answer(payload: str) -> ApprovalAnswer:
         raise InvalidRequest.of("payload.note", f"must have at most {NOTE_CHARS_MAX} characters")
     if len(answer.by) > BY_CHARS_MAX:
         raise InvalidRequest.of("payload.by", f"must have at most {BY_CHARS_MAX} characters")
+    _check_grant(answer)
     return answer
+
+
+def _check_grant(answer: ApprovalAnswer) -> None:
+    if answer.grant and answer.decision != "approve":
+        raise InvalidRequest.of("payload.grant", "goes with decision approve alone")
+    if answer.granted_ms is None:
+        return
+    if answer.grant != "chat":
+        raise InvalidRequest.of("payload.grantMs", "goes with grant chat alone")
+    if not GRANT_MS_MIN <= answer.granted_ms <= GRANT_MS_MAX:
+        raise InvalidRequest.of("payload.grantMs", f"must be {GRANT_MS_MIN:,} to {GRANT_MS_MAX:,}")
 
 
 def _add_votes(gate: GateState | None, submission: Submission) -> ApprovalAnswer:
@@ -96,6 +120,7 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
         expires_at=expires_at,
         answerers=found.answerers,
         on_expiry="approve" if found.on_expiry == "approve" else None,
+        grounds=found.grounds,
     )
     ask = asked or agent_pb2.ApprovalAsk(
         approval_id=approval_id, tool_id=call.tool_id, reason=found.reason, risk=found.risk, expires_at=expires_at

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import ask_person, outcomes
+from services.orchestrator.calls.grants import has_used_grant, use_grant
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.scope import Scope
@@ -20,7 +21,7 @@ class Permission:
 
 
 async def check_permission(scope: Scope, call: Call) -> Permission:
-    if call.kind == "own":
+    if call.kind == "own" or has_used_grant(scope, call):
         return Permission()
     found = await verdict(scope.run.rules, call)
     # What rules that have changed since say is for the next question: somebody may have answered this one.
@@ -29,6 +30,8 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         return Permission()
     if found.then == "deny" and not has_asked:
         return Permission(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
+    if not has_asked and await use_grant(scope, call, found):
+        return Permission()
     answer = await ask_person.ask_person(scope, call, found)
     if answer.decision == "reject":
         return Permission(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))

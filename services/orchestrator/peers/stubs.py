@@ -50,7 +50,7 @@ WAITED_FOR = (
         "PutBlob",
         "Revert",
     ),
-    *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate", "ListRuns", "ReserveSpend"),
+    *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate", "ListGrants", "ListRuns", "ReserveSpend"),
     *("PutAgentVersion", "ReadAgentVersion"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )

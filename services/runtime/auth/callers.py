@@ -36,6 +36,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
+    **_allow(_GATES, "ListGrants RevokeGrant", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
@@ -54,6 +55,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_SCHEDULES, "RotateScheduleSecret", _PUBLIC),
     **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
+    **_allow(_MEMORY, "ListGrants RevokeGrant", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),

@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.errors import Claimed, PermissionDenied
 from headrace.v1 import gates_pb2
 from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
-from tests.facade.scripted import GATE, RUN, Script, suite
+from tests.facade.scripted import CHAT, GATE, RUN, Script, suite
 
 
 async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
@@ -54,6 +54,26 @@ async def test_a_gate_is_claimed_answered_with_the_claim_and_released(tmp_path: 
     assert answer.holder == claim.holder, "the same machine"
     assert (released[1], release.holder) == (b"released\n", "desk")
     assert (refused[0], b"answered by 'bob'" in refused[2]) == (1, True)
+
+
+async def test_approvals_for_later_calls_are_given_listed_and_revoked(tmp_path: Path) -> None:
+    grant = gates_pb2.Grant(grant_id="g_1", chat_id=CHAT, run_id=RUN, scope="chat", tool_name="pay", risk="high")
+    grant.MergeFrom(
+        gates_pb2.Grant(grounds=["the rule"], made_by=["bob"], requester="ada", expires_at=1_900_000_000_000)
+    )
+    async with suite(tmp_path, Script(grants=[grant])) as facade:
+        at = ("gates", "answer", RUN, GATE.gate_id)
+        answered = await run(*at, "approve", "--grant", "chat", "--lasts", "3600", url=facade.url)
+        wrong = await run(*at, "{}", "--grant", "run", url=facade.url)
+        listed = await run("gates", "grants", "--chat", CHAT, "--tenant", url=facade.url)
+        revoked = await run("gates", "revoke", CHAT, "g_1", url=facade.url)
+    answer, asked, revocation = facade.script.requests
+    assert json.loads(answer.payload) == {"decision": "approve", "grant": "chat", "grantMs": 3_600_000}
+    assert answered[1] == b"accepted: as it is\ngranted for later calls: g_1\n"
+    assert wrong[0] == 2
+    assert asked == gates_pb2.ListGrantsRequest(scope="tenant", chat_id=CHAT, page_size=50)
+    assert listed[1].decode().startswith(f"{CHAT}  g_1  pay of ada, high risk: the rule; by bob, until 20")
+    assert (revoked[1], revocation.grant_id) == (b"revoked\n", "g_1")
 
 
 def made(gate_id: str, **fields: str) -> gates_pb2.WatchGatesResponse:

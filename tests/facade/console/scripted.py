@@ -271,6 +271,7 @@ class Orchestrator(Script):
     problems: tuple[agent_pb2.AgentProblem, ...] = ()
     """What ListAgentProblems gives."""
     operator: Operator = field(default_factory=Operator)
+    grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
     refused_gate: HeadraceError | None = None
     """What AnswerGate raises."""
 
@@ -348,6 +349,14 @@ class Orchestrator(Script):
             return gates_pb2.AnswerGateResponse(status="duplicate")
         gate.state, gate.answered_by, gate.closed_at = "answered", "default", 1_800_000_000_000
         return gates_pb2.AnswerGateResponse(accepted=True, status="accepted")
+
+    async def ListGrants(self, request: gates_pb2.ListGrantsRequest, context: Any) -> gates_pb2.ListGrantsResponse:
+        return gates_pb2.ListGrantsResponse(grants=self.grants)
+
+    async def RevokeGrant(self, request: gates_pb2.RevokeGrantRequest, context: Any) -> gates_pb2.RevokeGrantResponse:
+        self.requests.append(request)
+        self.grants = [grant for grant in self.grants if grant.grant_id != request.grant_id]
+        return gates_pb2.RevokeGrantResponse(status="revoked")
 
     def find_gate(self, gate_id: str) -> gates_pb2.Gate:
         for gate in self.gates:

@@ -387,3 +387,18 @@ async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
         await console.ask()
         await expect(console.page.locator(".answer p")).to_have_count(26)
         assert (await console.text(".answer")).split() == "".join(pieces).split()
+
+
+async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_shown(opening: Opening) -> None:
+    story = Story().call("c1", "pay", "{}")
+    story.add(gate_open=agent_pb2.GateOpen(gate_id="ap_1", kind="approval", grounds=["the tool's definition"]))
+    story.ask_approval("c1")
+    used = {"grant_id": "grant_1", "tool_name": "wipe"}
+    story.add(grant_use=agent_pb2.GrantUse(tool_id="c0", **used))
+    async with opening(story.wait(asyncio.Event())) as console:
+        await console.ask()
+        approval = console.page.get_by_role("region", name="Approval")
+        await approval.get_by_role("button", name="For this run").click()
+        submitted = await console.suite.script.first(agent_pb2.SubmitRequest)
+        assert orjson.loads(submitted.payload) == {"decision": "approve", "grant": "run"}
+        await expect(console.page.get_by_text("wipe runs without a question")).to_be_visible()

@@ -185,9 +185,10 @@ LEFT_OUT = {
 ROWS = [(kind, case) for kind in TOOLS for case in CASES if case not in LEFT_OUT[kind]]
 
 
-def set_up(it: House, kind: str, timeout_ms: int = 100_000) -> World:
+def set_up(it: House, kind: str, timeout_ms: int = 100_000, calls: int = 1) -> World:
     arguments = '{"at": 1}' if kind != "question" else '{"question": "which?", "choices": ["red", "blue"]}'
-    world = World(it, [call(TOOLS[kind], arguments), content("All good.")])
+    turns = [call(TOOLS[kind], arguments, call_id=f"call_{number}") for number in range(1, calls + 1)]
+    world = World(it, [*turns, content("All good.")])
     it.tools.tools = [
         tool("act", "backend", approval="ask", answerers=RULE, effect="once"),
         tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="view", answerers=RULE),
@@ -267,7 +268,9 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(kind: str, 
         await check(waiting, world, await read_all(b.address, place[0]), by)
 
 
-async def follow_and_answer(it: House, client: Client, kind: str, folder: Path, run_id: str) -> list[Event]:
+async def follow_and_answer(
+    it: House, client: Client, kind: str, folder: Path, run_id: str, payload: str = ""
+) -> list[Event]:
     """Follow a run, a new one or the one of this id, and answer its gate, always with the same request."""
     events: list[Event] = []
     async with asyncio.TaskGroup() as group:
@@ -279,7 +282,7 @@ async def follow_and_answer(it: House, client: Client, kind: str, folder: Path, 
                     if event["type"] == "gate.open":
                         place = run_id or run_of(events), event["gateId"]
                         waiting = Waiting(it.address, kind, place, folder)
-                        group.create_task(waiting.answer(AUTHORS[kind], request_id="r1"))
+                        group.create_task(waiting.answer(AUTHORS[kind], payload, request_id="r1"))
     return events
 
 
@@ -311,3 +314,36 @@ async def test_an_owner_that_dies_at_any_line_leaves_one_decision(kind: str, hou
                 assert await waiting.answer(AUTHORS[kind], request_id="r1") == "accepted", "the decision, repeated"
                 await check(waiting, world, whole, AUTHORS[kind])
             at += 1
+
+
+def count(events: list[Event], *kinds: str) -> list[int]:
+    return [sum(event["type"] == kind for event in events) for kind in kinds]
+
+
+@pytest.mark.parametrize("scope", ["run", "chat"])
+async def test_an_owner_that_dies_at_any_line_leaves_a_grant_that_is_asked_for_once(
+    scope: str, house: Open, tmp_path: Path
+) -> None:
+    """The second call is covered by what the first one's approval grants: it has its effect once, unasked."""
+    payload = json.dumps({"decision": "approve", "grant": scope})
+    async with house(keys=KEYS, **LISTED) as it:
+        await it.stop()
+        crashes, appends, at = Crashes(it), 2, 1
+        while at < appends:
+            world = set_up(it, "approval", calls=2)
+            async with again(it), as_user(it.address, "ada") as ada:
+                crashes.kill_at(at if appends > 2 else -1)
+                events = await follow_and_answer(it, ada, "approval", tmp_path, "", payload)
+            run_id = run_of(events)
+            if appends > 2:
+                assert events[-1]["type"] not in TERMINAL
+                crashes.kill_at(-1)
+                async with again(it), as_user(it.address, "ada") as ada:
+                    events = await follow_and_answer(it, ada, "approval", tmp_path, run_id, payload)
+                at += 1
+            else:  # the first one dies nowhere: so many lines has such a run
+                appends = crashes.appends[run_id]
+            assert events[-1]["type"] == "run.complete"
+            kinds = ("gate.open", "request.submit", "grant.make", "grant.use", "approval.answer")
+            assert count(events, *kinds) == [1, 1, 1, 1, 1]
+            assert sorted(world.runs.values()) == [1, 1]

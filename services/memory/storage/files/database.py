@@ -29,7 +29,7 @@ from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 12
+VERSION = 13
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -232,7 +232,7 @@ class IndexDatabase:
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases stay."""
         with self._transaction():
-            for table in ("chats", "runs", "places", "texts", "gates"):
+            for table in ("chats", "runs", "places", "texts", "gates", "gate_grants"):
                 self._db.execute(f"DELETE FROM {table}")
             self.spend.clear_logs()
 
@@ -296,7 +296,7 @@ class IndexDatabase:
 
     def _remove_chat(self, chat_id: str) -> None:
         self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-        for table in ("places", "runs", "gates", "spend", "chats"):
+        for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
             self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
 
     @contextmanager

@@ -21,6 +21,8 @@ from services.memory.storage.files.database import IndexDatabase, database_error
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.search import search_texts
+from services.memory.storage.gates.grant_query import GrantQuery
+from services.memory.storage.gates.grant_rows import GrantEntry
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.gates.rows import GateEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
@@ -196,6 +198,9 @@ class Index:
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
         return await self.query_file(lambda database: database.gates.find_gates(keys))
+
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+        return await self.query_file(lambda database: database.gates.list_grants(query))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         return await self.query_file(lambda database: database.spend.sum_spend(query))

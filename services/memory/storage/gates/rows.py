@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.log.lines import Event, Line, Run
+from services.memory.storage.gates.grant_rows import GrantEntry
 from services.runtime.auth.answerers import REQUESTER, USER
 
 if TYPE_CHECKING:
@@ -139,9 +140,11 @@ class GateChange:
     closings: Sequence[GateClosing] = ()
     updates: Sequence[GateUpdate] = ()
     """Before the closings, in order."""
+    grants: Sequence[GrantEntry] = ()
+    """Rows as they are after the change."""
 
     def __bool__(self) -> bool:
-        return bool(self.opened or self.closings or self.updates)
+        return bool(self.opened or self.closings or self.updates or self.grants)
 
 
 def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:

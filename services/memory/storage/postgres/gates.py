@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.memory.storage.gates.grant_rows import GRANT_COLUMNS
 from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
+    from services.memory.storage.gates.grant_query import GrantQuery
+    from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateChange, GateUpdate
     from services.memory.storage.gates.watch import GateKey
@@ -22,6 +25,10 @@ _COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester", "
 
 _TYPES = ", ".join(f"{name} {'bigint' if name in _COUNTED else 'text'}" for name in COLUMNS.split(", "))
 
+_GRANT_COUNTED = frozenset({"made_at", "expires_at", "is_over"})
+_GRANT_TYPES = ", ".join(
+    f"{name} {'bigint' if name in _GRANT_COUNTED else 'text'}" for name in GRANT_COLUMNS.split(", ")
+)
 
 CHANNEL = "headrace_gates"
 
@@ -57,12 +64,16 @@ def make_store(first: int) -> str:
     WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
         AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'
     RETURNING {_TELL}
+), granted AS (
+    INSERT INTO gate_grants (chat, {GRANT_COLUMNS})
+    SELECT chat.id, made.* FROM chat, jsonb_to_recordset(${first + 2}::text::jsonb) AS made({_GRANT_TYPES})
+    ON CONFLICT (chat, grant_id) DO UPDATE SET is_over = EXCLUDED.is_over
 )
 """
 
 
-def encode_change(change: GateChange) -> tuple[str, str]:
-    """Return the values of the two marks of the part."""
+def encode_change(change: GateChange) -> tuple[str, str, str]:
+    """Return the values of the three marks of the part."""
     # The first closing counts, and an update that meets two takes any: so each gate has one.
     closings: dict[tuple[str, str | None], dict[str, Any]] = {}
     for closing in change.closings:
@@ -72,7 +83,7 @@ def encode_change(change: GateChange) -> tuple[str, str]:
     for (run_id, gate_id), closing in closings.items():
         if gate_id is None:
             closing["others"] = [other for of, other in closings if of == run_id and other is not None]
-    return _encode(map(asdict, change.opened)), _encode(closings.values())
+    return _encode(map(asdict, change.opened)), _encode(closings.values()), _encode(map(asdict, change.grants))
 
 
 def _add_update(closings: dict[tuple[str, str | None], dict[str, Any]], update: GateUpdate) -> None:
@@ -117,3 +128,8 @@ class PostgresGates:
         values = [strip_nul(value) for value in given]
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
         return query.split([GateEntry(*row) for row in rows])
+
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+        statement, given = query.render()
+        values = [strip_nul(value) for value in given]
+        return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))

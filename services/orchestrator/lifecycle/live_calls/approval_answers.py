@@ -100,6 +100,8 @@ async def commit_vote(
         decision="edit" if is_edit else "approve",
         arguments=answer.arguments if is_edit else None,
         request_id=request.request_id or None,
+        grant=answer.grant or None,
+        grant_ms=answer.grant_ms if answer.grant else None,
     )
     await commit_step(run, gate, step, tasks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
@@ -11,7 +12,7 @@ from services.orchestrator import ids
 from services.orchestrator.calls import ask_person
 from services.orchestrator.calls.frontend import find_answerers
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
-from services.orchestrator.lifecycle.live_calls import approval_answers, live_input
+from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
 from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
@@ -90,6 +91,7 @@ async def _answer_approval(
         needed = await approval_answers.judge_answer(run, gate, answer, caller)
         if gate.has_step(VOTE, caller.user, request.request_id):
             return response(run.id, wait_id, "voted", max(0, needed - len(gate.votes)))
+        await approval_grants.check_grant(run, gate, answer, caller)
         if answer.decision != "reject":
             run.claims.find(wait_id, caller.user, request.holder)
         missing = approval_answers.find_missing(gate, answer, caller, needed)
@@ -101,11 +103,15 @@ async def _answer_approval(
             return response(run.id, wait_id, "voted", missing)
     elif gate.has_step(VOTE, caller.user, request.request_id):
         return response(run.id, wait_id, "voted", 0)
-    return await _take(run, wait_id, request, tasks)
+    return await _take(run, wait_id, request, tasks, approval_grants.make_grant(run, gate, answer, caller))
 
 
 async def _take(
-    run: Run, wait_id: str, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup
+    run: Run,
+    wait_id: str,
+    request: agent_pb2.SubmitRequest,
+    tasks: asyncio.TaskGroup,
+    grant: agent_pb2.GrantMake | None = None,
 ) -> agent_pb2.SubmitResponse:
     caller = identity.require_identity()
     claim = run.waits.claim(wait_id, request.request_id, caller.user)
@@ -122,10 +128,14 @@ async def _take(
         )
         fulfil = partial(run.waits.fulfil, wait_id, Submission(request.payload, caller.user, caller.credential))
         with acting_as(run.identity):  # the chat is the requester's, whoever answers
-            run.waits.note_commit(wait_id, live_input.publish(run, event, tasks, fulfil))
-    if claim in ("accepted", "repeated"):
-        await run.waits.wait_for_commit(wait_id)
-    return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
+            beside = () if grant is None else (grant,)
+            run.waits.note_commit(wait_id, live_input.publish(run, event, tasks, fulfil, *beside))
+    if claim not in ("accepted", "repeated"):
+        return response(run.id, wait_id, claim)
+    await run.waits.wait_for_commit(wait_id)
+    if claim == "repeated" and wait_id.startswith(ids.APPROVAL):
+        return response(run.id, wait_id, "accepted", grant_id=_find_grant(run.feed.since(0), wait_id))
+    return response(run.id, wait_id, "accepted", grant_id=grant.grant_id if grant is not None else None)
 
 
 def _is_to_be_replayed(run: Run, wait_id: str) -> bool:
@@ -173,7 +183,8 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> a
             case "request_submit" if event.request_submit.tool_id == wait_id:
                 submit = event.request_submit
                 is_same = submit.request_id == request.request_id and submit.by in ("", by)
-                return response(request.run_id, wait_id, "accepted" if is_same else "duplicate")
+                grant_id = _find_grant(chat.events, wait_id) if is_same else None
+                return response(request.run_id, wait_id, "accepted" if is_same else "duplicate", grant_id=grant_id)
             case "gate_step" if event.gate_step.gate_id == wait_id:
                 step = event.gate_step
                 if (step.step, step.by, step.request_id) == (VOTE, by, request.request_id):
@@ -187,7 +198,15 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> a
     return response(request.run_id, wait_id, status)
 
 
-def response(run_id: str, wait_id: str, status: str, missing: int | None = None) -> agent_pb2.SubmitResponse:
+def _find_grant(events: Iterable[agent_pb2.AgentDelta], gate_id: str) -> str | None:
+    """Return the id of the grant that the gate's answer has made; None where it has made none."""
+    made = (event.grant_make for event in events if event.HasField("grant_make"))
+    return next((grant.grant_id for grant in made if grant.gate_id == gate_id), None)
+
+
+def response(
+    run_id: str, wait_id: str, status: str, missing: int | None = None, grant_id: str | None = None
+) -> agent_pb2.SubmitResponse:
     return agent_pb2.SubmitResponse(
         accepted=status in ("accepted", "voted"),
         status=status,
@@ -195,4 +214,5 @@ def response(run_id: str, wait_id: str, status: str, missing: int | None = None)
         tool_id=wait_id,
         detail=DETAILS[status],
         votes_missing=missing,
+        grant_id=grant_id,
     )

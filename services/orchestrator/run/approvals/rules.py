@@ -52,6 +52,11 @@ class ToolRule:
     """None leaves it to the tool's definition."""
     on_expiry: OnExpiry
 
+    @property
+    def ground(self) -> str:
+        """What the rule is called in grants: the same for no other rule of the tool that could ask."""
+        return f"{self.pattern.label} in {'any argument' if self.argument is None else f'argument {self.argument!r}'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:

@@ -13,8 +13,14 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
 from services.orchestrator.run.approvals.rules import OnExpiry, Rules, Then, ToolRule
 
+GROUNDS_MAX = 16
+"""Risks of one call that a grant covers; a call with more is asked about each time."""
+
 IN_THREAD_CHARS = 32 * 1024
 """Longer arguments are searched in a thread: a megabyte takes some 50 ms for all patterns."""
+
+
+DEFINITION = "the tool's definition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,9 @@ class Verdict:
     """Who may answer what is asked; None: the requester."""
     on_expiry: OnExpiry = "reject"
     """What it is when nobody answers in time."""
+    grounds: tuple[str, ...] = ()
+    """What asks, in words: the rule, the tool's definition, or every risk that is found and not allowed. Empty: it
+    cannot be granted for later calls."""
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:
@@ -41,19 +50,23 @@ def _judge(rules: Rules, call: Call) -> Verdict:
     except (ValueError, RecursionError):
         arguments = call.effective  # refused where arguments are checked
     texts = [*_iterate_strings(arguments), call.effective]
-    found = next((found for found in rules.risks if any(map(found[1].matches, texts))), None)
-    risk = found[0] if found is not None else RISKS[-1]
+    risks = [found for found in rules.risks if any(map(found[1].matches, texts))]
+    risk = risks[0][0] if risks else RISKS[-1]
     answerers = call.tool.answerers if call.tool.HasField("answerers") else rules.answerers
     for rule in rules.tools.get(call.tool.name.casefold(), ()):
         if _does_apply(rule, arguments):
             reason = f"the rules for {call.tool.name}: {rule.pattern.label}"
-            return Verdict(rule.then, reason, risk, rule.answerers or answerers, rule.on_expiry)
+            return Verdict(rule.then, reason, risk, rule.answerers or answerers, rule.on_expiry, (rule.ground,))
     own = call.tool.approval
     if own == "allow" or own == "ask" or own == "deny":
-        return Verdict(own, f"{call.tool.name} is defined with approval {own}", risk, answerers)
-    if found is None:
+        reason = f"{call.tool.name} is defined with approval {own}"
+        return Verdict(own, reason, risk, answerers, grounds=(DEFINITION,))
+    if not risks:
         return Verdict("allow", answerers=answerers)
-    return Verdict(rules.actions[risk], f"{risk} risk: {found[1].label}", risk, answerers)
+    names = [f"{level} risk: {pattern.label}" for level, pattern in risks]
+    asking = tuple(name for (level, _), name in zip(risks, names, strict=True) if rules.actions[level] != "allow")
+    grounds = asking if len(asking) <= GROUNDS_MAX else ()
+    return Verdict(rules.actions[risk], names[0], risk, answerers, grounds=grounds)
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:

@@ -278,3 +278,32 @@ async def test_on_a_telephone_list_and_gate_take_turns(opening: Opening) -> None
         await page.get_by_role("button", name="Back to the list").click()
         await expect(links_of(page)).to_have_count(4)
         await expect(links_of(page).first).to_be_focused()
+
+
+async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(opening: Opening) -> None:
+    lasting: dict[str, Any] = {"expires_at": now_ms() + 3_600_000}
+    grant: dict[str, Any] = {"chat_id": CHAT, "tool_name": "pay", "grounds": ["the <i>tool's</i> definition"]}
+    grants = [
+        gates_pb2.Grant(grant_id="g_1", scope="chat", made_by=["bob", "ada"], requester="ada", **grant, **lasting),
+        gates_pb2.Grant(grant_id="g_2", scope="run", made_by=["bob"], requester="bob", **grant),
+    ]
+    script = Orchestrator(gates=[gate("approval_1", is_grantable=True), gate("approval_2")], grants=grants)
+    async with opening(script=script, place=address("approval_1"), bypass_csp=True) as console:
+        page = console.page
+        shown, ahead = (page.get_by_role("region", name=name) for name in ("The chosen one", "Approved ahead"))
+        await expect(ahead.get_by_role("listitem")).to_have_count(2)
+        await expect(ahead.get_by_role("listitem").last).to_contain_text("pay, for a run of bob")
+        await expect(ahead.get_by_role("listitem").first).to_contain_text("the <i>tool's</i> definition · by bob, ada")
+        results = await Axe().run(page)
+        assert results.violations_count == 0, results.generate_report()
+        await ahead.get_by_role("button", name="Revoke pay").first.click()
+        await expect(ahead.get_by_role("listitem")).to_have_count(1)
+        await expect(ahead.get_by_role("heading")).to_be_focused()
+        await shown.get_by_role("button", name="For this chat").click()
+        await expect(shown).to_contain_text("Answered by default")
+        await links_of(page).first.click()
+        await expect(shown.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(shown.get_by_role("button", name="For this run")).to_have_count(0)
+    assert answers_of(script) == [("approval_1", {"decision": "approve", "grant": "chat"})]
+    [revoked] = [request for request in script.requests if isinstance(request, gates_pb2.RevokeGrantRequest)]
+    assert (revoked.chat_id, revoked.grant_id) == (CHAT, "g_1")

@@ -6,6 +6,7 @@ import { createFrame, createSelect, replaceItems } from "../elements/page.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
 import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
+import { GrantList } from "../people/grant_list.js";
 import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
 import { removeForeign } from "./tenant_choice.js";
@@ -45,6 +46,7 @@ class InboxPage {
     this.list = createElement("ul", { class: "gates", "aria-label": "Gates" });
     this.count = createElement("p", { role: "status", class: "about" });
     this.details = createElement("div", { class: "details" });
+    this.grants = new GrantList();
     this.back = createButton("Back to the list", () => this.#leaveGate(), { class: "back" });
     const tools = Object.values(this.#choices).map(({ element }) => element);
     const { element, showProblem } = createFrame(
@@ -52,7 +54,7 @@ class InboxPage {
       createElement(
         "div",
         { class: "panes" },
-        createElement("div", {}, this.count, this.list),
+        createElement("div", {}, this.count, this.list, this.grants.element),
         createElement("div", {}, this.back, this.details),
       ),
     );
@@ -71,7 +73,7 @@ class InboxPage {
     if (!parameters.gate) this.#closeGate();
     const opened = parameters.gate && this.#openGate({ runId: parameters.run, gateId: parameters.gate });
     this.#ageing = setInterval(() => this.#showList(), MINUTE_MS);
-    await Promise.all([this.#watch.start(), opened]);
+    await Promise.all([this.#watch.start(), this.grants.refresh(), opened]);
   }
 
   hide() {
@@ -192,6 +194,7 @@ class InboxPage {
 
   #handleAnswer() {
     this.waitingGates.refresh();
+    this.grants.refresh();
   }
 
   #leaveGate() {

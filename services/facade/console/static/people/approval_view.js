@@ -9,14 +9,22 @@ function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
   return `To be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
 }
 
+/** Create the button that approves a call and later ones that the same rules ask about, in its run or chat. */
+function createGrantButton(scope, view) {
+  const title = `Approve, and do not ask again in this ${scope} where the same rule asks about this tool`;
+  const label = scope === "chat" ? "For this chat (8 h)" : "For this run";
+  return createButton(label, () => view.submitDecision({ decision: "approve", grant: scope }), { title });
+}
+
 const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
 
 export class ApprovalView {
   /** `ask` is an event approval.ask, or a gate with its steps. `submit(payload)` sends the decision and returns a
    * SubmitResponse; `answerers` is who may decide, if others may; `askBack(note)` asks who has asked for the call, or
-   * replies. */
+   * replies. With `ask.isGrantable` it can be approved for later calls, too. */
   constructor(ask, toolName, params, submit, answerers, askBack) {
     this.submit = submit;
+    this.granting = ask.isGrantable ? [createGrantButton("run", this), createGrantButton("chat", this)] : [];
     this.askBack = askBack;
     this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
     this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
@@ -57,6 +65,7 @@ export class ApprovalView {
     this.edited = args;
     this.arguments.value = text;
     this.edit.hidden = false;
+    for (const button of this.granting) button.hidden = true; // these arguments are approved for this call alone
     const label = "Arguments as a vote has changed them";
     this.edit.replaceChildren(
       createElement("p", {}, `${label}; who approves, approves these:`),
@@ -80,8 +89,9 @@ export class ApprovalView {
       "div",
       { class: "actions" },
       createButton("Approve", () => this.#approve(), { class: "primary" }),
+      ...this.granting,
       createButton("Edit…", (event) => this.#editArguments(event.target)),
-      createButton("Reject", () => this.#submitDecision({ decision: "reject" })),
+      createButton("Reject", () => this.submitDecision({ decision: "reject" })),
       createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to who has asked, or is asked" }),
     );
     return createElement(
@@ -96,7 +106,7 @@ export class ApprovalView {
 
   #approve() {
     const isEdited = this.edited !== undefined;
-    this.#submitDecision(isEdited ? { decision: "edit", arguments: this.edited } : { decision: "approve" });
+    this.submitDecision(isEdited ? { decision: "edit", arguments: this.edited } : { decision: "approve" });
   }
 
   #editArguments(editButton) {
@@ -108,7 +118,7 @@ export class ApprovalView {
     }
     try {
       const edited = parseJson(this.arguments.value);
-      this.#submitDecision({ decision: "edit", arguments: edited });
+      this.submitDecision({ decision: "edit", arguments: edited });
     } catch (error) {
       this.problem.textContent = `The arguments are no valid JSON: ${error.message}`;
       this.arguments.focus();
@@ -131,7 +141,7 @@ export class ApprovalView {
     }
   }
 
-  #submitDecision(decision) {
+  submitDecision(decision) {
     const note = this.note.value.trim();
     const payload = note ? { ...decision, note } : decision;
     this.sent = decision.arguments;

@@ -35,6 +35,10 @@ export const LINE_BUILDERS = {
     ),
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
   "gate.step": createStepLine,
+  "grant.make": ({ toolName, scope, madeBy, grantId }) =>
+    createLine("gate-step", `approved ahead by ${madeBy.join(", ")}: ${toolName}, for this ${scope} (${grantId})`),
+  "grant.use": ({ toolName, grantId }) =>
+    createLine("gate-step", `${toolName} runs without a question, as it was approved ahead (${grantId})`),
   "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),

@@ -30,7 +30,7 @@ export class RunView {
   #views = new Map(); // block id → view
   #plans = new Map();
   #approvals = new Map();
-  #answerers = new Map();
+  #gates = new Map(); // events gate.open of approvals
   #claims = new Map();
   #compaction = null;
 
@@ -124,9 +124,9 @@ export class RunView {
     }
   }
 
-  #openGate({ gateId, kind, answerers }) {
-    this.#answerers.set(gateId, answerers);
-    if (kind !== "approval") this.#getClaim(gateId);
+  #openGate(event) {
+    if (event.kind === "approval") this.#gates.set(event.gateId, event);
+    else this.#getClaim(event.gateId);
   }
 
   /** Return the claim of a form's gate, which is open when the form is shown or before. */
@@ -199,7 +199,9 @@ export class RunView {
     const name = tool?.block.name;
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
     const askBack = (note) => api.askBack({ runId: this.runId, gateId: event.approvalId, note });
-    const view = new ApprovalView(event, name, tool?.block.params, submit, this.#answerers.get(event.approvalId), askBack);
+    const { answerers, grounds } = this.#gates.get(event.approvalId) ?? {};
+    const ask = { ...event, isGrantable: Boolean(grounds?.length) };
+    const view = new ApprovalView(ask, name, tool?.block.params, submit, answerers, askBack);
     this.#approvals.set(event.approvalId, view);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(view.element);

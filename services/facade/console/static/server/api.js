@@ -143,6 +143,10 @@ export const answerGate = async (body) =>
 export const askBack = async (body) =>
   (await fetchEnvelope("/api/gate/ask", buildPost({ requestId: createId(), ...body }))).data;
 
+/** List the approvals in force that hold for later calls. */
+export const listGrants = async (parameters) => (await getEnvelope("/api/grants", parameters)).data;
+export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
+
 /** Sum up what was spent; `groupBy` is a list. */
 export const getUsage = async ({ groupBy, ...parameters }) => {
   const query = new URLSearchParams([...Object.entries(parameters), ...groupBy.map((group) => ["groupBy", group])]);

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple
 
+from services.memory.storage.gates.grant_query import GrantQuery
+from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
 from services.memory.storage.gates.query import GateQuery
 from services.memory.storage.gates.rows import COLUMNS, GateChange, GateEntry
 from services.memory.storage.gates.watch import GateKey
@@ -23,9 +25,17 @@ CREATE TABLE gates(
 CREATE INDEX gates_by_chat ON gates(chat_id);
 CREATE INDEX gates_waiting ON gates(tenant, requester, opened_at, run_id, gate_id) WHERE state = 'open';
 CREATE INDEX gates_of_tenant ON gates(tenant, opened_at, run_id, gate_id) WHERE state = 'open';
+CREATE TABLE gate_grants(
+    chat_id TEXT NOT NULL, grant_id TEXT NOT NULL, run_id TEXT NOT NULL, tenant TEXT NOT NULL,
+    requester TEXT NOT NULL, made_by TEXT NOT NULL, made_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+    is_over INTEGER NOT NULL, event TEXT NOT NULL,
+    PRIMARY KEY(chat_id, grant_id)) WITHOUT ROWID;
+CREATE INDEX gate_grants_of_tenant ON gate_grants(tenant, made_at, chat_id, grant_id) WHERE is_over = 0;
 """
 
 _PUT = f"REPLACE INTO gates({COLUMNS}) VALUES ({', '.join('?' * (COLUMNS.count(',') + 1))})"
+
+_PUT_GRANT = f"REPLACE INTO gate_grants({GRANT_COLUMNS}) VALUES ({', '.join('?' * (GRANT_COLUMNS.count(',') + 1))})"
 
 _CLOSE = """
 UPDATE gates SET state = ?, closed_at = ?, answered_by = ?, credential = ?
@@ -65,6 +75,7 @@ class GateTable:
                     for end in change.closings
                 ),
             )
+            self._db.executemany(_PUT_GRANT, map(astuple, change.grants))
 
     def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         found = self._db.execute(
@@ -79,3 +90,7 @@ class GateTable:
     def list_gates(self, query: GateQuery) -> list[GateEntry]:
         statement, values = query.render()
         return [GateEntry(*row) for row in self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)]
+
+    def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+        statement, values = query.render()
+        return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))

@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from headrace.cli.commands.gate_rows import Gate
+from headrace.cli.commands.gates.rows import Gate
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import ServerUnreachable, StreamCut
 from headrace.cli.facade.options import url_option

@@ -10,8 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.commands.gate_rows import Gate
-from headrace.cli.commands.gate_watch import watch
+from headrace.cli.commands.gates.grants import grants, revoke
+from headrace.cli.commands.gates.rows import Gate
+from headrace.cli.commands.gates.watch import watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.times import format_time
@@ -22,6 +23,7 @@ class _Answered(msgspec.Struct, frozen=True, rename="camel"):
     status: str
     detail: str
     votes_missing: int = 0
+    grant_id: str = ""
 
 
 class _Claim(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,6 +50,8 @@ def gates() -> None:
 
 
 gates.add_command(watch)
+gates.add_command(grants)
+gates.add_command(revoke)
 
 
 @gates.command("list")
@@ -86,29 +90,49 @@ def show(url: str, run_id: str, gate_id: str) -> None:
 @url_option
 @_holder_option
 @click.option("--note", help="A note to the model, with approve and reject.")
+@click.option("--grant", type=click.Choice(["run", "chat"]), help="With approve: hold for later calls of this, too.")
+@click.option(
+    "--lasts", "lasts_s", type=click.IntRange(60, 2_592_000), help="How long --grant chat lasts, in s (28800)."
+)
 @click.argument("run_id")
 @click.argument("gate_id")
 @click.argument("answer")
-def answer(url: str, holder: str, note: str | None, run_id: str, gate_id: str, answer: str) -> None:
+def answer(
+    url: str,
+    holder: str,
+    note: str | None,
+    grant: str | None,
+    lasts_s: int | None,
+    run_id: str,
+    gate_id: str,
+    answer: str,
+) -> None:
     """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON.
 
     JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
     """
-    payload: Any = {"decision": answer} | ({"note": note} if note else {})
-    if answer not in ("approve", "reject"):
-        if note:
-            raise click.UsageError("--note is for approve and reject; put it into the JSON")
-        try:
-            payload = json.loads(answer)
-        except ValueError as error:
-            raise click.UsageError(f"ANSWER is approve, reject or JSON: {error}") from error
+    beside = {"note": note, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
+    payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
     body = {"runId": run_id, "gateId": gate_id, "payload": payload, "holder": holder}
     data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
     answered = msgspec.json.decode(data, type=_Answered)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
     click.echo(f"{answered.status}: {answered.detail}{missing}")
+    if answered.grant_id:
+        click.echo(f"granted for later calls: {answered.grant_id}")
     if not answered.accepted:
         raise SystemExit(1)
+
+
+def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
+    if answer in ("approve", "reject"):
+        return {"decision": answer} | beside
+    if beside:
+        raise click.UsageError("--note, --grant and --lasts are for approve and reject; put them into the JSON")
+    try:
+        return json.loads(answer)
+    except ValueError as error:
+        raise click.UsageError(f"ANSWER is approve, reject or JSON: {error}") from error
 
 
 @gates.command()

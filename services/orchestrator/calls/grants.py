@@ -1,0 +1,81 @@
+"""Calls that run by a grant: a person has approved calls of their kind ahead, for the run or the chat.
+
+What is in force is asked of memory when a call would be asked about, as other runs make grants and people revoke them.
+The use of one is a line of the log before the call begins: who takes the run over goes by it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, translating_peer_errors
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.risks import RISKS, Risk
+from services.orchestrator.run.approvals.verdict import Verdict
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.scope import Scope
+from services.runtime.auth.answerers import REQUESTER
+from services.runtime.auth.identity import acting_as
+from services.runtime.rpc.call_ids import forward_metadata
+
+FOR_RUN, FOR_CHAT = "run", "chat"
+
+GRANTS_MAX = 64
+"""Grants of a chat that are in force at a time."""
+
+log = structlog.get_logger()
+
+
+def has_used_grant(scope: Scope, call: Call) -> bool:
+    """Return whether an earlier owner of the run has let the call run by a grant, whatever has become of that."""
+    return any(use.tool_id == call.tool_id for use in scope.run.recording.find_payloads("grant_use"))
+
+
+async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
+    """Return whether a grant covers a call that the rules ask about; the log then has which."""
+    if not found.grounds:
+        return False
+    try:
+        grants = await list_grants(scope.run)
+    except HeadraceError as error:
+        log.warning("grants not known, so a person is asked", run_id=scope.run.id, reason=error.reason)
+        return False
+    grant = next((grant for grant in grants if covers(grant, scope.run.id, call.name, found)), None)
+    if grant is None:
+        return False
+    use = agent_pb2.GrantUse(grant_id=grant.grant_id, tool_id=call.tool_id, tool_name=call.name, grounds=found.grounds)
+    await scope.record(use)
+    return True
+
+
+async def list_grants(run: Run) -> list[gates_pb2.Grant]:
+    """List the grants of the run's chat that are in force, the oldest first."""
+    request = gates_pb2.ListGrantsRequest(chat_id=run.chat_id, page_size=GRANTS_MAX)
+    with acting_as(run.identity), translating_peer_errors():
+        response = await run.services.peers.memory.ListGrants(
+            request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
+        )
+    return list(response.grants)
+
+
+def covers(grant: gates_pb2.Grant, run_id: str, tool_name: str, found: Verdict) -> bool:
+    """Say whether the grant is for such a call: nothing else asks about it, no graver risk, and the same people."""
+    if grant.scope == FOR_RUN and grant.run_id != run_id:
+        return False
+    if grant.tool_name.casefold() != tool_name.casefold() or not {*found.grounds} <= {*grant.grounds}:
+        return False
+    if _rank(found.risk) < _rank(grant.risk):
+        return False
+    return _name_rule(grant.answerers) == _name_rule(found.answerers or common_pb2.Answerers())
+
+
+def _rank(risk: str) -> int:
+    """Return the risk's place, the gravest first; one of a later version is graver than all."""
+    risks: tuple[Risk, ...] = RISKS
+    return next((place for place, known in enumerate(risks) if known == risk), -1)
+
+
+def _name_rule(rule: common_pb2.Answerers) -> tuple[frozenset[str], bool, int]:
+    return frozenset(rule.any_of or (REQUESTER,)), rule.not_requester, rule.count or 1

@@ -1,0 +1,125 @@
+"""Approvals that hold for later calls, in the log and the index: whose they are, what ends them. On both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import now_ms
+from tests.memory.conftest import Serve
+from tests.memory.storage.test_gates import approval
+from tests.memory.writing import Memory, event_line, run_line
+
+pytestmark = pytest.mark.engines
+
+BOB = Identity("default", "bob", scopes=frozenset({"answer"}))
+OLGA = Identity("default", "olga", scopes=frozenset({"operate"}))
+STRANGER = Identity("globex", "bob", scopes=frozenset({"operate"}))
+
+
+def granting(grant_id: str, scope: str = "chat", **fields: Any) -> memory_pb2.LogLine:
+    lasting: dict[str, Any] = {"expires_at": now_ms() + 100_000} if scope == "chat" else {}
+    given: dict[str, Any] = {"tool_name": "pay", "grounds": ["medium risk: it\0costs"], "risk": "medium"}
+    given |= {"made_by": ["bob"], "answerers": common_pb2.Answerers(any_of=["tenant"])}
+    grant = agent_pb2.GrantMake(grant_id=grant_id, gate_id="approval_1", scope=scope, **(given | lasting | fields))
+    return event_line(seq=9, timestamp=now_ms(), grant_make=grant)
+
+
+async def ids(memory: Memory, **fields: Any) -> list[str]:
+    return [grant.grant_id for grant in (await memory.grants(**fields)).grants]
+
+
+async def begin(memory: Memory, *grants: memory_pb2.LogLine) -> tuple[str, str]:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, approval("approval_1", "medium"))
+    await memory.append(chat_id, run_id, *grants)
+    return chat_id, run_id
+
+
+async def test_grants_are_in_force_until_their_run_their_time_or_a_person_ends_them(serve: Serve) -> None:
+    async with serve() as memory:
+        over = granting("g_3", expires_at=now_ms() - 1)
+        chat_id, run_id = await begin(memory, granting("g_1", "run"), granting("g_2"), over, granting("g_4"))
+        assert await ids(memory, chat_id=chat_id) == ["g_1", "g_2", "g_4"]
+        [_, grant, _] = (await memory.grants()).grants
+        assert (grant.chat_id, grant.run_id, grant.scope, grant.tool_name) == (chat_id, run_id, "chat", "pay")
+        assert (grant.risk, [*grant.made_by], grant.requester) == ("medium", ["bob"], "default")
+        assert [*grant.answerers.any_of] == ["tenant"]
+        assert [text.replace("\0", "") for text in grant.grounds] == ["medium risk: itcosts"]
+        await memory.append(chat_id, run_id, run_line())
+        assert await ids(memory) == ["g_2", "g_4"]
+        assert await memory.revoke_grant(chat_id, "g_4") == "revoked"
+    async with serve() as memory:
+        assert await ids(memory) == ["g_2"]
+        for grant_id, status in ("g_4", "revoked"), ("g_3", "ended"), ("g_1", "ended"), ("g_2", "revoked"):
+            assert await memory.revoke_grant(chat_id, grant_id) == status
+        assert await ids(memory) == []
+        with pytest.raises(NotFound, match="has no grant 'g_5'"):
+            await memory.revoke_grant(chat_id, "g_5")
+
+
+async def test_who_made_it_whose_chat_it_is_and_operators_see_and_revoke_it(memory: Memory) -> None:
+    chat_id, _ = await begin(memory, granting("g_1"), granting("g_2", made_by=["ada", "bob"]), granting("g_3"))
+    with acting_as(Identity("default", "cleo")):
+        assert await ids(memory) == []
+        with pytest.raises(NotFound):
+            await memory.revoke_grant(chat_id, "g_1")
+        with pytest.raises(PermissionDenied):
+            await ids(memory, scope="tenant")
+    with acting_as(STRANGER):
+        assert await ids(memory, scope="tenant") == []
+        with pytest.raises(NotFound):
+            await memory.revoke_grant(chat_id, "g_1")
+    with acting_as(Identity("default", "ada")):
+        assert await ids(memory) == ["g_2"]
+    with acting_as(BOB):
+        assert await ids(memory) == ["g_1", "g_2", "g_3"]
+        assert await memory.revoke_grant(chat_id, "g_1") == "revoked"
+    with acting_as(OLGA):
+        assert await ids(memory) == []
+        assert await ids(memory, scope="tenant") == ["g_2", "g_3"]
+        assert await memory.revoke_grant(chat_id, "g_2") == "revoked"
+    assert await memory.revoke_grant(chat_id, "g_3") == "revoked"
+
+
+async def test_a_revert_to_before_it_ends_a_grant_and_no_revert_brings_one_back(memory: Memory) -> None:
+    chat_id, run_id = await begin(memory, granting("g_1"))
+    await memory.append(chat_id, run_id, run_line())
+    assert await memory.revoke_grant(chat_id, "g_1") == "revoked"
+    _, later = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, later, approval("approval_1", "medium"), granting("g_2"), run_line())
+    _, last = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, last, run_line())
+    await memory.revert(chat_id, 2)
+    assert await ids(memory) == ["g_2"], "what was taken back came behind it"
+    await memory.revert(chat_id, 1, scope="model")
+    assert await ids(memory) == []
+    assert await memory.revoke_grant(chat_id, "g_2") == "ended"
+    await memory.revert(chat_id, 0)
+    assert await ids(memory) == []
+
+
+async def test_a_copy_of_a_chat_has_no_grants_and_keeps_those_of_the_first(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await begin(memory, granting("g_1"))
+        fork = await memory.fork(chat_id)
+        assert await ids(memory, chat_id=fork) == []
+        assert await ids(memory) == ["g_1"]
+        assert await memory.revoke_grant(fork, "g_1") == "revoked"
+        await memory.append(chat_id, run_id, run_line())
+    async with serve() as memory:
+        assert await ids(memory, chat_id=fork) == []
+        assert await ids(memory) == ["g_1"]
+
+
+async def test_pages_follow_the_grant_that_they_end_with(memory: Memory) -> None:
+    await begin(memory, *(granting(f"g_{number}") for number in range(3)))
+    first = await memory.grants(page_size=2)
+    assert [grant.grant_id for grant in first.grants] == ["g_0", "g_1"]
+    assert await ids(memory, page_size=2, page_token=first.next_page_token) == ["g_2"]
+    with pytest.raises(InvalidRequest, match="pageToken"):
+        await ids(memory, page_token="1")

@@ -1,0 +1,231 @@
+"""An approval that holds for later calls: what it covers, who may grant it, what ends it, what the log says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from headrace.v1 import memory_pb2
+from services.runtime.clock import now_ms
+from tests.orchestrator.calls.test_answerers import KEYS, as_user
+from tests.orchestrator.calls.test_ask_person import rules_in_force
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.people import tool
+from tests.order import TERMINAL, Event
+
+ANSWER = content("All ", "good.") + finish()
+LISTED = {"toolConfig": {"backends": ["act", "other"]}}
+APPROVE = '{"decision": "approve"}'
+FOR_RUN = '{"decision": "approve", "grant": "run"}'
+FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
+TENANT = {"any_of": ["tenant"]}
+
+
+def act(text: str, call_id: str = "call_1", name: str = "act") -> list[Any]:
+    return call(name, json.dumps({"at": text}), call_id=call_id) + finish("tool_calls")
+
+
+def only(events: list[Event], kind: str) -> Event:
+    [event] = pick(events, kind)
+    return event
+
+
+def pick(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["type"] == kind]
+
+
+def offer(it: House, **fields: Any) -> None:
+    it.tools.tools = [tool(name, "backend", **fields) for name in ("act", "other")]
+
+
+def list_ran(it: House) -> list[str]:
+    return [json.loads(request.arguments)["at"] for request in it.tools.requests]
+
+
+async def decide(it: House, *answers: tuple[str, str]) -> list[Event]:
+    """A run in the house's chat, whose gates are answered in order: by whom, and what. Votes come in order too."""
+    events: list[Event] = []
+    left = [*answers]
+    async with it.client.ask("go", agent_key="react", chat_id=it.chat_id or None) as run:
+        async for delta in run:
+            events.append(event := as_json(delta))
+            if event["type"] == "run.start":
+                it.chat_id = event["chatId"]
+                it.run_ids.append(event["runId"])
+            elif event["type"] == "gate.open":
+                status = "voted"
+                while status == "voted":
+                    name, payload = left.pop(0)
+                    async with as_user(it.address, name) as client:
+                        status = (await client.answer_gate(it.run_ids[-1], event["gateId"], payload)).status
+                assert status == "accepted"
+    assert not left, "so many answers are asked for"
+    return events
+
+
+async def test_a_grant_for_the_run_covers_its_later_calls_of_the_tool_alone(house: Open) -> None:
+    turns = [act("1"), act("2", "call_2"), act("3", "call_3", "other"), ANSWER]
+    async with house(*turns, act("4"), ANSWER, **LISTED) as it:
+        offer(it, approval="ask")
+        events = await decide(it, ("", FOR_RUN), ("", APPROVE))
+        assert list_ran(it) == ["1", "2", "3"]
+        made, used = only(events, "grant.make"), only(events, "grant.use")
+        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_1", "call_3"]
+        assert (made["scope"], made["toolName"], made["grounds"]) == ("run", "act", ["the tool's definition"])
+        assert (made["madeBy"], "expiresAt" in made) == (["default"], False)
+        assert (used["grantId"], used["toolId"], used["toolName"]) == (made["grantId"], "call_2", "act")
+        about = [event["type"] for event in events if event.get("toolId") == "call_2"]
+        assert about.index("grant.use") < about.index("tool.result")
+        assert [*(await it.client.grants()).grants] == []
+        assert await it.client.revoke_grant(it.chat_id, made["grantId"]) == "ended"
+        later = await decide(it, ("", APPROVE))
+        assert len(pick(later, "gate.open")) == 1, "another run asks again"
+
+
+async def test_a_grant_for_the_chat_holds_in_later_runs_until_it_is_revoked(house: Open) -> None:
+    turns = [turn for text in "1234" for turn in (act(text), ANSWER)]
+    async with house(*turns, keys=KEYS, **LISTED) as it:
+        offer(it, approval="ask", answerers=TENANT)
+        before = now_ms()
+        made = only(await decide(it, ("bob", FOR_CHAT)), "grant.make")
+        assert before + 600_000 <= made["expiresAt"] <= now_ms() + 600_000
+        assert only(await decide(it), "grant.use")["grantId"] == made["grantId"]
+        first = it.chat_id
+        it.chat_id = ""
+        assert pick(await decide(it, ("bob", APPROVE)), "grant.use") == [], "another chat has nothing of it"
+        it.chat_id = first
+        async with as_user(it.address, "bob") as bob, as_user(it.address, "cleo") as cleo:
+            [grant] = (await bob.grants(chat_id=first)).grants
+            assert (grant.grant_id, grant.requester, [*grant.made_by]) == (made["grantId"], "ada", ["bob"])
+            assert [*(await cleo.grants()).grants] == []
+            with pytest.raises(NotFound):
+                await cleo.revoke_grant(first, grant.grant_id)
+            with pytest.raises(PermissionDenied):
+                await bob.grants(scope="tenant")
+            assert await bob.revoke_grant(first, grant.grant_id) == "revoked"
+        events = await decide(it, ("bob", APPROVE))
+        assert pick(events, "grant.use") == []
+        assert list_ran(it) == ["1", "2", "3", "4"]
+
+
+RULES = """
+tools:
+  act:
+    - {pattern: "^deny", then: deny}
+    - {pattern: "x", argument: at, then: ask}
+    - {pattern: "y", then: ask, answerers: {anyOf: [tenant]}}
+"""
+
+
+async def test_it_covers_the_same_ground_no_graver_risk_the_same_people_and_nothing_denied(
+    house: Open, tmp_path: Path
+) -> None:
+    asked = ["x", "sudo x", "y", "deny x", "x again", "x once more"]
+    turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
+    (tmp_path / "approvals.yaml").write_text(RULES)
+    async with house(*turns[:5], ANSWER, turns[5], ANSWER, keys=KEYS, **LISTED) as it:
+        offer(it)
+        events = await decide(it, ("ada", FOR_CHAT), ("ada", APPROVE), ("ada", APPROVE))
+        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1", "call_2"]
+        assert only(events, "grant.use")["toolId"] == "call_4"
+        assert only(events, "grant.make")["grounds"] == ["matches 'x' in argument 'at'"]
+        assert list_ran(it) == ["x", "sudo x", "y", "x again"]
+        (tmp_path / "approvals.yaml").write_text(RULES.replace("ask}", "ask, answerers: {anyOf: ['user:bob']}}"))
+        await rules_in_force()
+        assert pick(await decide(it, ("bob", APPROVE)), "grant.use") == [], "today others are to be asked"
+
+
+async def test_a_grant_for_a_risk_covers_no_call_with_another_one_beside(house: Open, tmp_path: Path) -> None:
+    asked = ["sudo ls", "sudo rm -r x", "sudo pwd"]
+    turns = [act(text, f"call_{number}") for number, text in enumerate(asked)]
+    (tmp_path / "approvals.yaml").write_text("{}")
+    async with house(*turns, ANSWER, **LISTED) as it:
+        offer(it)
+        events = await decide(it, ("", FOR_RUN), ("", APPROVE))
+        assert [event["toolId"] for event in pick(events, "gate.open")] == ["call_0", "call_1"]
+        assert only(events, "grant.make")["grounds"] == ["high risk: runs as another user"]
+        assert only(events, "grant.use")["toolId"] == "call_2"
+
+
+VOTES = {
+    "both for the chat": (FOR_CHAT, FOR_CHAT, "chat"),
+    "one for the run": (FOR_CHAT, FOR_RUN, "run"),
+    "the first for its call": (APPROVE, FOR_CHAT, ""),
+    "the last for its call": (FOR_CHAT, APPROVE, ""),
+}
+
+
+@pytest.mark.parametrize("case", VOTES)
+async def test_where_several_must_approve_all_of_them_grant_it(case: str, house: Open) -> None:
+    first, second, scope = VOTES[case]
+    async with house(act("1"), act("2", "call_2"), ANSWER, keys=KEYS, **LISTED) as it:
+        offer(it, approval="ask", answerers={"any_of": ["tenant"], "not_requester": True, "count": 2})
+        again = [] if scope else [("bob", APPROVE), ("cleo", APPROVE)]
+        events = await decide(it, ("bob", first), ("cleo", second), *again)
+        made = [(event["scope"], event["madeBy"]) for event in pick(events, "grant.make")]
+        assert made == ([(scope, ["bob", "cleo"])] if scope else [])
+        assert len(pick(events, "grant.use")) == len(made)
+        assert list_ran(it) == ["1", "2"]
+
+
+async def test_whom_a_gate_was_passed_on_to_grants_nothing_and_what_cannot_be_granted_is_refused(house: Open) -> None:
+    async with house(act("1"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, approval="ask", answerers={"any_of": ["role:finance"]})
+        gate: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
+
+        async def follow() -> list[Event]:
+            events: list[Event] = []
+            async with it.client.ask("go", agent_key="react") as run:
+                async for delta in run:
+                    events.append(event := as_json(delta))
+                    if event["type"] == "gate.open":
+                        gate.set_result((only(events, "run.start")["runId"], event["gateId"]))
+            return events
+
+        run = group.create_task(follow())
+        place = await gate
+        async with as_user(it.address, "bob") as bob, as_user(it.address, "cleo") as cleo:
+            assert (await bob.gate(*place)).is_grantable
+            await bob.delegate_gate(*place, ["user:cleo"])
+            with pytest.raises(PermissionDenied, match="grant nothing for later calls"):
+                await cleo.answer_gate(*place, FOR_CHAT)
+            for payload, problem in (
+                ('{"decision": "reject", "grant": "run"}', "payload.grant: goes with decision approve"),
+                ('{"decision": "approve", "grant": "tenant"}', "payload: must be"),
+                ('{"decision": "approve", "grantMs": 60000}', "payload.grantMs: goes with grant chat"),
+                ('{"decision": "approve", "grant": "chat", "grantMs": 59999}', "payload.grantMs: must be 60,000"),
+            ):
+                with pytest.raises(InvalidRequest, match=problem):
+                    await bob.answer_gate(*place, payload)
+            answered = await bob.answer_gate(*place, FOR_RUN, request_id="r1")
+            assert answered.grant_id == (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id != ""
+        made = only(await run, "grant.make")
+        async with as_user(it.address, "bob") as bob:
+            assert (await bob.answer_gate(*place, FOR_RUN, request_id="r1")).grant_id == made["grantId"]
+
+
+async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has_become_of_it(house: Open) -> None:
+    async with house(act("1"), act("2", "call_2"), ANSWER, **LISTED) as it:
+        offer(it, approval="ask", effect="read")
+        crashes = Crashes(it)
+
+        async def die(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("grant_use") for line in request.lines):
+                crashes.kill(request.run_id)
+
+        it.memory.after = die
+        cut = await decide(it, ("", FOR_CHAT))
+        assert cut[-1]["type"] not in TERMINAL
+        [grant] = (await it.client.grants()).grants
+        assert await it.client.revoke_grant(it.chat_id, grant.grant_id) == "revoked"
+        await it.stop()
+        async with again(it) as client, client.attach(it.run_ids[0], 0) as run:
+            events = [as_json(delta) async for delta in run]
+        assert events[-1]["type"] == "run.complete"
+        assert (len(pick(events, "gate.open")), len(pick(events, "grant.use"))) == (1, 1)
