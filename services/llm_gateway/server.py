@@ -14,7 +14,7 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
-from services.runtime.file_watch import watching_paths
+from services.runtime.file_watch import REFRESH_INTERVAL_MS, watching_paths
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ PROVIDER_FILE = "providers.json"
 
 
 @asynccontextmanager
-async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; `env` has the secrets."""
+async def gateway(
+    config: Config, env: Mapping[str, str], *, look_ms: int = REFRESH_INTERVAL_MS
+) -> AsyncGenerator[RunningServer]:
+    """Serve inside the block; `env` has the secrets, and `look_ms` is the time between looks at the provider file."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
     interaction_log = InteractionLog(config.interaction_log_enabled, config.interaction_log_mask_sensitive)
@@ -37,7 +39,7 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
         accounts.keep_configured(catalogue.providers)
         breakers.keep_configured(catalogue.providers)
 
-    async with Pool() as pool, watching_paths([path], catalogue.reload, forget_removed):
+    async with Pool() as pool, watching_paths([path], catalogue.reload, forget_removed, interval_ms=look_ms):
         caller = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
         service = GrpcService(NAME, LlmService(catalogue, caller), llm_pb2_grpc.add_LlmServiceServicer_to_server)
         async with serving_grpc(config.server, [service], is_configured=lambda: catalogue.is_loaded) as running:

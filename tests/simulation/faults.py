@@ -123,7 +123,7 @@ async def _cut_power(world: World, fault: Fault) -> None:
 
 
 def _cut_connections(world: World, fault: Fault) -> None:
-    is_hit = False
+    is_hit = world.sockets.cut(fault.target, fault.other)
     for connection in [*world.wire.connections]:
         ends = (connection.client_process.name, connection.server_process.name)
         if ends in ((fault.target, fault.other), (fault.other, fault.target)):

@@ -17,25 +17,37 @@ LASTS_S = (0.1, 20.0)
 WAITS_S = (0.1, 3.0)
 """Half of the time for which a process that does little may take its last turns."""
 
-MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, USER = "memory", "gateway", "tools", "orchestrator", "user"
+MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, FACADE, USER = "memory", "gateway", "tools", "orchestrator", "facade", "user"
 
-EACH = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS)
+EACH = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE)
 KINDS = {
     **dict.fromkeys(("kill", "stop", "cut", "part", "slow"), EACH),
     **{"model": (GATEWAY,), "tool": (TOOLS,), "power": (MEMORY,), "EIO": (MEMORY,), "ENOSPC": (MEMORY,)},
 }
 """Faults, with the services that each is a fault of."""
 
+OTHERS = [(kind, service) for kind, services in KINDS.items() for service in services if service != FACADE]
+FAULTS_OF_FACADE = [(kind, FACADE) for kind, services in KINDS.items() if FACADE in services]
+SHARE_OF_FACADE = 0.4
+"""Of the faults in worlds with a facade, so that each kind meets it as often as another service."""
+
 PEERS = {
     MEMORY: (ORCHESTRATOR, ORCHESTRATOR, GATEWAY, USER),
     ORCHESTRATOR: (MEMORY, GATEWAY, TOOLS, USER),
     GATEWAY: (ORCHESTRATOR, ORCHESTRATOR, MEMORY),
     TOOLS: (ORCHESTRATOR,),
+    FACADE: (ORCHESTRATOR, USER),
 }
 """Whom a service speaks with, for faults of pairs."""
 OF_PAIRS = ("cut", "part")
 
 FAULTS = (14, 20)
+
+SKEWS_S = (0.0, 0.0, 0.1, 7.0)
+"""How wrong clocks may be, either way: any two differ by less than a lease, as docs/operating.md asks for."""
+
+GATE_RULES = ("", "", "two", "four eyes", "escalating")
+"""Who may answer where a tool needs approval (outside/outside.py); empty: everybody is one user, with no credential."""
 
 PHASES = ("idle", "start", "model", "tool", "gate", "compaction", "between")
 """What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one."""
@@ -43,7 +55,7 @@ PHASES = ("idle", "start", "model", "tool", "gate", "compaction", "between")
 WAITED_FOR = {
     "model": (),
     "tool": (),
-    "gate": ("asks", "team"),
+    "gate": ("asks", "resigns", "yields", "team"),
     "compaction": ("small", "compact"),
     "between": (),
 }
@@ -52,12 +64,15 @@ WAITED_FOR = {
 WHEN_BUSY = ("", "", "enqueue", "reject", "interrupt", "rollback")
 
 AGENTS = (
-    *("oneshot", "react", "react", "team", "compact", "asks", "asks", "small", "small"),
-    *("sequential", "parallel", "recursive", "thrifty"),
+    *("oneshot", "react", "react", "team", "compact", "asks", "asks", "resigns", "yields", "small", "small"),
+    *("sequential", "parallel", "recursive", "thrifty", "spender", "spender"),
 )
 """Agents of world/definitions.py; compact is a command to react."""
 
-INTERFERENCES = ("cancel", "cancel after_step", "steer", "attach", "leave", "go away", "state", "state", "fork")
+INTERFERENCES = (
+    *("cancel", "cancel after_step", "operator cancel", "steer", "attach", "leave", "go away", "state", "state"),
+    *("fork", "share"),
+)
 
 ANSWERS = ("approve", "approve", "edit", "reject", "twice", "repeat", "late", "never")
 """What a person does at the gates of a run."""
@@ -103,6 +118,8 @@ class Act:
     interferences: tuple[Interference, ...] = ()
     answer: str = "reject"
     """One of ANSWERS."""
+    is_http: bool = False
+    """Whether it is asked and read over HTTP, where there is a facade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +150,21 @@ class Plan:
     people: tuple[tuple[Act, ...], ...]
     faults: tuple[Fault, ...]
     schedules: tuple[PlannedSchedule, ...] = ()
-    has_approver: bool = False
-    """Whether a second client looks for gates and answers them."""
+    approvers: int = 0
+    """Others who look for gates and answer them."""
+    gate_rule: str = ""
+    """One of GATE_RULES."""
+    skew_s: float = 0.0
+    """How wrong the clocks of services may be."""
+    has_webhook: bool = False
+    has_facade: bool = False
+    has_watcher: bool = False
+    """Whether somebody watches the gates that wait."""
 
     @property
     def size(self) -> int:
         acts = sum(1 + len(act.interferences) for acts in self.people for act in acts)
-        return len(self.faults) + len(self.schedules) + self.has_approver + acts
+        return len(self.faults) + len(self.schedules) + self.approvers + acts
 
     @property
     def orchestrators(self) -> list[str]:
@@ -153,22 +178,45 @@ class Plan:
 def make_plan(seed: int) -> Plan:
     random = Random(f"{seed}/plan")
     replicas, gateways, chats = random.choice((1, 1, 2, 3, 5)), random.choice((1, 2)), random.choice((1, 2, 3))
-    people = tuple(
-        tuple(_choose_act(random, chats) for _ in range(random.randint(1, 4))) for _ in range(random.choice((1, 2, 3)))
-    )
+    people = _choose_people(random, chats)
     schedules = tuple(_choose_schedule(random, chats) for _ in range(random.choice((0, 0, 1, 2))))
-    has_approver, has_provider = random.random() < 0.5, random.random() < 0.5
-    plan = Plan(seed, replicas, gateways, has_provider, chats, people, (), schedules, has_approver)
+    plan = Plan(
+        seed=seed,
+        replicas=replicas,
+        gateways=gateways,
+        has_provider=random.random() < 0.5,
+        chats=chats,
+        people=people,
+        faults=(),
+        schedules=schedules,
+        approvers=random.choice((0, 1, 2)),
+        gate_rule=random.choice(GATE_RULES),
+        skew_s=random.choice(SKEWS_S),
+        has_webhook=random.random() < 0.5,
+        has_watcher=random.random() < 0.5,
+    )
+    # The facade of a world with users would need their keys.
+    plan = replace(plan, has_facade=not plan.gate_rule and random.random() < 0.8)
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
     return replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
 
 
-def _choose_act(random: Random, chats: int) -> Act:
+def _choose_people(random: Random, chats: int) -> tuple[tuple[Act, ...], ...]:
+    """Choose acts so that most worlds have one whose run gets to each phase that few runs get to."""
+    counts = [random.randint(1, 4) for _ in range(random.choice((1, 2, 3)))]
+    agents = [random.choice(agents) for agents in WAITED_FOR.values() if agents]
+    agents = (agents + random.choices(AGENTS, k=sum(counts)))[: sum(counts)]
+    random.shuffle(agents)
+    return tuple(tuple(_choose_act(random, chats, agents.pop()) for _ in range(count)) for count in counts)
+
+
+def _choose_act(random: Random, chats: int, agent: str) -> Act:
     interferences = tuple(
         Interference(random.uniform(0, 6), random.choice(INTERFERENCES)) for _ in range(random.choice((0, 0, 1, 1, 2)))
     )
-    agent, when_busy, answer = random.choice(AGENTS), random.choice(WHEN_BUSY), random.choice(ANSWERS)
-    return Act(random.uniform(0, 20), random.randrange(chats), agent, when_busy, interferences, answer)
+    when_busy, answer = random.choice(WHEN_BUSY), random.choice(ANSWERS)
+    pause_s, chat, is_http = random.uniform(0, 20), random.randrange(chats), random.random() < 0.7
+    return Act(pause_s, chat, agent, when_busy, interferences, answer, is_http)
 
 
 def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
@@ -186,7 +234,7 @@ def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
 
 def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -> Fault:
     """Choose a fault so that each kind, of each service, meets each phase about as often."""
-    kind, service = random.choice([(kind, service) for kind, services in KINDS.items() for service in services])
+    kind, service = random.choice(FAULTS_OF_FACADE if plan.has_facade and random.random() < SHARE_OF_FACADE else OTHERS)
     target = _choose_process(random, plan, service)
     other = _choose_process(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
     turns = 0

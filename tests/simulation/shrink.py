@@ -1,57 +1,122 @@
-"""The smallest world found that still breaks a promise: with fewer faults, people, questions and interferences."""
+"""The smallest world found that still breaks a promise: with fewer faults, people, questions and services, and simpler
+ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from tests.simulation.plan import Act, Plan
 
-TRIES_MAX = 300
+T = TypeVar("T")
+
+TRIES_MAX = 400
+
+AGENTS = ("oneshot", "react", "asks")
+"""Agents in the place of others, the simplest first."""
 
 
 def shrink(plan: Plan, breaks: Callable[[Plan], bool]) -> Plan:
     """Return a plan that `breaks` as `plan` does, and of which nothing more can be left out within TRIES_MAX tries."""
-    tries = 0
-    candidates = list_smaller(plan)
-    while tries < TRIES_MAX and (candidate := next(candidates, None)) is not None:
-        tries += 1
-        if breaks(candidate):
-            plan, candidates = candidate, list_smaller(candidate)
-    return plan
+    shrinking = _Shrinking(plan, breaks)
+    before = None
+    while shrinking.plan != before:
+        before = shrinking.plan
+        shrinking.leave_out_all()
+        shrinking.simplify_all()
+    return shrinking.plan
 
 
-def list_smaller(plan: Plan) -> Iterator[Plan]:
-    """Yield plans with something left out, the largest parts first."""
-    size = len(plan.faults)
+@dataclass
+class _Shrinking:
+    plan: Plan
+    breaks: Callable[[Plan], bool]
+    tries_left: int = TRIES_MAX
+
+    def keeps(self, smaller: Plan) -> bool:
+        """Take the plan if it breaks."""
+        if smaller == self.plan:
+            return True
+        if self.tries_left <= 0:
+            return False
+        self.tries_left -= 1
+        if self.breaks(smaller):
+            self.plan = smaller
+            return True
+        return False
+
+    def leave_out_all(self) -> None:
+        """Leave out what can be left out: the largest parts first."""
+        _leave_out(self.plan.faults, lambda faults: self.keeps(replace(self.plan, faults=faults)))
+        _leave_out(self.plan.people, lambda people: bool(people) and self.keeps(replace(self.plan, people=people)))
+        for at in range(len(self.plan.people)):
+            _leave_out(self.plan.people[at], lambda acts, at=at: bool(acts) and self.keeps(self._put_acts(at, acts)))
+        _leave_out(self.plan.schedules, lambda schedules: self.keeps(replace(self.plan, schedules=schedules)))
+        for at, acts in enumerate(self.plan.people):
+            for number, act in enumerate(acts):
+                _leave_out(
+                    act.interferences,
+                    lambda some, at=at, number=number: self._keeps_act(at, number, interferences=some),
+                )
+
+    def simplify_all(self) -> None:
+        for smaller in (_drop_processes(self.plan, replicas=1), _drop_processes(self.plan, gateways=1)):
+            self.keeps(smaller)
+        for fields in _list_simpler(self.plan):
+            self.keeps(replace(self.plan, **fields))
+        for at, acts in enumerate(self.plan.people):
+            for number, act in enumerate(acts):
+                for agent in AGENTS[: AGENTS.index(act.agent)] if act.agent in AGENTS else AGENTS:
+                    if self._keeps_act(at, number, agent=agent):
+                        break
+                for fields in ({"when_busy": ""}, {"answer": "approve"}, {"is_http": False}, {"pause_s": 1.0}):
+                    self._keeps_act(at, number, **fields)
+        for at in range(len(self.plan.faults)):
+            fault = replace(self.plan.faults[at], lasts_s=1.0)
+            self.keeps(replace(self.plan, faults=(*self.plan.faults[:at], fault, *self.plan.faults[at + 1 :])))
+
+    def _keeps_act(self, at: int, number: int, **fields: Any) -> bool:
+        acts = self.plan.people[at]
+        return self.keeps(
+            self._put_acts(at, (*acts[:number], replace(acts[number], **fields), *acts[number + 1 :])),
+        )
+
+    def _put_acts(self, at: int, acts: tuple[Act, ...]) -> Plan:
+        people = self.plan.people
+        return replace(self.plan, people=(*people[:at], acts, *people[at + 1 :]))
+
+
+def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> None:
+    """Leave out half of the items, then smaller parts, for as long as `keeps` takes what is left."""
+    size = len(items)
     while size:
-        for at in range(0, len(plan.faults), size):
-            yield replace(plan, faults=plan.faults[:at] + plan.faults[at + size :])
+        at = 0
+        while at < len(items):
+            fewer = items[:at] + items[at + size :]
+            if keeps(fewer):
+                items = fewer
+            else:
+                at += size
         size //= 2
-    for at, acts in enumerate(plan.people):
-        if len(plan.people) > 1:
-            yield replace(plan, people=plan.people[:at] + plan.people[at + 1 :])
-        for number, act in enumerate(acts):
-            if len(acts) > 1:
-                yield _replace_acts(plan, at, acts[:number] + acts[number + 1 :])
-            for other in range(len(act.interferences)):
-                less = replace(act, interferences=act.interferences[:other] + act.interferences[other + 1 :])
-                yield _replace_acts(plan, at, (*acts[:number], less, *acts[number + 1 :]))
-    for at in range(len(plan.schedules)):
-        yield replace(plan, schedules=plan.schedules[:at] + plan.schedules[at + 1 :])
-    if plan.has_approver:
-        yield replace(plan, has_approver=False)
-    if plan.replicas > 1:
-        yield _drop_processes(plan, replicas=1, gateways=plan.gateways)
-    if plan.gateways > 1:
-        yield _drop_processes(plan, replicas=plan.replicas, gateways=1)
 
 
-def _drop_processes(plan: Plan, *, replicas: int, gateways: int) -> Plan:
-    left = replace(plan, replicas=replicas, gateways=gateways)
+def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield fields of a plan that has less of what is beside people and faults."""
+    yield {"has_facade": False}
+    yield {"has_watcher": False}
+    yield {"has_webhook": False}
+    yield {"has_provider": False}
+    yield {"gate_rule": ""}
+    yield {"skew_s": 0.0}
+    for count in range(plan.approvers):
+        yield {"approvers": count}
+    people = tuple(tuple(replace(act, chat=0) for act in acts) for acts in plan.people)
+    schedules = tuple(replace(one, chat=one.chat and 0) for one in plan.schedules)
+    yield {"chats": 1, "people": people, "schedules": schedules}
+
+
+def _drop_processes(plan: Plan, *, replicas: int = 0, gateways: int = 0) -> Plan:
+    left = replace(plan, replicas=replicas or plan.replicas, gateways=gateways or plan.gateways)
     gone = {*plan.orchestrators, *plan.llm_gateways} - {*left.orchestrators, *left.llm_gateways}
     return replace(left, faults=tuple(fault for fault in plan.faults if not {fault.target, fault.other} & gone))
-
-
-def _replace_acts(plan: Plan, at: int, acts: tuple[Act, ...]) -> Plan:
-    return replace(plan, people=(*plan.people[:at], acts, *plan.people[at + 1 :]))

@@ -28,10 +28,14 @@ from tests.simulation.faults import run_faults
 from tests.simulation.fixed_order import SETTINGS
 from tests.simulation.judging.judge import judge_world
 from tests.simulation.judging.services import judge_logs
+from tests.simulation.judging.watchers import judge_watchers
+from tests.simulation.outside.outside import FIRST, REQUESTER, SECOND
 from tests.simulation.people.asked import find_phase
 from tests.simulation.people.gates import look_for_gates
 from tests.simulation.people.schedules import keep_schedules
 from tests.simulation.people.users import User
+from tests.simulation.people.watchers import watch_gates
+from tests.simulation.people.webhooks import make_webhook
 from tests.simulation.plan import MEMORY, USER, Plan, make_plan
 from tests.simulation.planted.bugs import plant
 from tests.simulation.world.loop import SimulatedLoop, Stuck
@@ -53,6 +57,8 @@ SEEDS_PER_COLLECTION = 5
 """A collection looks at every object of the process; a few worlds have room beside each other."""
 
 JUDGE = "judge"
+
+APPROVERS = (FIRST, SECOND)
 
 
 @dataclass
@@ -133,15 +139,15 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
     for name in world.services:
         world.start(name)
     people: list[User] = []
-    address = ",".join(f"local:{name}" for name in world.orchestrators)
 
-    def start_user(name: str, work: Callable[[User], Awaitable[None]]) -> asyncio.Event:
+    def start_user(
+        name: str, work: Callable[[User], Awaitable[None]], who: str = REQUESTER, into: list[User] = people
+    ) -> asyncio.Event:
         finished = asyncio.Event()
 
         async def main() -> None:
-            async with User(name, address, f"local:{MEMORY}", world) as user:
-                if name != JUDGE:
-                    people.append(user)
+            async with User(name, who, (world.orchestrator_address, f"local:{MEMORY}"), world) as user:
+                into.append(user)
                 await work(user)
             finished.set()
 
@@ -158,8 +164,18 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
     ]
     over = asyncio.Event()
     beside: list[asyncio.Event] = []
-    if plan.has_approver:
-        beside.append(start_user(f"{USER}-approver", partial(look_for_gates, until=over)))
+    for number in range(plan.approvers):
+        beside.append(start_user(f"{USER}-approver-{number}", partial(look_for_gates, until=over), APPROVERS[number]))
+    watchers: list[User] = []
+    judged = asyncio.Event()
+    watched = asyncio.Event()
+    if plan.has_webhook:
+        await asyncio.sleep(0)
+        start_user(f"{USER}-hooks", make_webhook)
+    if plan.has_watcher:
+        watched = start_user(f"{USER}-watcher", partial(watch_gates, until=judged), into=watchers)
+    else:
+        watched.set()
     if plan.schedules:
         keep = partial(keep_schedules, planned=plan.schedules, chat_ids=chat_ids, until=over)
         beside.append(start_user(f"{USER}-scheduler", keep))
@@ -172,10 +188,14 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
             await finished.wait()
 
     async def judge(user: User) -> None:
+        result.problems += await judge_watchers(user, watchers)
         result.problems += await judge_world(world, user, people, chat_ids)
+        result.problems += await judge_watchers(user, watchers)
 
     async with asyncio.timeout(JUDGING_S):
-        await start_user(JUDGE, judge).wait()
+        await start_user(JUDGE, judge, into=[]).wait()
+        judged.set()
+        await watched.wait()
     async with asyncio.timeout(ENDING_S):
         await world.stop_all()
     result.problems += world.left

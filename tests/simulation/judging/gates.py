@@ -8,15 +8,21 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.judging.chats import Line, Logs, split_runs
-from tests.simulation.outside.outside import ASKS
+from tests.simulation.outside.outside import ASKS, FIRST, REQUESTER, RULES, SECOND
+from tests.simulation.people.gates import CHANGED
 
 if TYPE_CHECKING:
     from tests.simulation.people.gates import GateTry
     from tests.simulation.people.users import User
     from tests.simulation.world.world import World
 
-STATUSES = ("accepted", "duplicate", "expired")
+STATUSES = ("accepted", "duplicate", "expired", "voted", "CLAIMED")
 """What may become of an answer to a gate that somebody has seen open."""
+
+DENIED = {"four eyes": (REQUESTER,), "escalating": (REQUESTER, SECOND)}
+"""Who may be refused, by the rule of the gate: the second one until others may answer, too."""
+
+VOTED, TAKEN = "vote", "request.submit"
 
 
 def list_events(lines: Iterable[Line], kind: str) -> list[dict[str, Any]]:
@@ -29,13 +35,16 @@ def judge_gates(world: World, people: Iterable[User], logs: Logs, copies: Collec
         problems += [f"run {run_id}: {problem}" for problem in _judge_run(lines)]
         if run_id not in copies:
             problems += [f"run {run_id}: {problem}" for problem in _judge_calls(world, run_id, lines)]
+            problems += [f"run {run_id}: {problem}" for problem in _judge_steps(world, lines)]
     tries: dict[tuple[str, str], list[GateTry]] = {}
     for user in people:
         for one in user.gate_tries:
             tries.setdefault((one.run_id, one.gate_id), []).append(one)
     runs = split_runs(logs)
     for (run_id, gate_id), made in tries.items():
-        problems += [f"gate {gate_id} of run {run_id}: {one}" for one in _judge_tries(made, runs.get(run_id, []))]
+        problems += [
+            f"gate {gate_id} of run {run_id}: {one}" for one in _judge_tries(made, runs.get(run_id, []), world)
+        ]
     return problems
 
 
@@ -79,7 +88,7 @@ def _judge_calls(world: World, run_id: str, lines: list[Line]) -> list[str]:
     return problems
 
 
-def _judge_tries(tries: list[GateTry], lines: list[Line]) -> list[str]:
+def _judge_tries(tries: list[GateTry], lines: list[Line], world: World) -> list[str]:
     """One answer is accepted, it is the one in the log, and each try is told so."""
     problems: list[str] = []
     accepted = {one.request_id for one in tries if one.status == "accepted"}
@@ -88,13 +97,83 @@ def _judge_tries(tries: list[GateTry], lines: list[Line]) -> list[str]:
     gate_id = tries[0].gate_id
     submits = [event for event in list_events(lines, "request.submit") if event["toolId"] == gate_id]
     stored = {event["requestId"]: _as_object(event["payload"]) for event in submits}
+    votes = {event["requestId"] for event in list_steps(lines, gate_id) if event["step"] == VOTED}
+    asked = next((event["toolName"] for event in list_events(lines, "gate.open") if event["gateId"] == gate_id), "")
+    rule = world.outside.gate_rule if asked == ASKS else ""
     for one in tries:
-        if one.status not in STATUSES:
-            problems.append(f"an answer was told {one.status}")
+        is_denied = one.status == "PERMISSION_DENIED" and one.who in DENIED.get(rule, ())
+        is_changed = one.status == CHANGED and rule == "two" and _as_object(one.payload)["decision"] == "approve"
+        if one.status not in STATUSES and not is_denied and not is_changed:
+            problems.append(f"an answer of {one.who} was told {one.status}")
+        if one.status == "voted" and one.request_id not in votes:
+            problems.append(f"{one.payload} was told that it is a vote, and the log has it not")
         if one.status == "accepted" and stored.get(one.request_id) != json.loads(one.payload):
             problems.append(f"{one.payload} was accepted, and the log has {stored}")
         if one.status != "accepted" and one.request_id in stored:
             problems.append(f"{one.payload} is in the log, and its sender was told {one.status}")
+    return problems
+
+
+def list_steps(lines: Iterable[Line], gate_id: str) -> list[dict[str, Any]]:
+    return [event for event in list_events(lines, "gate.step") if event["gateId"] == gate_id]
+
+
+def _judge_steps(world: World, lines: list[Line]) -> list[str]:
+    """Each gate was decided by those who may, by as many of them as must, and by none against another's claim."""
+    problems: list[str] = []
+    for opened in list_events(lines, "gate.open"):
+        gate_id = opened["gateId"]
+        steps = list_steps(lines, gate_id)
+        taken = next((event for event in list_events(lines, TAKEN) if event["toolId"] == gate_id), None)
+        rule = world.outside.gate_rule if opened["toolName"] == ASKS else ""
+        found = [*_judge_times(steps), *_judge_claims(world, steps, taken)]
+        if rule and opened["kind"] == "approval" and taken is not None:
+            found += _judge_answerers(rule, steps, taken)
+        problems += [f"gate {gate_id}: {problem}" for problem in found]
+    return problems
+
+
+def _judge_times(steps: list[dict[str, Any]]) -> list[str]:
+    counts = Counter(event["step"] for event in steps if event["step"] in ("reminded", "escalated"))
+    return [f"it was {what} {count} times" for what, count in counts.items() if count > 1]
+
+
+def _judge_answerers(rule: str, steps: list[dict[str, Any]], taken: dict[str, Any]) -> list[str]:
+    given = _as_object(taken["payload"])
+    by, problems = [taken["by"]], list[str]()
+    votes = [event for event in steps if event["step"] == VOTED]
+    if rule == "two" and given["decision"] != "reject":
+        edits = [at for at, event in enumerate(votes) if event["decision"] == "edit"]
+        counted = votes[edits[-1] :] if edits else votes
+        if len({taken["by"], *(event["by"] for event in counted)}) < RULES[rule].count:
+            problems.append(f"{taken} has decided behind the votes {votes}")
+    by += [event["by"] for event in votes]
+    if len({*by[1:]}) != len(by[1:]) and not any(event["decision"] == "edit" for event in votes):
+        problems.append(f"somebody has voted twice: {votes}")
+    if rule == "four eyes" and REQUESTER in by:
+        problems.append("who asked has answered, and must not")
+    passed = {name for event in steps for name in event.get("to", ())} | {f"user:{FIRST}"}
+    if rule == "escalating" and not {f"user:{who}" for who in by} <= passed:
+        problems.append(f"{by} have answered, and {passed} might")
+    return problems
+
+
+def _judge_claims(world: World, steps: list[dict[str, Any]], taken: dict[str, Any] | None) -> list[str]:
+    """While a claim holds, no other client claims, votes or approves; owners' clocks may differ."""
+    problems: list[str] = []
+    slack_ms, claim = 2000 * world.skew_s, None
+    for event in [*steps, *([taken] if taken is not None else [])]:
+        holds = claim is not None and event["timestamp"] < claim["until"] - slack_ms
+        step = event.get("step", TAKEN)
+        if holds and claim is not None:
+            is_other = (event.get("by"), event.get("holder", claim["holder"])) != (claim["by"], claim["holder"])
+            is_reject = step == TAKEN and _as_object(event["payload"]).get("decision") == "reject"
+            if is_other and step in ("claimed", VOTED, TAKEN) and not is_reject:
+                problems.append(f"{event} stands in the log while {claim} holds")
+        if step == "claimed":
+            claim = event
+        elif step == "released" and claim is not None and event.get("holder") == claim["holder"]:
+            claim = None
     return problems
 
 

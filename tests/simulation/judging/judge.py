@@ -13,7 +13,9 @@ from tests.simulation.judging.linearizability import judge_history
 from tests.simulation.judging.readers import judge_acts, judge_reader, judge_readings
 from tests.simulation.judging.schedules import judge_schedules
 from tests.simulation.judging.services import judge_logs, judge_tasks
+from tests.simulation.judging.shares import judge_shares
 from tests.simulation.judging.states import judge_states, read_states
+from tests.simulation.judging.webhooks import judge_webhook
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,6 +44,7 @@ async def judge_world(world: World, judge: User, people: list[User], chat_ids: C
     problems += [*judge_gates(world, people, logs, copies), *judge_effects(world, logs, copies)]
     problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs)]
     problems += judge_history(world.wire.history)
+    problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies)]
     problems += [*judge_logs(world), *judge_tasks(world)]
     problems += [problem for user in people for problem in user.problems]
     return [*problems, *world.outside.problems, *world.wire.problems]

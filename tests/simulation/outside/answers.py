@@ -25,23 +25,26 @@ SMALL = "small"
 
 LONG_WORDS = 350
 
+OUTPUT_TOKENS = 5
+"""What an answer is said to have cost, beside ten tokens for the request; half of its limit where it has one."""
+
 TASK_ID = re.compile(r"\btask ([0-9a-f]{8})\b")
 LEFT = re.compile(r"^- ([0-9a-f]{8}): ", re.MULTILINE)
 
 
 def choose_answer(request: llm_pb2.ChatRequest, random: Random) -> list[llm_pb2.LlmDelta]:
     if request.stage == "compact":
-        return [llm_pb2.LlmDelta(content=write_summary("They spoke of trees.")), *_finish("stop")]
+        return [llm_pb2.LlmDelta(content=write_summary("They spoke of trees.")), *_finish("stop", request)]
     deltas = [llm_pb2.LlmDelta(reasoning=f"{random.choice(WORDS)} ") for _ in range(random.choice((0, 0, 2)))]
     calls = [] if request.tool_choice == "none" else _choose_calls(request, random)
     for index, (name, given) in enumerate(calls):
         deltas += _call(index, name, given, random)
     if calls:
-        return [*deltas, *_finish("tool_calls")]
+        return [*deltas, *_finish("tool_calls", request)]
     if request.model == SMALL:
         deltas.append(llm_pb2.LlmDelta(content=" ".join(random.choices(WORDS, k=LONG_WORDS))))
     deltas += [llm_pb2.LlmDelta(content=f"{random.choice(WORDS)} ") for _ in range(random.randint(1, 8))]
-    return [*deltas, *_finish("stop")]
+    return [*deltas, *_finish("stop", request)]
 
 
 def _choose_calls(request: llm_pb2.ChatRequest, random: Random) -> list[tuple[str, dict[str, object]]]:
@@ -114,6 +117,7 @@ def _call(index: int, name: str, given: dict[str, object], random: Random) -> li
     return [llm_pb2.LlmDelta(tool_call=first), llm_pb2.LlmDelta(tool_call=rest)]
 
 
-def _finish(reason: str) -> list[llm_pb2.LlmDelta]:
-    usage = llm_pb2.LlmDelta(usage={"input_tokens": 10, "output_tokens": 5, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+def _finish(reason: str, request: llm_pb2.ChatRequest) -> list[llm_pb2.LlmDelta]:
+    output_tokens = request.max_tokens // 2 if request.HasField("max_tokens") else OUTPUT_TOKENS
+    usage = llm_pb2.LlmDelta(usage={"input_tokens": 10, "output_tokens": output_tokens, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
     return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]

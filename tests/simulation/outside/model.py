@@ -11,12 +11,13 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from tests.simulation.outside.answers import choose_answer
 from tests.simulation.outside.outside import make_break
 from tests.simulation.plan import GATEWAY
+from tests.simulation.world.definitions import USD_PER_MTOK
 
 if TYPE_CHECKING:
     from tests.simulation.outside.outside import Outside
 
-WINDOWS = {"small": (7000, 500)}
-"""Window and longest answer of models, in tokens; nothing is known of others."""
+WINDOWS = {"m": (128_000, 4096), "small": (7000, 500)}
+"""Window and longest answer of models, in tokens."""
 
 
 class Model(llm_pb2_grpc.LlmServiceServicer):
@@ -34,6 +35,10 @@ class Model(llm_pb2_grpc.LlmServiceServicer):
                 model=request.model,
                 context_window_tokens=window,
                 output_tokens_max=answer,
+                output_usd_per_mtok=USD_PER_MTOK,
+                output_usd_per_mtok_max=USD_PER_MTOK,
+                input_usd_per_mtok=0,
+                input_usd_per_mtok_max=0,
             )
         return response
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from headrace.v1 import common_pb2
+
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from tests.simulation.story import Story
@@ -26,6 +28,17 @@ FORM = "form"
 """The tool that a person fills in."""
 
 FORM_WAITS_MS = 25_000
+
+REQUESTER, FIRST, SECOND, ASKED_TOO = "ann", "ben", "cem", "dot"
+"""Users: who asks, who answers gates, and who may be asked to."""
+
+RULES = {
+    "two": common_pb2.Answerers(any_of=["tenant"], count=2),
+    "four eyes": common_pb2.Answerers(any_of=["tenant"], not_requester=True),
+    "escalating": common_pb2.Answerers(
+        any_of=[f"user:{FIRST}"], remind_after_ms=2000, escalate_after_ms=6000, escalate_to=[f"user:{SECOND}"]
+    ),
+}
 
 BEGUN = ""
 """State of an effect that has begun and not ended."""
@@ -49,6 +62,8 @@ class Outside:
     model_fault: float = 0.0
     """Chance that a model call fails."""
     tool_fault: float = 0.0
+    gate_rule: str = ""
+    """Who may answer for ASKS, one of RULES; empty: nothing is said."""
     delay_s: tuple[float, float] = (0.001, 0.3)
     """Between two deltas."""
     requests: int = 0

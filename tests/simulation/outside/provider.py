@@ -96,7 +96,8 @@ class Provider(asyncio.Protocol):
 
 def read_request(body: dict[str, Any]) -> llm_pb2.ChatRequest:
     """Read a request as the gateway has written it."""
-    request = llm_pb2.ChatRequest(model=body["model"])
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    request = llm_pb2.ChatRequest(model=body["model"], max_tokens=limit)
     for given in body["messages"]:
         message = request.messages.add(role=given["role"])
         content = given.get("content") or ""
@@ -128,7 +129,8 @@ def make_frames(deltas: list[llm_pb2.LlmDelta]) -> Iterator[bytes]:
             case "tool_call":
                 yield _frame({"tool_calls": [_describe_call(delta.tool_call)]})
             case "usage":
-                usage = _write({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+                told = {"prompt_tokens": 10, "completion_tokens": delta.usage.output_tokens}
+                usage = _write({"choices": [], "usage": told})
             case _:
                 yield _frame({}, finish_reason=delta.finish.reason)
     yield usage

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from tests.simulation.outside.outside import ASKS, BEGUN, EFFECTS, FORM, FORM_WAITS_MS, ONCE, WORDS, make_break
+from tests.simulation.outside.outside import ASKS, BEGUN, EFFECTS, FORM, FORM_WAITS_MS, ONCE, RULES, WORDS, make_break
 from tests.simulation.plan import TOOLS
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
                 kind="backend",
                 effect=effect,
                 approval="ask" if name == ASKS and not self._outside.asks_nobody else None,
+                answerers=RULES.get(self._outside.gate_rule) if name == ASKS else None,
             )
             for name, effect in EFFECTS.items()
             if not request.names or name in request.names

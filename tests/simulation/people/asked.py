@@ -35,6 +35,8 @@ class Asked:
     when_busy: str = ""
     answer: str = "reject"
     """What its reader does at its gates, one of ANSWERS."""
+    is_http: bool = False
+    """Whether it is asked and read over HTTP."""
     run_id: str = ""
     events: list[Event] = field(default_factory=list[Event])
     tries: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -12,9 +12,8 @@ import grpc
 from headrace.errors import HeadraceError
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, gates_pb2
-from services.runtime.clock import now_ms
 from services.runtime.randomness import RANDOM, new_uuid
-from tests.simulation.outside.outside import WORDS
+from tests.simulation.outside.outside import ASKED_TOO, WORDS
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,9 +28,21 @@ LOOK_S = (1.0, 4.0)
 """Between two looks of the second client at the list."""
 
 SHARE = 0.5
-"""Share of the gates that the second client answers."""
+"""Share of the gates that a second client answers."""
+
+BEFORE = ("", "", "", "claim", "claim and leave", "delegate", "ask back")
+"""What a second client does with a gate before it answers."""
+
+LEASE_MS = (1000, 8000)
+"""How long claims hold."""
 
 AGAIN_S, CALL_S = 0.5, 20.0
+
+CHANGED = "INVALID_REQUEST"
+"""What an approval is told that does not say which arguments, once a vote has changed them."""
+
+STEP_REFUSALS = ("CLAIMED", "NOT_FOUND", "PERMISSION_DENIED")
+"""Why nothing may be done with a gate: another has claimed it, or its rule says so."""
 
 REPEATS = "run it again"
 """Part of the reason of a gate before a call whose first run may have had its effect."""
@@ -47,7 +58,8 @@ class GateTry:
     payload: str
     status: str
     """accepted, duplicate, expired, unmatched, or the reason of an error."""
-    told_ms: int
+    who: str
+    """The user who gave it."""
 
 
 async def answer_gate(user: User, run_id: str, event: Event, how: str) -> None:
@@ -80,8 +92,53 @@ async def look_for_gates(user: User, until: asyncio.Event) -> None:
             if place not in seen:
                 seen.add(place)
                 if random.random() < SHARE:
-                    payload = _make_payload(gate.kind, random.choice(("approve", "reject")), random)
-                    await _answer(user, _Answer(*place, new_uuid(), payload))
+                    await _handle(user, gate, random)
+
+
+async def _handle(user: User, gate: gates_pb2.Gate, random: Random) -> None:
+    """Claim a gate, pass it on or ask about it, and answer it, or some of that."""
+    place, before = (gate.run_id, gate.gate_id), random.choice(BEFORE)
+    holder, request_id = "", new_uuid()
+    told = {"run_id": gate.run_id, "gate_id": gate.gate_id}
+    match before:
+        case "claim" | "claim and leave":
+            holder = new_uuid()
+            claim = gates_pb2.ClaimGateRequest(**told, holder=holder, lease_ms=random.randint(*LEASE_MS))
+            await _try_step(user, before, lambda: user.gates.ClaimGate(claim, timeout=CALL_S))
+            await asyncio.sleep(random.uniform(*SOON_S))
+        case "delegate":
+            passed = gates_pb2.DelegateGateRequest(**told, to=[f"user:{ASKED_TOO}"], request_id=request_id)
+            await _try_step(user, before, lambda: user.gates.DelegateGate(passed, timeout=CALL_S))
+        case "ask back":
+            question = gates_pb2.AskBackRequest(**told, note="why?", request_id=request_id)
+            await _try_step(user, before, lambda: user.gates.AskBack(question, timeout=CALL_S))
+        case _:
+            pass
+    if before == "claim and leave":
+        release = gates_pb2.ReleaseGateRequest(**told, holder=holder)
+        await _try_step(user, "release", lambda: user.gates.ReleaseGate(release, timeout=CALL_S))
+        return
+    how = random.choice(("approve", "approve", "edit", "reject"))
+    answer = _Answer(*place, new_uuid(), _make_payload(gate.kind, how, random), holder)
+    if await _answer(user, answer) == CHANGED:
+        await _approve_changed(user, answer)
+
+
+async def _approve_changed(user: User, answer: _Answer) -> None:
+    """Approve the arguments that a vote has given the call since."""
+    request = gates_pb2.GetGateRequest(run_id=answer.run_id, gate_id=answer.gate_id)
+    found = await user.try_until_answered(lambda: user.gates.GetGate(request, timeout=CALL_S))
+    if found is not None and found.gate.arguments:
+        payload = json.dumps({"decision": "edit", "arguments": json.loads(found.gate.arguments)})
+        await _answer(user, replace(answer, request_id=new_uuid(), payload=payload))
+
+
+async def _try_step(user: User, what: str, call: Any) -> None:
+    """Do something with a gate; others may have been faster, or have claimed it."""
+    answer = await user.try_until_answered(call)
+    if answer is None and user.refusal not in STEP_REFUSALS:
+        user.problems.append(f"{user.name}: {what} was refused: {user.refusal}")
+    user.story.tell(f"{user.name} {what}: {answer or user.refusal}", count=f"gate {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +147,7 @@ class _Answer:
     gate_id: str
     request_id: str
     payload: str
+    holder: str = ""
 
 
 def _make_payload(kind: str, how: str, random: Random) -> str:
@@ -110,11 +168,15 @@ async def _submit(user: User, answer: _Answer) -> None:
     await _try(user, answer, lambda: user.agents.Submit(request, timeout=CALL_S))
 
 
-async def _answer(user: User, answer: _Answer) -> None:
+async def _answer(user: User, answer: _Answer) -> str:
     request = gates_pb2.AnswerGateRequest(
-        run_id=answer.run_id, gate_id=answer.gate_id, payload=answer.payload, request_id=answer.request_id
+        run_id=answer.run_id,
+        gate_id=answer.gate_id,
+        payload=answer.payload,
+        request_id=answer.request_id,
+        holder=answer.holder or None,
     )
-    await _try(user, answer, lambda: user.gates.AnswerGate(request, timeout=CALL_S))
+    return await _try(user, answer, lambda: user.gates.AnswerGate(request, timeout=CALL_S))
 
 
 async def _list_gates(user: User) -> list[gates_pb2.Gate]:
@@ -125,7 +187,7 @@ async def _list_gates(user: User) -> list[gates_pb2.Gate]:
         return []
 
 
-async def _try(user: User, answer: _Answer, call: Any) -> None:
+async def _try(user: User, answer: _Answer, call: Any) -> str:
     status = ""
     while not status:
         try:
@@ -139,5 +201,6 @@ async def _try(user: User, answer: _Answer, call: Any) -> None:
         if not status:
             await asyncio.sleep(AGAIN_S)
     user.story.tell(f"{user.name} answers gate {answer.gate_id}: {status}", count=f"gate {status}")
-    made = GateTry(answer.run_id, answer.gate_id, answer.request_id, answer.payload, status, now_ms())
+    made = GateTry(answer.run_id, answer.gate_id, answer.request_id, answer.payload, status, user.who)
     user.gate_tries.append(made)
+    return status

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from headrace.errors import HeadraceError, StaleLease
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, gates_pb2_grpc, memory_pb2, memory_pb2_grpc, schedule_pb2_grpc
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    gates_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    operator_pb2,
+    operator_pb2_grpc,
+    schedule_pb2_grpc,
+    webhook_pb2_grpc,
+)
+from services.runtime.auth import callers
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, Identity, adopt_identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import RANDOM, new_uuid
 from services.runtime.rpc.channels import open_channel
 from tests.order import TERMINAL, Event
+from tests.simulation.outside.outside import ASKED_TOO, REQUESTER
 from tests.simulation.people.asked import Asked, Fork, StateMove, as_json, name_phase
 from tests.simulation.people.gates import GateTry, answer_gate
+from tests.simulation.people.http import Refused, read_over_http
 from tests.simulation.people.schedules import Kept
+from tests.simulation.people.watchers import Shown
 from tests.simulation.planted.bugs import USER_BUGS
 
 if TYPE_CHECKING:
@@ -35,10 +52,11 @@ CALL_S = 20.0
 class User:
     """One person, over any of the orchestrators."""
 
-    def __init__(self, name: str, orchestrators: str, memory: str, world: World) -> None:
-        self.name = name
-        self._addresses = orchestrators, memory
-        self._world, self.story = world, world.story
+    def __init__(self, name: str, who: str, addresses: tuple[str, str], world: World) -> None:
+        """`who` is the user whose person it is; `addresses` are the orchestrators' and memory's."""
+        self.name, self.who = name, who
+        self._addresses = addresses
+        self.world, self.story = world, world.story
         self.asked: list[Asked] = []
         self.steers: list[tuple[str, str]] = []
         """Chat and text of each that was answered."""
@@ -52,15 +70,24 @@ class User:
         self.kept: list[Kept] = []
         """Schedules."""
         self.forks: list[Fork] = []
+        self.watched: Shown = {}
+        """Gates that wait, as this person sees them who watches."""
+        self.shared: list[str] = []
+        """Chats that others may read."""
         self.readings: list[tuple[str, list[Event]]] = []
         """Whole runs as this person has read them once more, by run."""
 
     async def __aenter__(self) -> User:
-        self._channels = [open_channel(address) for address in self._addresses]
-        wrap = USER_BUGS.get(self._world.bug, lambda real: real)
+        scopes = ALL_SCOPES if self.who == REQUESTER else DEFAULT_SCOPES
+        adopt_identity(Identity("default", self.who, f"api_key:{self.who}", scopes=scopes))
+        shown = build_caller_metadata(self.world.auth, callers.FACADE)
+        self._channels = [open_channel(address, shown) for address in self._addresses]
+        wrap = USER_BUGS.get(self.world.bug, lambda real: real)
         self.agents: Any = wrap(agent_pb2_grpc.AgentServiceStub(self._channels[0]))
         self.gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
         self.memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
+        self.operator: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
+        self.webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(self._channels[1])
         self.schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         return self
 
@@ -76,7 +103,8 @@ class User:
             message, agent = f"question {number} of {self.name}", act.agent
             if agent == "compact":
                 message, agent = "/compact", "react"
-            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy, act.answer)
+            is_http = act.is_http and self.world.has_facade
+            asked = Asked(chat_ids[act.chat], new_uuid(), message, agent, act.when_busy, act.answer, is_http)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.ask(asked))
                 for interference in act.interferences:
@@ -98,7 +126,11 @@ class User:
                 if not is_passing(error):
                     asked.refusal = error.reason
                     break
-            except grpc.aio.AioRpcError:
+            except Refused as refused:
+                if not refused.is_passing:
+                    asked.refusal = refused.reason
+                    break
+            except (grpc.aio.AioRpcError, OSError, EOFError, TimeoutError):
                 pass
             if asked.end is None and not asked.is_left:
                 await asyncio.sleep(AGAIN_S)
@@ -107,11 +139,16 @@ class User:
     async def _follow(self, asked: Asked, group: asyncio.TaskGroup) -> None:
         asked.tries += 1
         asked.leaves = False
+        if not asked.run_id:
+            asked.events.clear()
+        async with aclosing(read_over_http(asked) if asked.is_http else self._read_over_grpc(asked)) as events:
+            await self._read(asked, events, group)
+
+    async def _read_over_grpc(self, asked: Asked) -> AsyncGenerator[Event]:
         if asked.run_id:
             request = agent_pb2.AttachRequest(run_id=asked.run_id, last_seq=asked.events[-1]["seq"])
             call = self.agents.Attach(request)
         else:
-            asked.events.clear()
             call = self.agents.Query(
                 agent_pb2.QueryRequest(
                     message=asked.message,
@@ -122,11 +159,11 @@ class User:
                 )
             )
         async with reading(call) as deltas:
-            await self._read(asked, deltas, group)
+            async for delta in deltas:
+                yield as_json(delta)
 
-    async def _read(self, asked: Asked, deltas: AsyncIterator[agent_pb2.AgentDelta], group: asyncio.TaskGroup) -> None:
-        async for delta in deltas:
-            event = as_json(delta)
+    async def _read(self, asked: Asked, events: AsyncIterator[Event], group: asyncio.TaskGroup) -> None:
+        async for event in events:
             if event["type"] == "run.start":
                 asked.run_id = event["runId"]
             asked.events.append(event)
@@ -145,6 +182,8 @@ class User:
             await asyncio.gather(self._change_state(asked.chat_id), self._change_state(asked.chat_id))
         elif kind == "fork":
             await self._fork(asked.chat_id)
+        elif kind == "share":
+            await self._share(asked.chat_id)
         elif kind == "leave":
             asked.leaves = True
         elif kind == "go away" and run_id:
@@ -154,6 +193,8 @@ class User:
             match kind:
                 case "attach":
                     self.readings.append((run_id, await self.read_again(run_id)))
+                case "operator cancel":
+                    await self._cancel_as_operator(run_id)
                 case "steer":
                     await self._steer(asked)
                 case _:
@@ -171,6 +212,19 @@ class User:
         answer = await self.try_until_answered(lambda: self.agents.Cancel(request, timeout=CALL_S))
         if answer is not None and mode == "now" and answer.state in ("queued", "running", "waiting"):
             self.cancels.append((asked, now_ms()))
+
+    async def _cancel_as_operator(self, run_id: str) -> None:
+        request = operator_pb2.CancelRunsRequest(run_ids=[run_id])
+        answer = await self.try_until_answered(lambda: self.operator.CancelRuns(request, timeout=CALL_S))
+        if answer is None or [run.run_id for run in answer.runs] != [run_id]:
+            self.problems.append(f"CancelRuns of {run_id} was answered {answer or self.refusal}")
+
+    async def _share(self, chat_id: str) -> None:
+        """Let another user read a chat."""
+        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=[f"user:{ASKED_TOO}"], request_id=new_uuid())
+        if await self.try_until_answered(lambda: self.memory.ShareChat(request, timeout=CALL_S)) is not None:
+            self.story.tell(f"{self.name} shares chat {chat_id[:4]}", count="user share")
+            self.shared.append(chat_id)
 
     async def _fork(self, chat_id: str) -> None:
         """Copy a chat, once: an answer that is lost may leave a copy that nobody knows."""

@@ -31,6 +31,11 @@ BUGS = {
     "left task": "an orchestrator that stops leaves a task",
     "blind change": "a state is changed whatever its version is",
     "old state": "a state is read as it was first read",
+    "lost vote": "a vote is answered and is in the log as something else",
+    "lost share": "a chat is said to be shared, and is not",
+    "lost closing": "who watches gates is not told that one is closed",
+    "untold event": "an event that a webhook's receiver has not taken is not told again",
+    "open purse": "no budget limits what all runs of an agent spend together",
     "same generation": "the next owner of a run has the generation of the one before",
 }
 
@@ -122,6 +127,19 @@ class _RepeatingGenerations(_Wrapped):
         return await self._real.Append(request, context)
 
 
+class _LosingVotes(_Wrapped):
+    async def Append(self, request: memory_pb2.AppendRequest, context: Any) -> Any:
+        for line in request.lines:
+            if line.HasField("event") and line.event.event.gate_step.step == "vote":
+                line.event.event.gate_step.step = "asked_back"
+        return await self._real.Append(request, context)
+
+
+class _LosingShares(_Wrapped):
+    async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Any) -> Any:
+        return memory_pb2.ShareChatResponse(shared_with=request.shared_with)
+
+
 class _ForgettingTimes(_Wrapped):
     async def RecordFiring(self, request: Any, context: Any) -> Any:
         return await self._real.GetSchedule(request, context)
@@ -135,6 +153,8 @@ MEMORY_BUGS: dict[str, Callable[[Any], Any]] = {
     "blind change": _ChangingBlindly,
     "old state": _ReadingOnce,
     "same generation": _RepeatingGenerations,
+    "lost vote": _LosingVotes,
+    "lost share": _LosingShares,
 }
 
 SCHEDULE_BUGS: dict[str, Callable[[Any], Any]] = {"forgotten time": _ForgettingTimes}
@@ -177,5 +197,6 @@ def plant(world: World, bug: str) -> None:
     world.storage.faults.skips_syncs = bug == "no sync"
     world.storage.faults.skips_folders = bug == "no folder sync"
     world.storage.faults.hides_errors = bug == "hidden disk error"
+    world.receiver.hides_failures = bug == "untold event"
     world.outside.asks_nobody = bug == "unasked call"
     world.outside.forgets_effects = bug == "forgotten effects"

@@ -1,4 +1,5 @@
-"""`python -m tests.simulation.planted.find_bugs [SEEDS_MAX] [BUG…]`: in which seed the judges find each planted bug.
+"""`python -m tests.simulation.planted.find_bugs [SEEDS_MAX] [BUG…]`: in which seed the judges find each planted bug,
+and how long the story is of the smallest world that shows it.
 
 JOBS says how many processes search beside each other; empty: one for each core.
 """
@@ -12,32 +13,49 @@ if __name__ == "__main__":
 
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 
+from tests.simulation.plan import make_plan
 from tests.simulation.planted.bugs import BUGS
 from tests.simulation.series import say
-from tests.simulation.simulate import prepare_process, simulate_seed
+from tests.simulation.shrink import shrink
+from tests.simulation.simulate import prepare_process, simulate, simulate_seed
 
 SEEDS_MAX = 1000
 
+STORY_LINES_MAX = 30
+"""A person reads that many."""
 
-def find_bug(bug: str, seeds_max: int) -> tuple[int, str]:
-    """Return the first seed whose judges find the bug, and what they say; 0: none does."""
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    seed: int = 0
+    """0: the judges find nothing."""
+    problem: str = ""
+    lines: int = 0
+    """Of the story of the smallest world that was found."""
+
+
+def find_bug(bug: str, seeds_max: int) -> Found:
+    """Search the seeds in order, and shrink the first that shows the bug."""
     for seed in range(1, seeds_max + 1):
         if problems := simulate_seed(seed, bug=bug).problems:
-            return seed, problems[-1]
-    return 0, ""
+            smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
+            return Found(seed, problems[-1], len(simulate(smallest, bug=bug).story))
+    return Found()
 
 
 def main() -> int:
     seeds_max = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS_MAX
     missed, jobs = 0, int(os.environ.get("JOBS", 0)) or os.cpu_count()
     with ProcessPoolExecutor(jobs, initializer=prepare_process) as pool:
-        searches = {bug: pool.submit(find_bug, bug, seeds_max) for bug in sys.argv[2:] or BUGS}
-        for bug, search in searches.items():
-            seed, problem = search.result()
-            missed += not seed
-            say(f"{bug:22} {f'seed {seed}: {problem[:200]}' if seed else f'NOT FOUND in {seeds_max} seeds'}")
+        searches = {pool.submit(find_bug, bug, seeds_max): bug for bug in sys.argv[2:] or BUGS}
+        for search in as_completed(searches):
+            found, bug = search.result(), searches[search]
+            missed += not found.seed or found.lines > STORY_LINES_MAX
+            told = f"| {found.seed} | {found.lines} |  {found.problem[:160]}"
+            say(f"| {bug} {told if found.seed else f'NOT FOUND in {seeds_max} seeds'}")
     return min(missed, 1)
 
 

@@ -9,11 +9,23 @@ from typing import Any
 HOST = "provider.example"
 """Where the provider listens."""
 
+FACADE_HOST = "localhost"
+"""Where the facade listens."""
+
 ANSWER_TIMEOUT_MS = 25_000
 """How long a call waits for approval."""
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 SMALL = MODEL | {"model": "small"}
+
+USD_PER_MTOK = 1000
+"""Price of the models' output; their input costs nothing."""
+
+ANSWER_TOKENS_MAX = 100
+"""Of `spender`; what is reserved for a call. Its model says that it has used half."""
+
+COST_USD_MAX, PURSE_USD = 0.2, 0.5
+"""Budget of one run of `spender`, and what all its runs may cost in a day: three calls and nine, at most."""
 
 MODEL_CALLS_MAX, TOOL_CALLS_MAX, TOKENS_MAX = 4, 3, 50
 """Budget of `thrifty`."""
@@ -29,6 +41,11 @@ def _plan(strategy: str) -> dict[str, Any]:
     return {"mode": "PLAN_EXECUTE", "modelConfig": MODEL, "toolConfig": tools, "planExecute": section}
 
 
+def _ask(on_new_message: str) -> dict[str, Any]:
+    tools = {"backends": ["send"], "frontends": ["form"]}
+    return {"mode": "REACT", "modelConfig": MODEL, "toolConfig": tools, "onNewMessage": on_new_message, "react": {}}
+
+
 AGENTS: dict[str, dict[str, Any]] = {
     "oneshot": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}},
     "react": {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "set", "pay"]}, "react": {}},
@@ -39,12 +56,9 @@ AGENTS: dict[str, dict[str, Any]] = {
         "subagents": ["react", "asks"],
         "react": {"parallelToolCalls": True},
     },
-    "asks": {
-        "mode": "REACT",
-        "modelConfig": MODEL,
-        "toolConfig": {"backends": ["send"], "frontends": ["form"]},
-        "react": {},
-    },
+    "asks": _ask("queue"),
+    "resigns": _ask("cancel"),
+    "yields": _ask("answer_default"),
     "small": {
         "mode": "REACT",
         "modelConfig": SMALL,
@@ -60,11 +74,19 @@ AGENTS: dict[str, dict[str, Any]] = {
         "budget": {"maxModelCalls": MODEL_CALLS_MAX, "maxToolCalls": TOOL_CALLS_MAX, "maxTokens": TOKENS_MAX},
         "react": {"parallelToolCalls": True},
     },
+    "spender": {
+        "mode": "REACT",
+        "modelConfig": MODEL | {"max_tokens": ANSWER_TOKENS_MAX},
+        "toolConfig": {"backends": ["look", "pay"]},
+        "budget": {"maxCostUsd": COST_USD_MAX},
+        "react": {},
+    },
     "sequential": _plan("SEQUENTIAL"),
     "parallel": _plan("PARALLEL"),
     "recursive": _plan("RECURSIVE"),
 }
 
+PRICE = {"inputPerMTok": 0, "outputPerMTok": USD_PER_MTOK}
 
 PROVIDERS = {
     "providers": [
@@ -72,18 +94,24 @@ PROVIDERS = {
             "key": "scripted",
             "protocol": "openai",
             "baseUrl": f"http://{HOST}/v1",
-            "models": [{"name": "m"}, {"name": "small", "contextWindow": 7000, "maxOutput": 500}],
+            "models": [
+                {"name": "m", "contextWindow": 128_000, "maxOutput": 4096, "price": PRICE},
+                {"name": "small", "contextWindow": 7000, "maxOutput": 500, "price": PRICE},
+            ],
         }
     ]
 }
 
 
-def write_definitions(folder: Path, *, has_budgets: bool) -> Path:
+def write_definitions(folder: Path, bug: str) -> Path:
+    """Write the files of a configuration, without budgets where that is the planted bug; return their folder."""
     config = folder / "config"
     (config / "agents").mkdir(parents=True, exist_ok=True)
     for key, agent in AGENTS.items():
-        budget = {} if has_budgets else {"budget": {}}
+        budget = {"budget": {}} if bug == "unlimited" else {}
         (config / "agents" / f"{key}.json").write_text(json.dumps(agent | budget))
     (config / "providers.json").write_text(json.dumps(PROVIDERS))
+    purse = f"budgets: [{{id: purse, period: day, agent: spender, usd: {PURSE_USD}}}]\n" if bug != "open purse" else ""
+    (config / "budgets.yaml").write_text(purse)
     (config / "approvals.yaml").write_text(f"answerTimeoutMs: {ANSWER_TIMEOUT_MS}\n")
     return config

@@ -10,8 +10,8 @@ from random import Random
 
 SECTOR = 512
 
-INDEX = "index.sqlite"
-"""Beginning of the names that SQLite syncs by itself."""
+SQLITE = ".sqlite"
+"""Part of the names of files that SQLite syncs by itself."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Durable:
         return bytes(torn)
 
     def _list(self, folder: Path) -> dict[str, int]:
-        return {path.name: self._number(path) for path in sorted(folder.iterdir()) if not path.name.startswith(INDEX)}
+        return {path.name: self._number(path) for path in sorted(folder.iterdir()) if SQLITE not in path.name}
 
     def _number(self, path: Path) -> int:
         inode = path.stat().st_ino
@@ -113,7 +113,7 @@ def list_folders(root: Path) -> list[Path]:
 
 def list_files(root: Path) -> list[Path]:
     """List the files below a folder whose bytes are modelled."""
-    return sorted(path for path in root.rglob("*") if path.is_file() and not path.name.startswith(INDEX))
+    return sorted(path for path in root.rglob("*") if path.is_file() and SQLITE not in path.name)
 
 
 def _shorten(name: str) -> str:

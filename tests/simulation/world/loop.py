@@ -48,7 +48,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """Runs the callbacks of all simulated processes but the dead ones; time passes only between them."""
 
     _ready: Any
-    _scheduled: Any
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -56,11 +55,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._random = random
         self._now_s = 0.0
+        self._timers: list[tuple[float, int, Any]] = []
+        """A heap of handles with their times; those of one time go off in the order in which they were made."""
         self._numbers = itertools.count(1)
         self._lanes: dict[Any, list[float]] = {}
         """When each thread of an executor is free again."""
         self.dial: Callable[[Callable[[], asyncio.Protocol], str], Coroutine[Any, Any, tuple[Any, Any]]] | None = None
         """Connects to a host outside; None: there is none."""
+        self.serve: Callable[..., Any] | None = None
+        """Listens at a host for the running process; None: nobody can."""
         self.turns = 0
         """Callbacks run so far."""
         self.thread_delay_s: Callable[[], float] = lambda: self._random.uniform(*HOP_S)
@@ -68,6 +71,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now_s
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        handle._scheduled = True  # so that its cancellation is counted
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
         future = NumberedFuture(loop=self)
@@ -122,6 +138,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise ConnectionRefusedError(f"nobody listens at {host}")
         return await self.dial(protocol_factory, host)
 
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        if self.serve is None:
+            raise OSError(f"nobody can listen at {host}")
+        return self.serve(protocol_factory, host, port)
+
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         pass
 
@@ -132,18 +153,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def _run_once(self) -> None:
-        scheduled, ready = self._scheduled, self._ready
-        if len(scheduled) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(scheduled):
+        timers, ready = self._timers, self._ready
+        if len(timers) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(timers):
             self._drop_cancelled()
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)[2]._scheduled = False
             self._timer_cancelled_count -= 1
         if not ready and not self._stopping:
-            if not scheduled:
+            if not timers:
                 raise Stuck("nothing is left that could happen")
-            self._now_s = max(self._now_s, scheduled[0]._when)
-        while scheduled and scheduled[0]._when <= self._now_s:
-            handle = heapq.heappop(scheduled)
+            self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= self._now_s:
+            handle = heapq.heappop(timers)[2]
             handle._scheduled = False
             self._timer_cancelled_count -= handle._cancelled
             ready.append(handle)
@@ -157,12 +178,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _drop_cancelled(self) -> None:
-        kept = []
-        for handle in self._scheduled:
-            if handle._cancelled:
-                handle._scheduled = False
+        kept: list[tuple[float, int, Any]] = []
+        for timer in self._timers:
+            if timer[2]._cancelled:
+                timer[2]._scheduled = False
             else:
-                kept.append(handle)
+                kept.append(timer)
         heapq.heapify(kept)
-        self._scheduled[:] = kept
+        self._timers[:] = kept
         self._timer_cancelled_count = 0

@@ -82,6 +82,8 @@ class Wire:
         self.problems: list[str] = []
         self.history = History()
         self.serials = itertools.count(1)
+        self.on_mend: Callable[[], None] = lambda: None
+        """Called when two have a path again: what else they have between them."""
 
     def has_path(self, source: str, target: str) -> bool:
         if (hit := self.parted.get((source, target))) is None:
@@ -111,6 +113,7 @@ class Wire:
         self.parted.pop((target, source), None)
         for connection in [*self.connections]:
             connection.release()
+        self.on_mend()
 
     def list_left(self, process: Process) -> list[str]:
         """Return what an ended process has left open."""

@@ -33,11 +33,13 @@ class Exited(BaseException):
 @dataclass(frozen=True, slots=True)
 class SimulatedClock:
     loop: asyncio.AbstractEventLoop
-    skew_s: float
-    """How far this machine's clock is ahead."""
+    skew_s: float = 0.0
+    """How far this machine's clock is ahead when the world begins."""
+    drift: float = 0.0
+    """Seconds by which it goes ahead in one."""
 
     def time_ns(self) -> int:
-        return round((EPOCH_S + self.skew_s + self.loop.time()) * 1e9)
+        return round((EPOCH_S + self.skew_s + self.loop.time() * (1 + self.drift)) * 1e9)
 
     def monotonic(self) -> float:
         return self.loop.time()
@@ -79,7 +81,7 @@ class Process:
         loop: asyncio.AbstractEventLoop,
         main: Callable[[], Coroutine[Any, Any, None]],
         seed: str,
-        skew_s: float,
+        clock: SimulatedClock,
         prepare: Callable[[], object],
     ) -> None:
         """Run `main` in a new context, in which `prepare` is called first."""
@@ -87,7 +89,7 @@ class Process:
 
         def begin() -> None:
             PROCESS.set(self)
-            CLOCK.set(SimulatedClock(loop, skew_s))
+            CLOCK.set(clock)
             RANDOM.set(Random(f"{seed}/{self.name}/{self.number}"))
             EXIT.set(self.exit)
             prepare()

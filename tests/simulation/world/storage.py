@@ -1,9 +1,9 @@
 """Memory's folder, which outlives its processes: on tmpfs, with what a power cut may leave of it.
 
 A model of POSIX: bytes that were not synced may be lost in any part, and names that were made, changed or removed since
-their folder was synced may be as before, each by itself. SQLite's file and its log have kept what was committed with a
-sync, and any number of the commits behind it. A kill loses nothing; what it leaves unsynced stays so, until a start
-syncs it.
+their folder was synced may be as before, each by itself. Files of SQLite and their logs have kept what was committed
+with a sync, and any number of the commits behind it. A kill loses nothing; what it leaves unsynced stays so, until a
+start syncs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.plan import MEMORY
-from tests.simulation.world.durable import INDEX, Durable
+from tests.simulation.world.durable import SQLITE, Durable
 
 if TYPE_CHECKING:
     from tests.simulation.story import Story
@@ -49,8 +49,8 @@ class Storage:
         self._folder, self._random, self._story, self._kill = folder, random, story, kill
         self._starts = 0
         self._durable = Durable(random)
-        self._index_bytes = 0
-        """Size of the index's log when it was last synced."""
+        self._log_bytes: dict[str, int] = {}
+        """Size of each log of SQLite when it was last synced, by name."""
         self.faults = DiskFaults()
         self.syncs_left: int | None = None
         """Syncs until the power fails; None: it does not."""
@@ -81,9 +81,9 @@ class Storage:
             self._durable.sync_all()
 
     def note_commit(self, log: Path) -> None:
-        """Take for safe what the index's log has now: a commit with a sync."""
+        """Take for safe what a log of SQLite has now: a commit with a sync."""
         if log.is_relative_to(self.data_dir):
-            self._index_bytes = log.stat().st_size
+            self._log_bytes[log.name] = log.stat().st_size
 
     def _meet_faults(self) -> None:
         if self.syncs_left is not None:
@@ -122,8 +122,7 @@ class Storage:
         else:
             after.mkdir(parents=True)
             self._durable.root = after
-        if not (self.logs_dir / f"{INDEX}-wal").exists():
-            self._index_bytes = 0
+        self._log_bytes = {log.name: self._log_bytes.get(log.name, 0) for log in self._list_logs()}
         return after
 
     def lose_unsynced(self) -> None:
@@ -132,11 +131,15 @@ class Storage:
             return
         for what in self._durable.lose_unsynced():
             self._story.tell(f"disk     {what}", count=what.partition(":")[0])
-        log = self.logs_dir / f"{INDEX}-wal"
-        if log.exists() and log.stat().st_size > self._index_bytes:
-            kept = self._random.choice((self._index_bytes, self._random.randint(self._index_bytes, log.stat().st_size)))
-            os.truncate(log, kept)
-            self._story.tell("disk     the index has lost some commits", count="index cut")
+        for log in self._list_logs():
+            safe, size = self._log_bytes.get(log.name, 0), log.stat().st_size
+            if size > safe:
+                os.truncate(log, self._random.choice((safe, self._random.randint(safe, size))))
+                name = log.name.partition(".")[0]
+                self._story.tell(f"disk     {name} has lost some commits", count=f"{name} cut")
+
+    def _list_logs(self) -> list[Path]:
+        return sorted(self.logs_dir.glob(f"*{SQLITE}-wal"))
 
 
 def _set_time(path: Path) -> None:

@@ -12,30 +12,42 @@ from random import Random
 from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
+from services.facade.config import Config as FacadeConfig
+from services.facade.service import serve
 from services.llm_gateway.config import Config as GatewayConfig
 from services.llm_gateway.server import gateway
-from services.memory.__main__ import build_schedule_service, build_service, build_spend_service
+from services.memory.__main__ import (
+    build_schedule_service,
+    build_service,
+    build_spend_service,
+    build_webhook_service,
+)
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
+from services.memory.webhooks.deliverer import delivering
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
+from services.runtime.auth import callers
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.local.network import NETWORK
-from services.runtime.process.config import ServerSettings
+from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.simulation.outside.model import Model
 from tests.simulation.outside.outside import Outside
 from tests.simulation.outside.provider import Provider
+from tests.simulation.outside.receiver import Receiver
 from tests.simulation.outside.tools import Tools
-from tests.simulation.plan import MEMORY, TOOLS, Plan
+from tests.simulation.plan import FACADE, MEMORY, ORCHESTRATOR, TOOLS, Plan
 from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
 from tests.simulation.story import Story
-from tests.simulation.world.definitions import HOST, write_definitions
+from tests.simulation.world.definitions import FACADE_HOST, HOST, write_definitions
 from tests.simulation.world.loop import SimulatedLoop
 from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
-from tests.simulation.world.processes import PROCESS, Process
-from tests.simulation.world.sockets import Sockets
+from tests.simulation.world.processes import PROCESS, Process, SimulatedClock
+from tests.simulation.world.sockets import Listener, Sockets
 from tests.simulation.world.storage import Storage
 from tests.simulation.world.system_calls import COMMITTED, SYNC
 
@@ -56,6 +68,12 @@ LOOK_MS = 20_000
 
 DRAIN_S = 3.0
 
+OPEN, BY_PEERS = AuthSettings(), AuthSettings(auth="peers", internal_token="of this world alone, and known to all")
+"""Everybody is one user; or people call as a facade does for them."""
+
+DRIFT = 0.000_5
+"""Greatest drift of clocks that are wrong: what NTP slews by."""
+
 TIDYING_S = 1.0
 """Time after its end in which what a process has left may still end."""
 
@@ -67,15 +85,22 @@ class World:
         self.random = Random(f"{seed}/world")
         self.story = Story(loop)
         self.wire = Wire(loop, Random(f"{seed}/network"), self.story)
-        self.outside = Outside(Random(f"{seed}/outside"), self.story)
+        self.outside = Outside(Random(f"{seed}/outside"), self.story, gate_rule=plan.gate_rule)
+        self.receiver = Receiver(self.outside)
+        self.hooked_ms: float | None = None
+        """Since when a webhook is told of events; None: there is none."""
+        self.auth = BY_PEERS if plan.gate_rule else OPEN
+        self.has_users = bool(plan.gate_rule)
+        self.has_facade = plan.has_facade
+        self.skew_s = plan.skew_s
         self.storage = Storage(folder / "data", Random(f"{seed}/disk"), self.story, self._end_memory)
         self.bug = ""
         """Name of a planted bug (tests/simulation/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
         self._folder, self._has_provider = folder, plan.has_provider
-        self._sockets = Sockets(loop, Random(f"{seed}/sockets"))
-        self._sockets.servers[HOST] = lambda: Provider(self.outside)
+        self.sockets = Sockets(loop, Random(f"{seed}/sockets"), self.wire)
+        self.sockets.servers[HOST] = Listener(lambda: Provider(self.outside))
         self._starts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         """The newest process of each name."""
@@ -83,12 +108,14 @@ class World:
         self.left: list[str] = []
         """What processes have left that ended as they should."""
         self.orchestrators, self.gateways = plan.orchestrators, plan.llm_gateways
+        self.orchestrator_address = ",".join(f"local:{name}" for name in self.orchestrators)
         self._gateway_address = ",".join(f"local:{name}" for name in self.gateways)
         self.services: dict[str, Main] = {
             MEMORY: self._run_memory,
             TOOLS: self._run_tools,
             **{name: self._make_gateway(name) for name in self.gateways},
             **{name: self._make_orchestrator(name) for name in self.orchestrators},
+            **({FACADE: self._run_facade} if plan.has_facade else {}),
         }
 
     def start(self, name: str) -> None:
@@ -101,8 +128,15 @@ class World:
         self.processes[name] = process
         self.all_processes.append(process)
         network = ProcessNetwork(self.wire, process)
-        process.start(self.loop, main, self.seed, 0.0, lambda: NETWORK.set(network))
+        process.start(self.loop, main, self.seed, self._make_clock(name), lambda: NETWORK.set(network))
         return process
+
+    def _make_clock(self, name: str) -> SimulatedClock:
+        """Return the clock of a machine; people's, and the judges', are right."""
+        if name not in self.services or not self.skew_s:
+            return SimulatedClock(self.loop)
+        random = Random(f"{self.seed}/clock/{name}")
+        return SimulatedClock(self.loop, random.uniform(-self.skew_s, self.skew_s), random.uniform(-DRIFT, DRIFT))
 
     def is_up(self, name: str) -> bool:
         process = self.processes.get(name)
@@ -116,7 +150,8 @@ class World:
 
     async def stop_all(self) -> None:
         """Stop all services as an operator does, callers before those that they call."""
-        for names in (self.orchestrators, [*self.gateways, TOOLS], [MEMORY]):
+        facades = [FACADE] if FACADE in self.services else []
+        for names in (facades, self.orchestrators, [*self.gateways, TOOLS], [MEMORY]):
             for name in names:
                 self.processes[name].stop()
             for name in names:
@@ -130,7 +165,7 @@ class World:
         # A machine that is lost says nothing; a process's sockets are closed by its machine.
         is_silent = self.random.random() < 0.2
         self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
-        self._sockets.lose_process(process)
+        self.sockets.lose_process(process)
         how = "vanishes with its machine" if is_silent else "is killed"
         if process.exit_code is None and process.name in self.services:
             self.story.bite("kill", process.name)
@@ -153,12 +188,12 @@ class World:
         if process.is_dead:
             return
         tasks = [repr(task.get_coro()) for task in process.tasks if not task.done()]
-        open_ends = [*self.wire.list_left(process), *self._sockets.list_left(process)]
+        open_ends = [*self.wire.list_left(process), *self.sockets.list_left(process)]
         if left := [*tasks, *open_ends, *self._list_files(process)]:
             self.left.append(f"{process.name} has ended and left {left}")
         process.bury()
         self.wire.lose_process(process, 0.001)
-        self._sockets.lose_process(process)
+        self.sockets.lose_process(process)
         if process.name in self.services:
             self.story.tell(f"{process.name} has stopped", count="stopped")
 
@@ -176,15 +211,16 @@ class World:
             process.task = None
 
     async def _run_memory(self) -> None:
-        config = MemoryConfig(server=_serve(MEMORY), data_dir=self.storage.open_next())
+        config = MemoryConfig(server=self._serve(MEMORY), data_dir=self.storage.open_next())
         wrap = MEMORY_BUGS.get(self.bug, lambda real: real)
         storage = self.storage
         SYNC.set(storage.sync)
         COMMITTED.set(storage.note_commit)
         with closing(Disk(config.logs_dir, sync=storage.sync, sync_system=storage.sync_all)) as disk:
             async with (
-                open_channel(self._gateway_address) as channel,
+                open_channel(self._gateway_address, build_caller_metadata(self.auth, callers.MEMORY)) as channel,
                 open_files(disk) as engine,
+                delivering(engine.webhooks, self.receiver.send),
                 AsyncExitStack() as stack,
             ):
                 real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
@@ -192,32 +228,48 @@ class World:
                 schedules = build_schedule_service(engine)
                 wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
                 served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
-                served.append(build_spend_service(engine))
-                await stack.enter_async_context(serving_grpc(config.server, served, is_usable=engine.is_up))
+                served += [build_spend_service(engine), build_webhook_service(engine, config)]
+                serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
+                await stack.enter_async_context(serving)
                 await PROCESS.get().wait_for_stop()
 
     def _make_gateway(self, name: str) -> Main:
         async def run() -> None:
             if self._has_provider:
-                config_dir = write_definitions(self._folder, has_budgets=self.bug != "unlimited")
-                config = GatewayConfig(server=_serve(name), config_dir=config_dir, replicas=len(self.gateways))
-                async with gateway(config, {}):
+                config_dir = write_definitions(self._folder, self.bug)
+                config = GatewayConfig(server=self._serve(name), config_dir=config_dir, replicas=len(self.gateways))
+                async with gateway(config, {}, look_ms=LOOK_MS):
                     await PROCESS.get().wait_for_stop()
                 return
             servicer = Model(self.outside)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
-            await _run_scripted(name, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+            await self._run_scripted(name, "LlmService", servicer, llm_pb2_grpc.add_LlmServiceServicer_to_server)
 
         return run
 
+    async def _run_facade(self) -> None:
+        config = FacadeConfig(
+            host=FACADE_HOST,
+            orchestrator_address=self.orchestrator_address,
+            memory_address=f"local:{MEMORY}",
+            tools_address=f"local:{TOOLS}",
+            process=ProcessSettings(transport="local", drain_s=DRAIN_S, auth=self.auth),
+        )
+        addresses = (config.orchestrator_address, config.memory_address, config.tools_address)
+        async with AsyncExitStack() as stack:
+            channels = [await stack.enter_async_context(open_channel(address)) for address in addresses]
+            peers: dict[str, Any] = dict(zip((ORCHESTRATOR, MEMORY, TOOLS), channels, strict=True))
+            await stack.enter_async_context(serve(config, peers))
+            await PROCESS.get().wait_for_stop()
+
     async def _run_tools(self) -> None:
         servicer = Tools(self.outside)  # pyright: ignore[reportAbstractUsage] - five RPCs are asked
-        await _run_scripted(TOOLS, "ToolService", servicer, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+        await self._run_scripted(TOOLS, "ToolService", servicer, tools_pb2_grpc.add_ToolServiceServicer_to_server)
 
     def _make_orchestrator(self, name: str) -> Main:
         async def run() -> None:
-            config_dir = write_definitions(self._folder, has_budgets=self.bug != "unlimited")
+            config_dir = write_definitions(self._folder, self.bug)
             config = OrchestratorConfig(
-                server=_serve(name),
+                server=self._serve(name),
                 config_dir=config_dir,
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
@@ -232,11 +284,9 @@ class World:
 
         return run
 
+    def _serve(self, name: str) -> ServerSettings:
+        return ServerSettings(listen=f"local:{name}", transport="local", drain_s=DRAIN_S, auth=self.auth)
 
-def _serve(name: str) -> ServerSettings:
-    return ServerSettings(listen=f"local:{name}", transport="local", drain_s=DRAIN_S)
-
-
-async def _run_scripted(name: str, service: str, servicer: Any, add: Any) -> None:
-    async with serving_grpc(_serve(name), [GrpcService(f"headrace.v1.{service}", servicer, add)]):
-        await PROCESS.get().wait_for_stop()
+    async def _run_scripted(self, name: str, service: str, servicer: Any, add: Any) -> None:
+        async with serving_grpc(self._serve(name), [GrpcService(f"headrace.v1.{service}", servicer, add)]):
+            await PROCESS.get().wait_for_stop()
