@@ -68,7 +68,15 @@ ROOMS = {
     ),
     "services/facade": (
         *(".", "console", "openapi"),
-        *("agui", "openai_api/routes.py", "openai_api/chat_completions", "openai_api/responses", "openai_api", "faces"),
+        *(
+            "agui",
+            "mcp_server",
+            "openai_api/routes.py",
+            "openai_api/chat_completions",
+            "openai_api/responses",
+            "openai_api",
+            "faces",
+        ),
         *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (

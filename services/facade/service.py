@@ -17,6 +17,7 @@ from services.facade.connection import Connection
 from services.facade.console import serving as console
 from services.facade.handlers.health import make_readyz_handler, serve_healthz
 from services.facade.handlers.rpc import make_handler
+from services.facade.mcp_server import routes as mcp_server
 from services.facade.middleware.cors import Cors
 from services.facade.middleware.credentials import CredentialCheck
 from services.facade.middleware.open_requests import OpenRequests
@@ -130,7 +131,8 @@ def _build_application(
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers, timeouts)
-    agui.add_routes(application, peers, timeouts, config.published_faces)
+    for face in (agui, mcp_server):
+        face.add_routes(application, peers, timeouts, config.published_faces)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))

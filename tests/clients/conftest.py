@@ -33,6 +33,15 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
             yield Served(suite, provider)
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """The agents of examples/ before a simulated model, all of them published."""
+    data_dir = str(tmp_path_factory.mktemp("examples"))
+    options = ("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", data_dir)
+    async with up(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
+        yield suite
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(shared_suite: Served) -> Served:
     """The shared suite, its provider with the script of all clients."""

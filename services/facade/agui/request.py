@@ -15,7 +15,7 @@ from headrace.v1 import agent_pb2
 from services.facade.agui.cursor import Cursor
 from services.facade.agui.frames import OURS
 from services.facade.agui.segment import Segment
-from services.facade.agui.waits import APPROVAL, InterruptId, parse_interrupt_id
+from services.facade.faces.gate_answers import Answer, GateRef, make_answer, parse_gate_ref
 from services.facade.openai_api.body import Function, make_client_tool, parse_body
 from services.facade.openai_api.request import (
     Conversation,
@@ -92,17 +92,6 @@ class _Messages(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a person or the frontend says to a run that waits."""
-
-    run_id: str
-    gate_id: str
-    is_approval: bool
-    payload: str
-    """JSON text."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunRequest:
     chat_id: str
     segment: Segment
@@ -112,16 +101,17 @@ class RunRequest:
     conversation: Conversation
     answers: Sequence[Answer] = ()
 
-    def forget_history(self) -> RunRequest:
-        """Return the request for a chat that goes on: its log has what was said."""
-        if self.query is None:
-            return self
+    has_context: bool = False
+    """Whether the query's history ends with a message of what the frontend knows now."""
+
+    def make_query(self, *, is_new: bool) -> agent_pb2.QueryRequest:
+        """Return the query; without what was said before, unless the chat `is_new`: else its log has that."""
+        assert self.query is not None, "there is one, or the request has answers"
         query = agent_pb2.QueryRequest()
         query.CopyFrom(self.query)
-        kept = [earlier for earlier in query.history if earlier.role == "system"][-1:] if query.history else []
-        del query.history[:]
-        query.history.extend(kept)
-        return replace(self, query=query)
+        if not is_new:
+            del query.history[: len(query.history) - self.has_context]
+        return query
 
 
 def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> RunRequest:
@@ -146,7 +136,7 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
     conversation = split_conversation(entries, "messages", is_new=True)
     query = _make_query(given, agent_key, chat_id, conversation)
-    return RunRequest(chat_id, segment, query, conversation)
+    return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context))
 
 
 def find_chat_id(thread_id: str) -> str:
@@ -165,37 +155,18 @@ def _make_answering(chat_id: str, segment: Segment, answers: Sequence[Answer], s
     return RunRequest(chat_id, segment, None, Conversation(), answers)
 
 
-def _parse_interrupt(entry: _Resume, at: int) -> InterruptId:
-    found = parse_interrupt_id(entry.interrupt_id)
+def _parse_interrupt(entry: _Resume, at: int) -> GateRef:
+    found = parse_gate_ref(entry.interrupt_id)
     if found is None:
         raise InvalidRequest.of(f"resume[{at}].interruptId", "must be the id of an interrupt of this server")
     return found
 
 
-def _read_resume(entry: _Resume, gate: InterruptId, at: int) -> Answer:
+def _read_resume(entry: _Resume, gate: GateRef, at: int) -> Answer:
     name = f"resume[{at}]"
     if entry.status not in ("resolved", "cancelled"):
         raise InvalidRequest.of(f"{name}.status", "must be resolved or cancelled")
-    payload: Any = entry.payload
-    if gate.is_approval:
-        payload = _read_decision(entry, name)
-    elif entry.status == "cancelled":
-        payload = {"cancelled": True}
-    return Answer(gate.run_id, gate.gate_id, gate.is_approval, orjson.dumps(payload).decode())
-
-
-def _read_decision(entry: _Resume, name: str) -> dict[str, Any]:
-    """Return an approval's payload: what was sent, or of {"approved": …} and true or false the decision."""
-    given = entry.payload
-    if entry.status == "cancelled":
-        return {"decision": "reject"}
-    if isinstance(given, dict) and "decision" not in given and isinstance(given.get("approved"), bool):
-        given = given["approved"]
-    if isinstance(given, bool):
-        return {"decision": "approve" if given else "reject"}
-    if not isinstance(given, dict):
-        raise InvalidRequest.of(f"{name}.payload", f"must be the answer to an {APPROVAL}, as its responseSchema says")
-    return given
+    return make_answer(gate, entry.payload, f"{name}.payload", is_refused=entry.status == "cancelled")
 
 
 def _read_message(message: _Message, name: str) -> EarlierMessage:

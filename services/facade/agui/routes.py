@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
 import orjson
 from aiohttp import web
 
-from headrace.errors import InvalidRequest, NotFound
-from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.agui.cursor import LAST_EVENT_ID, parse_cursor
 from services.facade.agui.follow import follow_run
 from services.facade.agui.frames import encode_frame
-from services.facade.agui.request import Answer, RunRequest, parse_run_request
+from services.facade.agui.request import RunRequest, parse_run_request
 from services.facade.agui.run_encoder import RunEncoder
 from services.facade.agui.state import States
 from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import FaceRuns
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
-from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
 
 FACE = "ag-ui"
 
@@ -36,22 +33,16 @@ def add_routes(
     published_faces: frozenset[str],
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
-    handlers = _AguiHandlers(published, peers["orchestrator"], States(peers["memory"]), timeouts)
+    handlers = _AguiHandlers(published, FaceRuns(peers["orchestrator"]), States(peers["memory"]), timeouts)
     application.router.add_get("/agui", handlers.list_agents)
     application.router.add_get("/agui/{agent}", handlers.get_capabilities)
     application.router.add_post("/agui/{agent}", handlers.run_agent)
 
 
 class _AguiHandlers:
-    def __init__(
-        self, published: PublishedAgents, orchestrator: grpc.aio.Channel, states: States, timeouts: StreamTimeouts
-    ) -> None:
+    def __init__(self, published: PublishedAgents, runs: FaceRuns, states: States, timeouts: StreamTimeouts) -> None:
         self._published = published
-        # Any: the stubs' types know the RPCs of synchronous channels too.
-        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
-        path = f"/{agent_pb2.DESCRIPTOR.services_by_name['AgentService'].full_name}/"
-        self._query: Any = orchestrator.unary_stream(f"{path}Query", agent_pb2.QueryRequest.SerializeToString)
-        self._attach: Any = orchestrator.unary_stream(f"{path}Attach", agent_pb2.AttachRequest.SerializeToString)
+        self._runs = runs
         self._states = states
         self._timeouts = timeouts
 
@@ -68,13 +59,13 @@ class _AguiHandlers:
         given = read_single_header(request, LAST_EVENT_ID)
         cursor = parse_cursor(given) if given else None
         run_request = parse_run_request(await read_body(request), agent.key, cursor)
-        if run_request.query is None:
-            run = await self._answer_run(agent.key, run_request.answers)
-            run_id, chat_id = run.run_id, run.chat_id
-            call = self._attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
+        if run_request.answers:
+            run = await self._runs.get_run(run_request.answers[0].run_id, [agent.key])
+            await self._runs.answer_run(run_request.answers)
+            run_id, chat_id, call = run.run_id, run.chat_id, self._runs.attach_run(run.run_id)
         else:
-            run_id, chat_id, run_request = "", run_request.chat_id, await self._drop_known_history(run_request)
-            call = self._query(run_request.query, metadata=call_ids.forward_metadata())
+            is_new = await self._is_new_chat(run_request)
+            run_id, chat_id, call = "", run_request.chat_id, self._runs.start_run(run_request.make_query(is_new=is_new))
         encoder, writer = RunEncoder(run_request.segment, run_id), FrameWriter(request, self._timeouts)
         following = follow_run(call, encoder, writer, self._states, chat_id)
         try:
@@ -82,26 +73,9 @@ class _AguiHandlers:
         except InvalidRequest as error:
             raise run_request.conversation.rename_field(error) from error
 
-    async def _answer_run(self, agent_key: str, answers: Sequence[Answer]) -> agent_pb2.Run:
-        """Give a run of the agent its answers, and return it; one that comes twice or too late changes nothing."""
-        asked = agent_pb2.GetRunRequest(run_id=answers[0].run_id)
-        with rpc_errors():
-            reply = await self._agents.GetRun(asked, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        if reply.run.agent_key != agent_key:
-            raise NotFound(f"no run {answers[0].run_id} of this agent", field="runId")
-        for answer in answers:
-            submit = agent_pb2.SubmitRequest(run_id=answer.run_id, payload=answer.payload)
-            if answer.is_approval:
-                submit.approval_id = answer.gate_id
-            else:
-                submit.tool_id = answer.gate_id
-            with rpc_errors():
-                await self._agents.Submit(submit, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return reply.run
-
-    async def _drop_known_history(self, run_request: RunRequest) -> RunRequest:
-        is_new = not run_request.conversation.history or await self._states.load_state(run_request.chat_id) is None
-        return run_request if is_new else run_request.forget_history()
+    async def _is_new_chat(self, run_request: RunRequest) -> bool:
+        has_history = bool(run_request.conversation.history)
+        return not has_history or await self._states.load_state(run_request.chat_id) is None
 
 
 def encode_failure(failure: common_pb2.Failure) -> bytes:

@@ -6,9 +6,6 @@ kept in between and any facade takes the answer.
 
 from __future__ import annotations
 
-import re
-import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +13,7 @@ import orjson
 
 from headrace.v1 import agent_pb2
 from services.facade.agui.frames import OURS
-
-APPROVAL = "approval"
+from services.facade.faces.gate_answers import APPROVAL, GateRef
 
 APPROVAL_SCHEMA = {
     "type": "object",
@@ -28,31 +24,6 @@ APPROVAL_SCHEMA = {
     },
     "required": ["decision"],
 }
-
-_INTERRUPT_ID = re.compile(r"([0-9a-f]{32})\.(\d{1,15})\.([at])\.(.{1,256})", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptId:
-    run_id: str
-    last_seq: int
-    """The last event of the stream that ended with the interrupt."""
-
-    gate_id: str
-    is_approval: bool
-
-    def __str__(self) -> str:
-        letter = "a" if self.is_approval else "t"
-        return f"{uuid.UUID(self.run_id).hex}.{self.last_seq}.{letter}.{self.gate_id}"
-
-
-def parse_interrupt_id(text: str) -> InterruptId | None:
-    """Parse an interrupt's id; None when no facade made it."""
-    found = _INTERRUPT_ID.fullmatch(text)
-    if found is None:
-        return None
-    run, seq, letter, gate = found.groups()
-    return InterruptId(str(uuid.UUID(run)), int(seq), gate, letter == "a")
 
 
 class Waits:
@@ -91,7 +62,7 @@ def _build_interrupt(gate: agent_pb2.GateOpen, subagent_id: str, call_id: str, r
     ours |= {"viewportKey": gate.viewport_key} if gate.viewport_key else {}
     ours |= {"risk": gate.risk} if gate.risk else {}
     interrupt = {
-        "id": str(InterruptId(run_id, seq, gate.gate_id, is_approval)),
+        "id": str(GateRef(run_id, seq, gate.gate_id, is_approval)),
         "reason": "tool_call" if is_approval else "input_required",
         "message": gate.reason or f"{gate.tool_name} waits for an answer",
         "toolCallId": call_id,

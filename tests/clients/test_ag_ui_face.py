@@ -1,4 +1,4 @@
-"""The faces of other protocols, judged by their own clients, which end at the first event that is out of order."""
+"""The AG-UI face, judged by its own client, which ends at the first event that is out of order."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import asyncio
 import json
 import shutil
 import signal
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.clients.catalogue import ENVIRONMENTS, ROOT
 from tests.clients.conftest import Served
 from tests.clients.test_grpc import check_row, find_version
-from tests.e2e.suite import Running, running, up
+from tests.e2e.suite import Running, running
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -31,15 +29,6 @@ TIMEOUT_S = 300.0
 RESUMING = ROOT / "examples" / "clients" / "ag-ui" / "src" / "resuming_fetch.js"
 
 SAID = "one two three"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """The agents of examples/ before a simulated model, all of them published."""
-    data_dir = str(tmp_path_factory.mktemp("examples"))
-    options = ("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", data_dir)
-    async with up(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
-        yield suite
 
 
 def get_command(url: str, exercise: str) -> list[str]:

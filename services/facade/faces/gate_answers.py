@@ -1,0 +1,74 @@
+"""What a person says to a gate in another program's form, as a submit has it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.errors import InvalidRequest
+
+APPROVAL = "approval"
+
+_GATE_ID = re.compile(r"([0-9a-f]{32})\.(\d{1,15})\.([at])\.(.{1,256})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class GateRef:
+    """A gate's name for other programs, which says whose it is: any facade finds its run."""
+
+    run_id: str
+    last_seq: int
+    """The last event that its reader was told."""
+
+    gate_id: str
+    is_approval: bool
+
+    def __str__(self) -> str:
+        letter = "a" if self.is_approval else "t"
+        return f"{uuid.UUID(self.run_id).hex}.{self.last_seq}.{letter}.{self.gate_id}"
+
+
+def parse_gate_ref(text: str) -> GateRef | None:
+    """Parse a gate's name; None when no facade made it."""
+    found = _GATE_ID.fullmatch(text)
+    if found is None:
+        return None
+    run, seq, letter, gate = found.groups()
+    return GateRef(str(uuid.UUID(run)), int(seq), gate, letter == "a")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person or the caller says to a run that waits."""
+
+    run_id: str
+    gate_id: str
+    is_approval: bool
+    payload: str
+    """JSON text."""
+
+
+def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> Answer:
+    """Return a submit's answer: an approval's decision, or what was given; refused forms say that they are cancelled.
+
+    Decisions may be {"decision": …}, {"approved": true} or true itself; `name` is the field that has it, for errors.
+    """
+    if gate.is_approval:
+        payload = {"decision": "reject"} if is_refused else _read_decision(given, name)
+    else:
+        payload = {"cancelled": True} if is_refused else given
+    return Answer(gate.run_id, gate.gate_id, gate.is_approval, orjson.dumps(payload).decode())
+
+
+def _read_decision(given: Any, name: str) -> dict[str, Any]:
+    if isinstance(given, dict) and "decision" not in given and isinstance(given.get("approved"), bool):
+        given = given["approved"]
+    if isinstance(given, bool):
+        return {"decision": "approve" if given else "reject"}
+    if not isinstance(given, dict):
+        raise InvalidRequest.of(name, f"must be the answer to an {APPROVAL}: an object with a decision")
+    return given

@@ -1,0 +1,71 @@
+"""The RPCs behind the faces: start, attach, answer and cancel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from headrace.errors import HeadraceError, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc
+from services.facade.faces.gate_answers import Answer
+from services.runtime.rpc import call_ids
+
+UNARY_TIMEOUT_S = 30.0
+
+CANCEL_TIMEOUT_S = 2.0
+"""Nobody waits for this answer: the caller has left."""
+
+
+class FaceRuns:
+    """Shared by all requests; holds no state of a run."""
+
+    def __init__(self, orchestrator: grpc.aio.Channel) -> None:
+        # Any: the stubs' types know the RPCs of synchronous channels too.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        path = f"/{agent_pb2.DESCRIPTOR.services_by_name['AgentService'].full_name}/"
+        self._query: Any = orchestrator.unary_stream(f"{path}Query", agent_pb2.QueryRequest.SerializeToString)
+        self._attach: Any = orchestrator.unary_stream(f"{path}Attach", agent_pb2.AttachRequest.SerializeToString)
+
+    def start_run(self, query: agent_pb2.QueryRequest) -> Any:
+        """Return the call, whose messages are AgentDeltas as bytes."""
+        return self._query(query, metadata=call_ids.forward_metadata())
+
+    def attach_run(self, run_id: str, last_seq: int = 0) -> Any:
+        """Return the call, whose messages are AgentDeltas as bytes."""
+        request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
+        return self._attach(request, metadata=call_ids.forward_metadata())
+
+    async def get_run(self, run_id: str, agent_keys: Sequence[str]) -> agent_pb2.Run:
+        """Return a run of one of the agents; that of another one is not found."""
+        request = agent_pb2.GetRunRequest(run_id=run_id)
+        with rpc_errors():
+            reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        if reply.run.agent_key not in agent_keys:
+            raise NotFound(f"no run {run_id} of an agent that is published here", field="runId")
+        return reply.run
+
+    async def answer_run(self, answers: Sequence[Answer]) -> None:
+        """Give a run its answers; one that comes twice or too late changes nothing."""
+        for answer in answers:
+            submit = agent_pb2.SubmitRequest(run_id=answer.run_id, payload=answer.payload)
+            if answer.is_approval:
+                submit.approval_id = answer.gate_id
+            else:
+                submit.tool_id = answer.gate_id
+            with rpc_errors():
+                await self._agents.Submit(submit, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+
+    async def cancel_run(self, run_id: str) -> None:
+        request = agent_pb2.CancelRequest(run_id=run_id)
+        with rpc_errors():
+            await self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+
+    async def abandon_run(self, run_id: str) -> None:
+        """Cancel a run whose caller has left; it may have ended, or its service be away."""
+        request = agent_pb2.CancelRequest(run_id=run_id)
+        with suppress(HeadraceError, grpc.aio.AioRpcError), rpc_errors():
+            await self._agents.Cancel(request, timeout=CANCEL_TIMEOUT_S, metadata=call_ids.forward_metadata())

@@ -1,0 +1,57 @@
+"""Gates as elicitations: a form of plain fields, as MCP's clients show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from headrace.v1 import agent_pb2
+from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+
+PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
+
+DECISION = {
+    "type": "object",
+    "properties": {
+        "decision": {"type": "string", "enum": ["approve", "reject"], "title": "Decision"},
+        "note": {"type": "string", "title": "Note to the agent"},
+    },
+    "required": ["decision"],
+}
+ANY_ANSWER = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "title": "Answer", "description": "Text, or JSON"}},
+    "required": ["answer"],
+}
+"""For an answer that no form of plain fields has."""
+
+
+def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any]:
+    """Return the parameters of elicitation/create; `arguments` are the call's."""
+    schema: Any = DECISION if gate.kind == APPROVAL else orjson.loads(gate.result_schema or "null")
+    what = f"{gate.tool_name}({arguments[:2000]})"
+    text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL else what
+    return {"mode": "form", "message": text, "requestedSchema": schema if _is_plain(schema) else ANY_ANSWER}
+
+
+def read_response(gate: GateRef, result: dict[str, Any], name: str) -> Answer:
+    content = result.get("content")
+    is_refused = result.get("action") != "accept"
+    if isinstance(content, dict) and content.keys() == {"answer"} and not gate.is_approval:
+        content = _parse_answer(content["answer"])
+    return make_answer(gate, content, name, is_refused=is_refused)
+
+
+def _parse_answer(text: Any) -> Any:
+    try:
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, TypeError):
+        return {"answer": text}
+
+
+def _is_plain(schema: Any) -> bool:
+    fields = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(fields, dict) or schema.get("type") != "object":
+        return False
+    return all(isinstance(one, dict) and one.get("type") in PLAIN_TYPES for one in fields.values())

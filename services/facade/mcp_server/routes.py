@@ -1,0 +1,207 @@
+"""The route of MCP: streamable HTTP at /mcp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+from aiohttp import web
+
+from headrace.errors import HeadraceError, from_rpc_error
+from headrace.v1 import agent_pb2, common_pb2
+from services.facade.faces.gate_answers import parse_gate_ref
+from services.facade.faces.published import PublishedAgents
+from services.facade.faces.run_pipe import pipe_run
+from services.facade.faces.runs import FaceRuns
+from services.facade.mcp_server.catalogue import build_prompts, build_tools, get_prompt, read_query
+from services.facade.mcp_server.elicitation import read_response
+from services.facade.mcp_server.protocol import (
+    BAD_PARAMS,
+    HANDSHAKE,
+    MODERN,
+    NO_METHOD,
+    OTHER,
+    SESSION_ID,
+    STATUS,
+    McpError,
+    Message,
+    build_error,
+    build_result,
+    convert_error,
+    make_session_id,
+    parse_message,
+)
+from services.facade.mcp_server.resources import TEMPLATES, Resources
+from services.facade.mcp_server.tool_call import ToolCall, encode_frame
+from services.facade.middleware.request_lifecycle import has_begun
+from services.facade.requests.body import read_body
+from services.facade.responses import envelope
+from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
+from services.facade.responses.sse import send_stream
+from services.runtime.auth import identity
+
+FACE = "mcp"
+
+SERVER = {"name": "headrace", "title": "Headrace", "version": version("headrace")}
+CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
+
+
+def add_routes(
+    application: web.Application,
+    peers: Mapping[str, grpc.aio.Channel],
+    timeouts: StreamTimeouts,
+    published_faces: frozenset[str],
+) -> None:
+    published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
+    runs, resources = FaceRuns(peers["orchestrator"]), Resources(peers["memory"], peers["tools"])
+    handlers = _McpHandlers(published, runs, resources, timeouts)
+    application.router.add_post("/mcp", handlers.answer)
+    application.router.add_delete("/mcp", handlers.end_session)
+
+
+class _McpHandlers:
+    def __init__(
+        self, published: PublishedAgents, runs: FaceRuns, resources: Resources, timeouts: StreamTimeouts
+    ) -> None:
+        self._published = published
+        self._runs = runs
+        self._resources = resources
+        self._timeouts = timeouts
+        self._calls: dict[tuple[str, ...], ToolCall] = {}
+        """Calls that go on here, for a cancel, by tenant, user, session and request; as many as there are requests."""
+
+    async def end_session(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=204)  # there is nothing to end: a session is what its id says
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        message: Message | None = None
+        try:
+            message = parse_message(request, await read_body(request))
+            return await self._answer(request, message)
+        except (McpError, HeadraceError, grpc.aio.AioRpcError) as error:
+            if has_begun(request):
+                raise  # it was told in the stream
+            failure = _convert_failure(error)
+        is_early = message is None or message.is_modern
+        status = STATUS.get(failure.code, 200) if is_early else 200
+        return _json_response(build_error(message.id if message else None, failure), status)
+
+    async def _answer(self, request: web.Request, message: Message) -> web.StreamResponse:
+        if not message.method:
+            return await self._take_response(message)
+        if message.id is None:
+            return await self._take_notification(request, message)
+        if message.method == "tools/call":
+            return await self._call_tool(request, message)
+        answer = _json_response(build_result(message, await self._get_result(message), SERVER))
+        if message.method == "initialize":
+            capabilities = message.params.get("capabilities") or {}
+            answer.headers[SESSION_ID] = make_session_id(can_elicit="elicitation" in capabilities)
+        return answer
+
+    async def _get_result(self, message: Message) -> dict[str, Any]:
+        private = {"ttlMs": 0, "cacheScope": "private"} if message.is_modern else {}
+        match message.method:
+            case "initialize" if not message.is_modern:
+                version = message.params.get("protocolVersion")
+                agreed = version if version in HANDSHAKE else HANDSHAKE[0]
+                return {"protocolVersion": agreed, "capabilities": CAPABILITIES, "serverInfo": SERVER}
+            case "server/discover" if message.is_modern:
+                return {"supportedVersions": [MODERN, *HANDSHAKE], "capabilities": CAPABILITIES} | private
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": build_tools(await self._published.list_agents())} | private
+            case "prompts/list":
+                return {"prompts": build_prompts(await self._published.list_agents())} | private
+            case "prompts/get":
+                return get_prompt(await self._published.list_agents(), message.params.get("name"))
+            case "resources/templates/list":
+                return {"resourceTemplates": TEMPLATES} | private
+            case "resources/list":
+                keys = await self._list_keys()
+                return await self._resources.list_resources(keys, message.params.get("cursor")) | private
+            case "resources/read":
+                keys = await self._list_keys()
+                return await self._resources.read_resource(keys, message.params.get("uri")) | private
+            case _:
+                raise McpError(NO_METHOD, f"no method {message.method[:64]!r} in this version")
+
+    async def _call_tool(self, request: web.Request, message: Message) -> web.StreamResponse:
+        name = message.params.get("name")
+        agent = next((one for one in await self._published.list_agents() if one.key == name), None)
+        if agent is None:
+            raise McpError(BAD_PARAMS, f"unknown tool: {str(name)[:128]}")
+        writer = FrameWriter(request, self._timeouts)
+        call = ToolCall(message, writer)
+        source = await self._open_run(agent, message, call)
+
+        async def follow() -> None:
+            await pipe_run(source, call)
+            await writer.write_frame(encode_frame(build_result(message, call.build_result(), SERVER)))
+
+        def encode_failure(failure: common_pb2.Failure) -> bytes:
+            data = {"reason": failure.code, "retriable": failure.retriable}
+            return encode_frame(build_error(message.id, McpError(OTHER, failure.message, data)))
+
+        key = self._make_key(request, message.id)
+        self._calls[key] = call
+        try:
+            return await send_stream(writer, follow(), encode_failure, tells_breaks=True)
+        finally:
+            self._calls.pop(key, None)
+            if call.run_id and not call.is_over and not call.is_waiting:
+                await self._runs.abandon_run(call.run_id)  # nobody else could find it
+
+    async def _open_run(self, agent: agent_pb2.Agent, message: Message, call: ToolCall) -> Any:
+        """Start a run, or answer the one that an earlier request has begun."""
+        run_id, given = message.params.get("requestState"), message.params.get("inputResponses") or {}
+        if run_id is None:
+            return self._runs.start_run(read_query(agent, message.params.get("arguments")))
+        if not isinstance(run_id, str) or not isinstance(given, dict):
+            raise McpError(BAD_PARAMS, "requestState and inputResponses: must be what the last result asked for")
+        await self._runs.get_run(run_id, [agent.key])
+        answers = []
+        for name, response in given.items():
+            ref = parse_gate_ref(name)
+            if ref is None or ref.run_id != run_id or not isinstance(response, dict):
+                raise McpError(BAD_PARAMS, "inputResponses: must have the names of the last result's inputRequests")
+            answers.append(read_response(ref, response, "inputResponses"))
+        await self._runs.answer_run(answers)
+        call.answered = frozenset(answer.gate_id for answer in answers)
+        return self._runs.attach_run(run_id)
+
+    async def _take_response(self, message: Message) -> web.StreamResponse:
+        """Take the answer to an elicitation, whose call goes on in its own stream, at this facade or another."""
+        ref = parse_gate_ref(str(message.id))
+        if ref is not None:
+            await self._runs.get_run(ref.run_id, await self._list_keys())
+            await self._runs.answer_run([read_response(ref, message.result, "result")])
+        return web.Response(status=202)
+
+    async def _take_notification(self, request: web.Request, message: Message) -> web.StreamResponse:
+        if message.method == "notifications/cancelled" and not message.is_modern:
+            call = self._calls.get(self._make_key(request, message.params.get("requestId")))
+            if call is not None and call.run_id:
+                await self._runs.abandon_run(call.run_id)
+        return web.Response(status=202)
+
+    def _make_key(self, request: web.Request, request_id: Any) -> tuple[str, ...]:
+        caller = identity.require_identity()
+        return caller.tenant, caller.user, request.headers.get(SESSION_ID, ""), repr(request_id)
+
+    async def _list_keys(self) -> list[str]:
+        return [agent.key for agent in await self._published.list_agents()]
+
+
+def _convert_failure(error: McpError | HeadraceError | grpc.aio.AioRpcError) -> McpError:
+    if isinstance(error, grpc.aio.AioRpcError):
+        known = from_rpc_error(error)
+        return convert_error(known) if known else McpError(OTHER, envelope.describe_error(error).message)
+    return convert_error(error) if isinstance(error, HeadraceError) else error
+
+
+def _json_response(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

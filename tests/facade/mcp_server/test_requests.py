@@ -1,0 +1,105 @@
+"""MCP's requests over real sockets, the orchestrator scripted: what is refused, and callers that leave or cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.v1 import agent_pb2
+from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN
+from tests.conformance.fronts import Timing
+from tests.facade.scripted import Script, Step, Suite, answering, frames_of, opening, suite, text
+from tests.timing import within
+
+META = {META_VERSION: MODERN, META_CAPABILITIES: {}}
+HEADERS = {"Accept": "application/json, text/event-stream"}
+
+
+def call(name: str = "helper", **fields: Any) -> dict[str, Any]:
+    params = {"name": name, "arguments": {"message": "hi"}} | fields
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+
+
+async def post(facade: Suite, body: Any, **headers: str) -> tuple[int, Any]:
+    """The status and the answer, or the last message of a stream."""
+    given = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
+    async with within(50), facade.http.post("/mcp", json=body, headers=given) as response:
+        if response.content_type == "text/event-stream":
+            return response.status, json.loads((await frames_of(response))[-1].data)
+        return response.status, json.loads(await response.read() or b"null")
+
+
+async def test_an_answer_has_text_and_structure(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("20", " °C"), publish=["mcp"])) as facade:
+        _, answer = await post(facade, call())
+    assert answer["result"]["content"] == [{"type": "text", "text": "20 °C"}]
+    assert answer["result"]["structuredContent"]["answer"] == "20 °C"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ([], -32600),
+        ({"jsonrpc": "2.0", "id": 1, "method": "nothing"}, -32601),
+        ({"jsonrpc": "2.0", "id": [], "method": "ping"}, -32600),
+        (call("nobody"), -32602),
+        (call(arguments={"message": ""}), -32602),
+        (call(arguments={"message": "x", "more": 1}), -32602),
+        (call(arguments={"message": "x", "chatId": "x"}), -32602),
+        (call(requestState=1), -32602),
+        ({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "file:///etc/passwd"}}, -32602),
+        ({"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "x"}}, -32602),
+    ],
+)
+async def test_what_is_wrong_has_the_codes_of_the_protocol(tmp_path: Path, body: Any, code: int) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["mcp"])) as facade:
+        _, answer = await post(facade, body)
+        assert answer["error"]["code"] == code
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_an_agent_that_is_not_published_is_no_tool(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        assert (await post(facade, call()))[1]["error"]["message"] == "unknown tool: helper"
+        _, listed = await post(facade, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert listed["result"]["tools"] == []
+
+
+async def test_requests_that_say_their_version_are_checked_against_their_headers(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["mcp"])) as facade:
+        headers = {"MCP_Protocol_Version": MODERN, "Mcp_Method": "tools/call", "Mcp_Name": "helper"}
+        status, answer = await post(facade, call(_meta=META), **headers)
+        assert (status, answer["result"]["resultType"]) == (200, "complete")
+        status, answer = await post(facade, call(_meta=META), **headers | {"Mcp_Name": "other"})
+        assert (status, answer["error"]["code"]) == (400, -32020)
+        future = META | {META_VERSION: "2099-01-01"}
+        status, answer = await post(facade, call(_meta=future), **headers | {"MCP_Protocol_Version": "2099-01-01"})
+        assert (status, answer["error"]["code"], MODERN in answer["error"]["data"]["supported"]) == (400, -32022, True)
+
+
+async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["mcp"]), timing=Timing(heartbeat_s=0.05)) as facade:
+        for steps in ([ChatBusy("busy")], [0.3, ChatBusy("busy")], [*opening(), 0.2, ProviderUnavailable("gone")]):
+            facade.script.query = steps
+            _, answer = await post(facade, call())
+            assert (answer["id"], answer["error"]["data"]["reason"]) == (7, steps[-1].reason)  # pyright: ignore
+
+
+async def test_leaving_or_cancelling_stops_the_run(tmp_path: Path) -> None:
+    steps: list[Step] = [*opening(), text(4, "x"), asyncio.Event()]
+    async with suite(tmp_path, Script(query=steps, publish=["mcp"]), timing=Timing(heartbeat_s=0.05)) as facade:
+        async with within(5), facade.http.post("/mcp", json=call(), headers=HEADERS) as response:
+            await response.content.readline()
+        async with within(5):
+            await facade.script.cancelled.wait()
+        facade.script.cancelled.clear()
+        async with within(5), facade.http.post("/mcp", json=call(), headers=HEADERS) as response:
+            await response.content.readline()
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+            assert (await post(facade, cancel))[0] == 202
+            await facade.script.cancelled.wait()
