@@ -123,12 +123,14 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         history: Iterable[agent_pb2.EarlierMessage] = (),
         progress: Iterable[agent_pb2.EarlierMessage] = (),
         record: bool | None = None,
+        agent_version: int | None = None,
     ) -> AbstractAsyncContextManager[RunStream]:
         """Start a run; the block reads its events, the first before any model is called.
 
         Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
         both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE. With an `output_format` run.complete has
-        the answer as JSON text in `output`. With `record` the run is kept for `cassette`.
+        the answer as JSON text in `output`. With `record` the run is kept for `cassette`. An `agent_version` that is
+        not in force needs the scope `operate`.
         """
         request = agent_pb2.QueryRequest(
             message=message,
@@ -147,6 +149,7 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
             history=history,
             progress=progress,
             record=record,
+            agent_version=agent_version,
         )
         return _following(self._agents.Query(request, metadata=self._metadata))
 
@@ -228,6 +231,27 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         request = agent_pb2.ListAgentsRequest(tag=tag)
         reply: agent_pb2.ListAgentsResponse = await self._send(self._agents.ListAgents, request)
         return list(reply.agents)
+
+    async def agent_versions(self, agent_key: str, *, before: int = 0) -> list[agent_pb2.AgentVersion]:
+        """Return the agent's newest 50 versions that have had runs, or those before a version, the newest first."""
+        request = agent_pb2.ListAgentVersionsRequest(agent_key=agent_key, before=before)
+        reply: agent_pb2.ListAgentVersionsResponse = await self._send(self._agents.ListAgentVersions, request)
+        return list(reply.versions)
+
+    async def agent_version(self, agent_key: str, version: int = 0) -> agent_pb2.GetAgentVersionResponse:
+        """Return a version of the agent, or the newest. It needs the scope `operate`."""
+        request = agent_pb2.GetAgentVersionRequest(agent_key=agent_key, version=version)
+        return await self._send(self._agents.GetAgentVersion, request)
+
+    async def diff_agent_versions(
+        self, agent_key: str, from_version: int = 0, to_version: int = 0
+    ) -> list[agent_pb2.AgentChange]:
+        """Return what differs between two versions, or the newest and the one before. It needs the scope `operate`."""
+        request = agent_pb2.DiffAgentVersionsRequest(
+            agent_key=agent_key, from_version=from_version, to_version=to_version
+        )
+        reply: agent_pb2.DiffAgentVersionsResponse = await self._send(self._agents.DiffAgentVersions, request)
+        return list(reply.changes)
 
     async def agent_problems(self) -> list[agent_pb2.AgentProblem]:
         """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""

@@ -44,7 +44,7 @@ FILES = [
 
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
-    " ListRuns Embed GetContext GetCassette GetRun",
+    " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
@@ -52,7 +52,7 @@ RPCS = {
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend PutAgentVersion ReadAgentVersion"
-    " ListGrants RevokeGrant ListFacts RecallFacts UpdateFact"
+    " FindAgentVersions ListGrants RevokeGrant ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
@@ -68,6 +68,9 @@ RPCS = {
 ROUTES = {
     "GET /api/agents": "AgentService.ListAgents",
     "GET /api/agent": "AgentService.GetAgent",
+    "GET /api/agent/versions": "AgentService.ListAgentVersions",
+    "GET /api/agent/version": "AgentService.GetAgentVersion",
+    "GET /api/agent/diff": "AgentService.DiffAgentVersions",
     "GET /api/agents/problems": "AgentService.ListAgentProblems",
     "GET /api/identity": "AgentService.GetIdentity",
     "POST /api/query": "AgentService.Query",

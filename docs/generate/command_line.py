@@ -17,6 +17,8 @@ CONNECTION = ("url", "token", "tls_ca", "tls_cert", "tls_key")
 def walk_commands(command: click.Command | None = None, path: str = "headrace") -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, by how it is called."""
     command = command or sources.COMMAND_LINE
+    if isinstance(command, click.Group) and command.invoke_without_command:
+        yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.commands or command.list_commands(context):

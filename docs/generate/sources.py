@@ -80,6 +80,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "toolconfig": parts.ToolConfig,
     "output": parts.OutputConfig,
     "models": agent.Models,
+    "canary": agent.Canary,
     "budget": budget.Budget,
     "memory": memory.Memory,
     "recap": memory.Recap,

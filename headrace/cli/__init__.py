@@ -16,7 +16,6 @@ NAMES = (
     "facts",
     "schedules",
     "webhooks",
-    "agents",
     "simulate",
     "record",
     "replay",
@@ -25,7 +24,7 @@ NAMES = (
 )
 """The commands, each of the module of that name."""
 
-OPERATING = ("check", "providers", "replicas", "runs", "spend")
+OPERATING = ("agents", "check", "providers", "replicas", "runs", "spend")
 """Commands of those who operate, in a folder of their own."""
 
 

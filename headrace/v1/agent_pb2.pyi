@@ -44,6 +44,7 @@ class QueryRequest(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -81,6 +82,10 @@ class QueryRequest(_message.Message):
     record: _builtins.bool
     """Whether to record the run for a cassette (GetCassette), up to 16 MiB, kept as long as its chat; absent: as the agent
     says.
+    """
+    agent_version: _builtins.int
+    """A version of the agent that has had runs, by its number; absent: the one in force. It needs the scope `operate`, as an
+    older version may reach what its agent is not to reach any more, an agent_key, and that the agent is still there.
     """
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
@@ -138,13 +143,16 @@ class QueryRequest(_message.Message):
         history: _abc.Iterable[Global___EarlierMessage] | None = ...,
         progress: _abc.Iterable[Global___EarlierMessage] | None = ...,
         record: _builtins.bool | None = ...,
+        agent_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    _WhichOneofReturnType__agent_version: _TypeAlias = _typing.Literal["agent_version"]  # noqa: Y015
+    _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
     _WhichOneofReturnType__deep_think: _TypeAlias = _typing.Literal["deep_think"]  # noqa: Y015
@@ -169,6 +177,8 @@ class QueryRequest(_message.Message):
     _WhichOneofArgType__when_busy: _TypeAlias = _typing.Literal["_when_busy", b"_when_busy"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version) -> _WhichOneofReturnType__agent_version | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
     @_typing.overload
@@ -1257,6 +1267,239 @@ class GetIdentityResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
 
 Global___GetIdentityResponse: _TypeAlias = GetIdentityResponse  # noqa: Y015
+
+@_typing.final
+class ListAgentVersionsRequest(_message.Message):
+    """Of which agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    before: _builtins.int
+    """Only versions with smaller numbers than this; 0: all."""
+    page_size: _builtins.int
+    """Versions in the answer, 1 to 200; 0: 50."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        before: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "before", b"before", "page_size", b"page_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentVersionsRequest: _TypeAlias = ListAgentVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentVersionsResponse(_message.Message):
+    """The versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentVersion]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___AgentVersion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentVersionsResponse: _TypeAlias = ListAgentVersionsResponse  # noqa: Y015
+
+@_typing.final
+class AgentVersion(_message.Message):
+    """What runs are pinned to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    version: _builtins.int
+    """Its number, from 1, in the order of first use."""
+    hash: _builtins.str
+    """SHA-256 of its definition, 64 hex digits."""
+    created_at: _builtins.int
+    """When its first run began, Unix milliseconds."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        version: _builtins.int = ...,
+        hash: _builtins.str = ...,
+        created_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "created_at", b"created_at", "hash", b"hash", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentVersion: _TypeAlias = AgentVersion  # noqa: Y015
+
+@_typing.final
+class GetAgentVersionRequest(_message.Message):
+    """Which version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    version: _builtins.int
+    """Its number; 0: the newest."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAgentVersionRequest: _TypeAlias = GetAgentVersionRequest  # noqa: Y015
+
+@_typing.final
+class GetAgentVersionResponse(_message.Message):
+    """The version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    definition: _builtins.str
+    """JSON with agentKey, agents, tools and skills: docs/reference/agent-versions.md."""
+    @_builtins.property
+    def version(self) -> Global___AgentVersion:
+        """Which it is."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___AgentVersion | None = ...,
+        definition: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAgentVersionResponse: _TypeAlias = GetAgentVersionResponse  # noqa: Y015
+
+@_typing.final
+class DiffAgentVersionsRequest(_message.Message):
+    """Which versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    FROM_VERSION_FIELD_NUMBER: _builtins.int
+    TO_VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    from_version: _builtins.int
+    """Number of the one; 0: the one before the other."""
+    to_version: _builtins.int
+    """Number of the other; 0: the newest."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        from_version: _builtins.int = ...,
+        to_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "from_version", b"from_version", "to_version", b"to_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffAgentVersionsRequest: _TypeAlias = DiffAgentVersionsRequest  # noqa: Y015
+
+@_typing.final
+class DiffAgentVersionsResponse(_message.Message):
+    """What is different."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentChange]:
+        """By path; at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___AgentChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffAgentVersionsResponse: _TypeAlias = DiffAgentVersionsResponse  # noqa: Y015
+
+@_typing.final
+class AgentChange(_message.Message):
+    """A field that is different."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Where it is in the definition, for example agents.assistant.react.systemPrompt; tools and skills by their names."""
+    before: _builtins.str
+    """What the one has there, as JSON; absent: nothing."""
+    after: _builtins.str
+    """What the other has there, as JSON; absent: nothing."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        before: _builtins.str | None = ...,
+        after: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_before", b"_before", "after", b"after", "before", b"before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_before", b"_before", "after", b"after", "before", b"before", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
+    _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    _WhichOneofReturnType__before: _TypeAlias = _typing.Literal["before"]  # noqa: Y015
+    _WhichOneofArgType__before: _TypeAlias = _typing.Literal["_before", b"_before"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__before) -> _WhichOneofReturnType__before | None: ...
+
+Global___AgentChange: _TypeAlias = AgentChange  # noqa: Y015
 
 @_typing.final
 class ListRunsRequest(_message.Message):

@@ -76,6 +76,21 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
                 _registered_method=True)
+        self.ListAgentVersions = channel.unary_unary(
+                '/headrace.v1.AgentService/ListAgentVersions',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.FromString,
+                _registered_method=True)
+        self.GetAgentVersion = channel.unary_unary(
+                '/headrace.v1.AgentService/GetAgentVersion',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentVersionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentVersionResponse.FromString,
+                _registered_method=True)
+        self.DiffAgentVersions = channel.unary_unary(
+                '/headrace.v1.AgentService/DiffAgentVersions',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.FromString,
+                _registered_method=True)
         self.ListAgentProblems = channel.unary_unary(
                 '/headrace.v1.AgentService/ListAgentProblems',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.SerializeToString,
@@ -213,6 +228,33 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAgentVersions(self, request, context):
+        """List the versions of an agent that have had runs, the newest first.
+
+        Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAgentVersion(self, request, context):
+        """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+
+        Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiffAgentVersions(self, request, context):
+        """Say what is different between two versions of an agent, field by field.
+
+        Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgentProblems(self, request, context):
         """List the files of the agents' folder that have a problem, ordered by name.
 
@@ -329,6 +371,21 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.GetAgent,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentResponse.SerializeToString,
+            ),
+            'ListAgentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgentVersions,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.SerializeToString,
+            ),
+            'GetAgentVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAgentVersion,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentVersionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentVersionResponse.SerializeToString,
+            ),
+            'DiffAgentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiffAgentVersions,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.SerializeToString,
             ),
             'ListAgentProblems': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgentProblems,
@@ -583,6 +640,87 @@ class AgentService(object):
             '/headrace.v1.AgentService/GetAgent',
             headrace_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/ListAgentVersions',
+            headrace_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAgentVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/GetAgentVersion',
+            headrace_dot_v1_dot_agent__pb2.GetAgentVersionRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.GetAgentVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiffAgentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/DiffAgentVersions',
+            headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

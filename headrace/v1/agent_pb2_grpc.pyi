@@ -98,6 +98,21 @@ class AgentServiceStub:
 
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
     """
+    ListAgentVersions: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]
+    """List the versions of an agent that have had runs, the newest first.
+
+    Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+    """
+    GetAgentVersion: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetAgentVersionRequest, _agent_pb2.GetAgentVersionResponse]
+    """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+
+    Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+    """
+    DiffAgentVersions: _grpc.UnaryUnaryMultiCallable[_agent_pb2.DiffAgentVersionsRequest, _agent_pb2.DiffAgentVersionsResponse]
+    """Say what is different between two versions of an agent, field by field.
+
+    Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+    """
     ListAgentProblems: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]
     """List the files of the agents' folder that have a problem, ordered by name.
 
@@ -213,6 +228,21 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Get one agent, with its instructions.
 
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+    """
+    ListAgentVersions: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]  # type: ignore[assignment]
+    """List the versions of an agent that have had runs, the newest first.
+
+    Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+    """
+    GetAgentVersion: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentVersionRequest, _agent_pb2.GetAgentVersionResponse]  # type: ignore[assignment]
+    """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+
+    Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+    """
+    DiffAgentVersions: _aio.UnaryUnaryMultiCallable[_agent_pb2.DiffAgentVersionsRequest, _agent_pb2.DiffAgentVersionsResponse]  # type: ignore[assignment]
+    """Say what is different between two versions of an agent, field by field.
+
+    Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
     """
     ListAgentProblems: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]  # type: ignore[assignment]
     """List the files of the agents' folder that have a problem, ordered by name.
@@ -374,6 +404,39 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get one agent, with its instructions.
 
         Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAgentVersions(
+        self,
+        request: _agent_pb2.ListAgentVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.ListAgentVersionsResponse, _abc.Awaitable[_agent_pb2.ListAgentVersionsResponse]]:
+        """List the versions of an agent that have had runs, the newest first.
+
+        Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def GetAgentVersion(
+        self,
+        request: _agent_pb2.GetAgentVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetAgentVersionResponse, _abc.Awaitable[_agent_pb2.GetAgentVersionResponse]]:
+        """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+
+        Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+        """
+
+    @_abc_1.abstractmethod
+    def DiffAgentVersions(
+        self,
+        request: _agent_pb2.DiffAgentVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.DiffAgentVersionsResponse, _abc.Awaitable[_agent_pb2.DiffAgentVersionsResponse]]:
+        """Say what is different between two versions of an agent, field by field.
+
+        Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
         """
 
     @_abc_1.abstractmethod

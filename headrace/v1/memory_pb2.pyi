@@ -3765,3 +3765,61 @@ class ReadAgentVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadAgentVersionResponse: _TypeAlias = ReadAgentVersionResponse  # noqa: Y015
+
+@_typing.final
+class FindAgentVersionsRequest(_message.Message):
+    """Of which agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    IS_SHARED_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    is_shared: _builtins.bool
+    """As PutAgentVersion."""
+    before: _builtins.int
+    """Only versions with smaller numbers than this; 0: all."""
+    page_size: _builtins.int
+    """Versions in the answer, 1 to 200; 0: 50."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        is_shared: _builtins.bool = ...,
+        before: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "before", b"before", "is_shared", b"is_shared", "page_size", b"page_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindAgentVersionsRequest: _TypeAlias = FindAgentVersionsRequest  # noqa: Y015
+
+@_typing.final
+class FindAgentVersionsResponse(_message.Message):
+    """The versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentVersion]:
+        """The newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[_agent_pb2.AgentVersion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindAgentVersionsResponse: _TypeAlias = FindAgentVersionsResponse  # noqa: Y015

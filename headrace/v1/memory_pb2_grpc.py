@@ -239,6 +239,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.FromString,
                 _registered_method=True)
+        self.FindAgentVersions = channel.unary_unary(
+                '/headrace.v1.MemoryService/FindAgentVersions',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.FromString,
+                _registered_method=True)
         self.GetGate = channel.unary_unary(
                 '/headrace.v1.MemoryService/GetGate',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
@@ -669,6 +674,15 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindAgentVersions(self, request, context):
+        """List versions of an agent: AgentService.ListAgentVersions, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGate(self, request, context):
         """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -898,6 +912,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ReadAgentVersion,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.SerializeToString,
+            ),
+            'FindAgentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindAgentVersions,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.SerializeToString,
             ),
             'GetGate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGate,
@@ -1998,6 +2017,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ReadAgentVersion',
             headrace_dot_v1_dot_memory__pb2.ReadAgentVersionRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.ReadAgentVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindAgentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/FindAgentVersions',
+            headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

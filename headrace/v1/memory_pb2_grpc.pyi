@@ -280,6 +280,11 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
     """
+    FindAgentVersions: _grpc.UnaryUnaryMultiCallable[_memory_pb2.FindAgentVersionsRequest, _memory_pb2.FindAgentVersionsResponse]
+    """List versions of an agent: AgentService.ListAgentVersions, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST.
+    """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -545,6 +550,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Get what PutAgentVersion kept.
 
     Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
+    """
+    FindAgentVersions: _aio.UnaryUnaryMultiCallable[_memory_pb2.FindAgentVersionsRequest, _memory_pb2.FindAgentVersionsResponse]  # type: ignore[assignment]
+    """List versions of an agent: AgentService.ListAgentVersions, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST.
     """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
@@ -1048,6 +1058,17 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get what PutAgentVersion kept.
 
         Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
+        """
+
+    @_abc_1.abstractmethod
+    def FindAgentVersions(
+        self,
+        request: _memory_pb2.FindAgentVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.FindAgentVersionsResponse, _abc.Awaitable[_memory_pb2.FindAgentVersionsResponse]]:
+        """List versions of an agent: AgentService.ListAgentVersions, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from headrace.errors import NotFound
-from headrace.v1 import memory_pb2
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.storage.agents import SHARED
+from services.memory.storage.agents import SHARED, VERSIONS_MAX
+from services.memory.storage.paging import Page
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
@@ -43,6 +44,25 @@ class AgentRpcs(MemoryServiceServicer):
         kept, definition = found
         return memory_pb2.ReadAgentVersionResponse(
             version=kept.version, hash=kept.hash, created_at=kept.created_at, definition=definition.decode()
+        )
+
+    async def FindAgentVersions(
+        self, request: memory_pb2.FindAgentVersionsRequest, context: Context
+    ) -> memory_pb2.FindAgentVersionsResponse:
+        if request.before < 0:
+            raise InvalidRequest.of("before", "must not be negative")
+        size = Page.parse(request.page_size, "").size
+        tenant = _find_tenant(is_shared=request.is_shared)
+        found = await self._engine.agent_versions.list_before(
+            tenant, request.agent_key, request.before or VERSIONS_MAX + 1, size
+        )
+        return memory_pb2.FindAgentVersionsResponse(
+            versions=[
+                agent_pb2.AgentVersion(
+                    agent_key=kept.agent_key, version=kept.version, hash=kept.hash, created_at=kept.created_at
+                )
+                for kept in found
+            ]
         )
 
 

@@ -12,6 +12,7 @@ from services.orchestrator.lifecycle.follow import follow_compaction, follow_que
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
+from services.orchestrator.lifecycle.versions import version_rpcs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
@@ -105,6 +106,21 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         agent = _make_agent(definition)
         agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
+
+    async def ListAgentVersions(
+        self, request: agent_pb2.ListAgentVersionsRequest, context: Context
+    ) -> agent_pb2.ListAgentVersionsResponse:
+        return await version_rpcs.list_versions(self._peers, request)
+
+    async def GetAgentVersion(
+        self, request: agent_pb2.GetAgentVersionRequest, context: Context
+    ) -> agent_pb2.GetAgentVersionResponse:
+        return await version_rpcs.get_version(self._peers, request)
+
+    async def DiffAgentVersions(
+        self, request: agent_pb2.DiffAgentVersionsRequest, context: Context
+    ) -> agent_pb2.DiffAgentVersionsResponse:
+        return await version_rpcs.diff_versions(self._peers, request)
 
     async def ListAgentProblems(
         self, request: agent_pb2.ListAgentProblemsRequest, context: Context

@@ -273,6 +273,24 @@ class Script(_AgentServicer, _GateServicer):
         self._heard(request, context)
         raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
 
+    async def ListAgentVersions(self, request: Any, context: Context) -> agent_pb2.ListAgentVersionsResponse:
+        self._heard(request, context)
+        newest = agent_pb2.AgentVersion(agent_key=request.agent_key, version=3, hash="ab" * 32, created_at=1_000)
+        return agent_pb2.ListAgentVersionsResponse(versions=[newest])
+
+    async def GetAgentVersion(self, request: Any, context: Context) -> agent_pb2.GetAgentVersionResponse:
+        self._heard(request, context)
+        version = agent_pb2.AgentVersion(agent_key=request.agent_key, version=request.version or 3)
+        return agent_pb2.GetAgentVersionResponse(version=version, definition='{"agents":{}}')
+
+    async def DiffAgentVersions(self, request: Any, context: Context) -> agent_pb2.DiffAgentVersionsResponse:
+        self._heard(request, context)
+        changes = [
+            agent_pb2.AgentChange(path="agents.helper.name", after='"Helper"'),
+            agent_pb2.AgentChange(path="tools.look", before=str(request.from_version), after=str(request.to_version)),
+        ]
+        return agent_pb2.DiffAgentVersionsResponse(changes=changes)
+
     async def ListAgentProblems(self, request: Any, context: Context) -> agent_pb2.ListAgentProblemsResponse:
         self._heard(request, context)
         problem = agent_pb2.AgentProblem(file="clerk.json", problem="mode: is required", agent_key="clerk")

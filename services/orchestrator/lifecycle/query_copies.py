@@ -13,7 +13,7 @@ STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
 STEER_LEFT_OUT = frozenset(
     {"references", "params", "scene", "stream", "on_disconnect", "when_busy"}
     | {"client_tools", "output_format", "tool_choice", "parallel_tool_calls"}
-    | {"history", "progress", "record"}
+    | {"history", "progress", "record", "agent_version"}
 )
 
 

@@ -96,8 +96,8 @@ class Runs:
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
-            routed = admitted.routed
-            run = self._make_run(new_run_id(), routed.agent, admitted.query, admitted.agents, version=admitted.version)
+            routed, chosen = admitted.routed, admitted.chosen
+            run = self._make_run(new_run_id(), chosen.agent, admitted.query, chosen.agents, version=chosen.version)
             if admitted.opens_chat:
                 run.chat.open_chat()
             if run.tape is not None and (routed.usage is not None or routed.problem):

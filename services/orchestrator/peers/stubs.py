@@ -51,7 +51,7 @@ WAITED_FOR = (
         "Revert",
     ),
     *("Remember", "RecallFacts", "DeleteFact", "ListGates", "GetGate", "ListGrants", "ListRuns", "ReserveSpend"),
-    *("PutAgentVersion", "ReadAgentVersion"),
+    *("PutAgentVersion", "ReadAgentVersion", "FindAgentVersions"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLeases", "ReleaseLease"),
 )
 """Calls that wait for memory, which may be restarting."""

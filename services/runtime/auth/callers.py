@@ -35,6 +35,7 @@ CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
+    **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions", _PUBLIC),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
@@ -56,7 +57,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
     **_allow(_MEMORY, "ListGrants RevokeGrant", _RUNS),
-    **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion", _RUNS),
+    **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion FindAgentVersions", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),

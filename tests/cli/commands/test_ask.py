@@ -197,6 +197,10 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         assert (await run("agents", url=facade.url))[1] == b"helper  REACT           [weather]\n"
         refused = "clerk.json: mode: is required (the last good version of clerk stays in force)\n"
         assert (await run("agents", "--problems", url=facade.url))[1].decode() == refused
+        listed = (await run("agents", "versions", "helper", url=facade.url))[1].decode().splitlines()
+        assert (listed[0].split(), listed[1].split()[:2]) == (["version", "hash", "first", "run"], ["3", "ab" * 6])
+        changed = b'agents.helper.name\n  + "Helper"\ntools.look\n  - 2\n  + 3\n'
+        assert (await run("agents", "diff", "helper", "2", "3", url=facade.url))[1] == changed
         code, out, _ = await run("chats", "list", url=facade.url)
         assert (code, out.split()[0], out.decode().split()[-3:]) == (0, CHAT.encode(), ["水车", "怎么", "转"])
         assert await run("chats", "rename", CHAT, "The mill", url=facade.url) == (0, b"The mill\n", b"")

@@ -17,6 +17,7 @@ from services.orchestrator.agents.definition.parts import (
     OutputConfig,
     Part,
     Policy,
+    Positive,
     ToolConfig,
     Verify,
     with_tool_policy,
@@ -45,6 +46,18 @@ class Models(Part):
 
     code: ModelConfig | None = None
     """Answers when the chat prefers `code` (modelPref in a query's params)."""
+
+
+class Canary(Part):
+    """A file that is tried: the other chats stay with an earlier version of the agent."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    """Share of the chats that get the file, 0 to 1. A chat is chosen by its id, so that it stays with what it has; a
+    larger share adds chats, and takes none away."""
+
+    stable_version: Positive
+    """Number of the version that the other chats get; `headrace agents versions` lists them. Where there is none, all
+    chats get the file, and the orchestrator's log says so."""
 
 
 class Definition(Part):
@@ -122,6 +135,8 @@ class Definition(Part):
 
     record: bool = False
     """Whether each run is recorded for a cassette, up to 16 MiB of what it hears and says, kept as long as its chat."""
+    canary: Canary | None = None
+    """Tries the file with a share of the chats first. Left out, all have it."""
 
     plain: Section | None = None
     """The section of mode ONESHOT."""

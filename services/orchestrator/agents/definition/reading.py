@@ -53,7 +53,9 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
         agent = Definition.model_validate(given | {"hash": digest})
     except ValidationError as error:
         raise DefinitionError("\n".join(_describe_problem(item) for item in error.errors())) from None
-    agent.take_source(orjson.dumps(given, option=orjson.OPT_SORT_KEYS))
+    # Which share of chats gets the file is no part of what these get.
+    kept = {name: value for name, value in given.items() if name != "canary"}
+    agent.take_source(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
     return agent
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from headrace.errors import ChatBusy, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
-from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.lifecycle.admission.agent_selection import choose
 from services.orchestrator.lifecycle.admission.earlier_messages import check_earlier_messages
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.start_result import stopping
+from services.orchestrator.lifecycle.versions.choice import ChosenVersion, check_version, choose_version
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.turn.output_form import check_output_format
@@ -34,10 +33,7 @@ class AdmittedQuery:
     """The query, with everything filled in that its caller left out."""
 
     routed: AgentChoice
-    version: AgentVersion | None
-    """What the run is pinned to."""
-    agents: Mapping[str, Definition]
-    """All agents in force when that was decided."""
+    chosen: ChosenVersion
     opens_chat: bool
 
 
@@ -72,22 +68,22 @@ class Admission:
         """
         check_output_format(request)
         check_earlier_messages(request)
+        check_version(request)
         async with AsyncExitStack() as stack:
             if not self._live.of_chat(request.chat_id):
                 self._check_capacity(request.chat_id)
                 await stack.enter_async_context(self._fair_use.turn(identity.require_identity().tenant))
             routed = await choose(request, self._live.of_chat(request.chat_id), self._registry, self._peers)
-            agents = self._registry.by_key
-            version = await self._pins.pin(routed.agent, agents)
             query = agent_pb2.QueryRequest()
             query.CopyFrom(request)
             query.chat_id = request.chat_id or new_uuid()
             query.request_id = request.request_id or new_uuid()
             query.agent_key = routed.agent.key
             query.role = request.role or "user"
+            chosen = await choose_version(self._pins, query, routed.agent, self._registry.by_key)
             self._check_capacity(query.chat_id)
             self._check_busy(query)
-            yield AdmittedQuery(query, routed, version, agents, opens_chat=not request.chat_id)
+            yield AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id)
 
     def _check_capacity(self, chat_id: str) -> None:
         # A chat that has a run here has no other place: its next one is handed over with it.

@@ -32,6 +32,9 @@ STORED_MAX = 10_000
 BUILT_MAX = 1000
 """Agents whose current version is kept built."""
 
+READ_MAX = 200
+"""Versions that are kept as they were read: those that queries ask for, and that canaries leave most chats with."""
+
 T = TypeVar("T")
 
 log = structlog.get_logger()
@@ -44,6 +47,8 @@ class Pins:
         """Numbers of stored versions by hash, in which the key is."""
         self._built: dict[str, tuple[object, object, object, object, AgentVersion]] = {}
         """By key the version that was built last, behind what it was built of."""
+
+        self._read_versions: dict[tuple[str, int], AgentVersion] = {}
 
     async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
         """Return the version of `agent` that is in force beside these other agents, which memory has by then.
@@ -61,20 +66,38 @@ class Pins:
 
     async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
         """Return a stored version; None where memory has it not, or it cannot be read here."""
-        request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, is_shared=True, hash=digest)
         try:
-            with translating_peer_errors():
-                stored = await self._peers.memory.ReadAgentVersion(
-                    request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-                )
-            self._note(digest, stored.version)
-            return read_version(stored.definition.encode()).with_number(stored.version)
+            return await self._read(memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, hash=digest))
         except (NotFound, LogDamaged, DefinitionError) as error:
             log.error("agent version not read", agent_key=agent_key, hash=digest, problem=str(error))
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
         return None
+
+    async def get(self, agent_key: str, number: int) -> AgentVersion:
+        """Return a stored version by its number; the last ones that were asked for are kept.
+
+        Raises:
+            NotFound, LogDamaged: The agent has no such version, or none that can be read.
+        """
+        known = self._read_versions.pop((agent_key, number), None)
+        if known is None:
+            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number)
+            try:
+                known = await self._read(request)
+            except DefinitionError as error:
+                raise LogDamaged(f"version {number} of agent {agent_key!r} cannot be read by this release") from error
+        self._read_versions[agent_key, number] = known
+        if len(self._read_versions) > READ_MAX:
+            del self._read_versions[next(iter(self._read_versions))]
+        return known
+
+    async def _read(self, request: memory_pb2.ReadAgentVersionRequest) -> AgentVersion:
+        stored = await read_stored(self._peers, request)
+        version = read_version(stored.definition.encode()).with_number(stored.version)
+        self._note(version.hash, stored.version)
+        return version
 
     async def _list_tools(self) -> tuple[Sequence[tools_pb2.Tool] | None, tools_pb2.ListSkillsResponse | None]:
         peers = self._peers
@@ -126,6 +149,13 @@ class Pins:
         self._numbers[digest] = number
         if len(self._numbers) > STORED_MAX:
             del self._numbers[next(iter(self._numbers))]
+
+
+async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:
+    """Raises NotFound, LogDamaged."""
+    request.is_shared = True
+    with translating_peer_errors():
+        return await peers.memory.ReadAgentVersion(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
 async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) -> T | None:

@@ -1,0 +1,74 @@
+"""Chooses the version of its agent that a run gets: the one in force, one that is asked for, or that of a canary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from headrace.errors import InvalidRequest, LogDamaged, NotFound
+from headrace.v1 import agent_pb2
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.lifecycle.versions.pins import Pins
+from services.runtime.auth.identity import require_scope
+
+KEYWORDS = frozenset({"", "default", "auto"})
+"""Words for an agent, of which nobody can say a version."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVersion:
+    agent: Definition
+    agents: Mapping[str, Definition]
+    """All agents that the run may call."""
+
+    version: AgentVersion | None
+    """What the run is pinned to; None where memory keeps no versions."""
+
+
+def check_version(query: agent_pb2.QueryRequest) -> None:
+    """Raise InvalidRequest or PermissionDenied for a version that the caller may not ask for."""
+    if not query.HasField("agent_version"):
+        return
+    require_scope("operate")
+    if query.agent_key in KEYWORDS:
+        raise InvalidRequest.of("agentVersion", "needs an agentKey that names an agent")
+    if query.agent_version < 1:
+        raise InvalidRequest.of("agentVersion", "must be the number of a version, from 1")
+
+
+async def choose_version(
+    pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, there_are: Mapping[str, Definition]
+) -> ChosenVersion:
+    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `there_are` are all agents.
+
+    Raises:
+        NotFound, LogDamaged: The version that the query asks for is not there.
+    """
+    if query.HasField("agent_version"):
+        return _take(await pins.get(agent.key, query.agent_version), query, there_are)
+    canary = agent.canary
+    if canary is not None and not is_in_share(agent.key, query.chat_id, canary.share):
+        try:
+            return _take(await pins.get(agent.key, canary.stable_version), query, there_are)
+        except (NotFound, LogDamaged) as error:
+            log.error("canary has no stable version", agent_key=agent.key, problem=error.message)
+    return ChosenVersion(agent, there_are, await pins.pin(agent, there_are))
+
+
+def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
+    """Return whether a chat is one of this share; one that is stays so when the share grows."""
+    digest = hashlib.sha256(f"{agent_key}\n{chat_id}".encode()).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
+
+
+def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
+    agent = version.agent
+    if query.HasField("deep_think"):
+        agent = agent.with_deep_think(query.deep_think)
+    return ChosenVersion(agent, version.overlay_agents(there_are), version)

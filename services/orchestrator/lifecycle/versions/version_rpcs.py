@@ -1,0 +1,76 @@
+"""The RPCs that show versions of agents."""
+
+from __future__ import annotations
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.agents.version_diff import diff_documents
+from services.orchestrator.lifecycle.versions.pins import read_stored
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.auth.identity import require_scope
+from services.runtime.rpc.call_ids import forward_metadata
+
+CHANGES_MAX = 1000
+
+
+async def list_versions(
+    peers: Peers, request: agent_pb2.ListAgentVersionsRequest
+) -> agent_pb2.ListAgentVersionsResponse:
+    versions = await _find_versions(peers, request.agent_key, request.before, request.page_size)
+    if not versions and not request.before:
+        raise _make_not_found(request.agent_key)
+    return agent_pb2.ListAgentVersionsResponse(versions=versions)
+
+
+async def get_version(peers: Peers, request: agent_pb2.GetAgentVersionRequest) -> agent_pb2.GetAgentVersionResponse:
+    require_scope("operate")
+    _check_number("version", request.version)
+    return await _read_version(peers, request.agent_key, request.version)
+
+
+async def diff_versions(
+    peers: Peers, request: agent_pb2.DiffAgentVersionsRequest
+) -> agent_pb2.DiffAgentVersionsResponse:
+    require_scope("operate")
+    _check_number("fromVersion", request.from_version)
+    _check_number("toVersion", request.to_version)
+    after = await _read_version(peers, request.agent_key, request.to_version)
+    number = request.from_version or after.version.version - 1
+    if number < 1:
+        raise NotFound(f"agent {request.agent_key!r} has no version before its first", agentKey=request.agent_key)
+    before = await _read_version(peers, request.agent_key, number)
+    changes = diff_documents(before.definition, after.definition)[:CHANGES_MAX]
+    return agent_pb2.DiffAgentVersionsResponse(
+        changes=[
+            agent_pb2.AgentChange(path=change.path, before=change.before, after=change.after) for change in changes
+        ]
+    )
+
+
+async def _read_version(peers: Peers, agent_key: str, number: int) -> agent_pb2.GetAgentVersionResponse:
+    if not number:
+        newest = await _find_versions(peers, agent_key, 0, 1)
+        if not newest:
+            raise _make_not_found(agent_key)
+        number = newest[0].version
+    stored = await read_stored(peers, memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number))
+    version = agent_pb2.AgentVersion(
+        agent_key=agent_key, version=stored.version, hash=stored.hash, created_at=stored.created_at
+    )
+    return agent_pb2.GetAgentVersionResponse(version=version, definition=stored.definition)
+
+
+async def _find_versions(peers: Peers, agent_key: str, before: int, size: int) -> list[agent_pb2.AgentVersion]:
+    request = memory_pb2.FindAgentVersionsRequest(agent_key=agent_key, is_shared=True, before=before, page_size=size)
+    with translating_peer_errors():
+        reply = await peers.memory.FindAgentVersions(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    return list(reply.versions)
+
+
+def _check_number(field: str, number: int) -> None:
+    if number < 0:
+        raise InvalidRequest.of(field, "must be the number of a version, or 0")
+
+
+def _make_not_found(agent_key: str) -> NotFound:
+    return NotFound(f"agent {agent_key!r} has had no run that was pinned to a version", agentKey=agent_key)

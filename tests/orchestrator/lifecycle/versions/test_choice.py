@@ -1,0 +1,144 @@
+"""Which version a run gets, and what people are shown of versions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied
+from services.orchestrator.agents.version_diff import Change, diff_documents
+from services.orchestrator.lifecycle.versions.choice import is_in_share
+from tests.orchestrator import plans
+from tests.orchestrator.conftest import House, Open, as_json, content, finish
+from tests.orchestrator.people import only
+from tests.order import Event
+
+ANSWER = content("Done.") + finish()
+OLD, NEW = {"react": {"systemPrompt": "Old."}}, {"react": {"systemPrompt": "New."}, "description": "changed"}
+
+
+async def ask(it: House, chat_id: str = "", **fields: Any) -> tuple[int, str]:
+    """The version that a run got, and the prompt that its model was shown."""
+    if chat_id:
+        fields |= {"chat_id": chat_id}
+    async with it.client.ask("hello", agent_key="react", **fields) as deltas:
+        events: list[Event] = [as_json(delta) async for delta in deltas]
+    assert events[-1]["type"] == "run.complete"
+    return only(events, "run.start")["agentVersion"], plans.system(it.llm.requests[-1])[:4]
+
+
+async def change(it: House, **changes: Any) -> None:
+    file = it.agents / "react.json"
+    said = f"changed {uuid.uuid4()}"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes | {"description": said}))
+    async with asyncio.timeout(100):
+        while not await it.client.agents(said):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_query_may_ask_for_an_old_version(house: Open) -> None:
+    async with house(ANSWER, **OLD) as it:
+        assert await ask(it) == (1, "Old.")
+        await change(it, **NEW)
+        assert await ask(it) == (2, "New.")
+        assert await ask(it, agent_version=1) == (1, "Old.")
+        assert await ask(it, agent_version=1) == (1, "Old.")
+        for number, field in ((0, "agentVersion"), (-1, "agentVersion")):
+            with pytest.raises(InvalidRequest, match=field):
+                await ask(it, agent_version=number)
+        with pytest.raises(NotFound, match="has no version 9"):
+            await ask(it, agent_version=9)
+        with pytest.raises(InvalidRequest, match="agentVersion: needs an agentKey"):
+            async with it.client.ask("hello", agent_key="default", agent_version=1) as deltas:
+                await anext(deltas)
+        (it.agents / "react.json").unlink()
+        async with asyncio.timeout(100):
+            while any(agent.key == "react" for agent in await it.client.agents()):
+                await asyncio.sleep(0.05)
+        with pytest.raises(NotFound, match="no agent has the key"):
+            await ask(it, agent_version=1)
+
+
+async def test_an_old_version_is_not_for_everybody(house: Open) -> None:
+    async with house(ANSWER, keys={"key-of-ada": "acme/ada"}, **OLD) as it:
+        assert (await ask(it))[0] == 1
+        with pytest.raises(PermissionDenied):
+            await ask(it, agent_version=1)
+        assert [version.version for version in await it.client.agent_versions("react")] == [1]
+        with pytest.raises(PermissionDenied):
+            await it.client.agent_version("react")
+        with pytest.raises(PermissionDenied):
+            await it.client.diff_agent_versions("react")
+
+
+async def test_a_canary_gets_its_share_of_the_chats_and_keeps_them(house: Open) -> None:
+    chats = [str(uuid.UUID(int=number)) for number in range(8)]
+    async with house(ANSWER, **OLD) as it:
+        assert await ask(it) == (1, "Old.")
+        got: dict[float, list[str]] = {}
+        for share in (0.5, 0.9):
+            await change(it, **NEW, canary={"share": share, "stableVersion": 1})
+            got[share] = [(await ask(it, chat))[1] for chat in chats]
+            assert got[share] == ["New." if is_in_share("react", chat, share) else "Old." for chat in chats]
+        assert {"Old.", "New."} == set(got[0.5])
+        assert all(after == "New." for before, after in zip(got[0.5], got[0.9], strict=True) if before == "New.")
+        await change(it, **NEW, canary={"share": 0, "stableVersion": 77})
+        assert (await ask(it, chats[0]))[1] == "New.", "there is no such version to stay with"
+
+
+def test_shares_are_what_they_say_and_grow_by_adding() -> None:
+    chats = [str(uuid.UUID(int=number)) for number in range(10_000)]
+    tenth = {chat for chat in chats if is_in_share("a", chat, 0.1)}
+    assert 900 <= len(tenth) <= 1100
+    assert tenth < {chat for chat in chats if is_in_share("a", chat, 0.2)}
+    assert tenth != {chat for chat in chats if is_in_share("b", chat, 0.1)}
+    assert all(is_in_share("a", chat, 1) for chat in chats)
+    assert not any(is_in_share("a", chat, 0) for chat in chats)
+
+
+async def test_versions_are_listed_shown_and_compared(house: Open) -> None:
+    async with house(ANSWER, **OLD) as it:
+        await check_unknown(it.client)
+        for prompt in ("1", "2", "3"):
+            await change(it, react={"systemPrompt": prompt})
+            await ask(it)
+        versions = await it.client.agent_versions("react")
+        assert [version.version for version in versions] == [3, 2, 1]
+        assert [version.version for version in await it.client.agent_versions("react", before=3)] == [2, 1]
+        newest = await it.client.agent_version("react")
+        assert newest.version == versions[0]
+        definition = json.loads(newest.definition)
+        assert definition["agents"]["react"]["react"] == {"systemPrompt": "3"}
+        assert [tool["name"] for tool in definition["tools"]] == ["look", "slow"]
+        changes = {change.path: change for change in await it.client.diff_agent_versions("react", 1, 3)}
+        assert set(changes) == {"agents.react.description", "agents.react.react.systemPrompt"}
+        prompt_change = changes["agents.react.react.systemPrompt"]
+        assert (prompt_change.before, prompt_change.after) == ('"1"', '"3"')
+        assert [change.before for change in await it.client.diff_agent_versions("react")][-1] == '"2"'
+        with pytest.raises(NotFound):
+            await it.client.diff_agent_versions("react", 1, 4)
+        with pytest.raises(InvalidRequest, match="fromVersion"):
+            await it.client.diff_agent_versions("react", -1)
+
+
+async def check_unknown(client: Client) -> None:
+    for asked in (client.agent_versions, client.agent_version, client.diff_agent_versions):
+        with pytest.raises(NotFound):
+            await asked("react")
+
+
+def test_a_difference_names_objects_of_a_list() -> None:
+    before = '{"tools":[{"name":"a","effect":"read"},{"name":"b"}],"skills":null,"x":[1,2]}'
+    after = '{"tools":[{"name":"a","effect":"once"},{"name":"c"}],"skills":[{"id":"s"}],"x":[2]}'
+    assert diff_documents(before, after) == [
+        Change("skills", "null", '[{"id":"s"}]'),
+        Change("tools.a.effect", '"read"', '"once"'),
+        Change("tools.b", '{"name":"b"}', None),
+        Change("tools.c", None, '{"name":"c"}'),
+        Change("x", "[1,2]", "[2]"),
+    ]
