@@ -14,13 +14,15 @@ import uvloop
 from rich.console import Console
 
 from benchmarks.entrances.aims import show_aims
+from benchmarks.entrances.disk import time_writes
 from benchmarks.entrances.growth import measure_forms, measure_growth
 from benchmarks.entrances.loads import Page, measure_loads
 from benchmarks.entrances.measuring import Measuring
 from benchmarks.entrances.page import write_page
+from benchmarks.entrances.profile import measure_parts
 from benchmarks.entrances.ways import FRAMEWORKS, PROVIDER, opening_ways
 from benchmarks.machine import machine
-from benchmarks.peers.environment import read_version
+from benchmarks.peers.environment import Unavailable, read_version
 from benchmarks.processes import started
 
 console = Console(width=200)
@@ -35,8 +37,13 @@ async def main(given: argparse.Namespace) -> None:
     page = Page()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with opening_ways(Path(folder), report) as ways:
+            page.disk_ms = time_writes(Path(folder))
             measuring = Measuring(ways.base_url, given.window_s, given.rounds, report)
             await measure_loads(measuring, ways.ways, page)
+            try:
+                page.grids.append(await measure_parts(measuring, ways.ways[0]))
+            except Unavailable as error:
+                ways.missing.append(f"Where the CPU goes is left out: {error}.")
     async with started("-m", PROVIDER) as (_, line):
         at_rest = Measuring(line.strip(), given.window_s, 1, report, measuring.notes)
         forms_grid, forms = await measure_forms(at_rest)
@@ -59,6 +66,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--window-s", type=float, default=7.0, help="how long deltas and CPU time are counted")
     parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--chats", type=int, default=30_000)
+    parser.add_argument("--chats", type=int, default=100_000)
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="write performance.md there")
     uvloop.run(main(parser.parse_args()))

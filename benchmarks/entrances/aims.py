@@ -30,6 +30,8 @@ ABSENT = Seen(
     failures=0,
     first_ms_p50=math.nan,
     first_ms_p99=math.nan,
+    ask_ms_p50=math.nan,
+    ask_ms_p99=math.nan,
     delay_ms_p50=math.nan,
     delay_ms_p99=math.nan,
     cpu_us=defaultdict(lambda: math.nan, all=math.nan),

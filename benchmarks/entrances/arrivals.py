@@ -22,6 +22,9 @@ class Arrivals:
     firsts_ms: list[float] = field(default_factory=list[float])
     """From the question to the first delta."""
 
+    asks_ms: list[float] = field(default_factory=list[float])
+    """Of that the part until the provider, asked, sends its first delta; the rest is the delta's own way."""
+
     failures: int = 0
 
 
@@ -52,3 +55,4 @@ class Stream:
         if not self._has_first:
             self._has_first = True
             arrivals.firsts_ms.append((now_s - self._asked_s) * 1000)
+            arrivals.asks_ms.append(int(stamps[0][1]) / 1e6 - self._asked_s * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Page:
 
     results: Results = field(default_factory=Results)
     grids: list[Grid] = field(default_factory=list[Grid])
+    disk_ms: tuple[float, float] = (math.nan, math.nan)
+    """A write with its `fdatasync` alone, p50 and p99."""
 
 
 async def measure_loads(measuring: Measuring, ways: Sequence[Way], page: Page) -> None:
@@ -44,6 +47,7 @@ async def measure_loads(measuring: Measuring, ways: Sequence[Way], page: Page) -
         show_streams(page.results),
         show_parts(page.results),
         show_silent(page.results[SILENT_STREAMS]),
+        show_steps(page.results, page.disk_ms),
     ]
 
 
@@ -134,6 +138,20 @@ def show_silent(seen: Mapping[str, Seen]) -> Grid:
     for name, one in seen.items():
         share = get_core_share(one)
         grid.rows.append((name, f"{share:.1f}", f"{sum(one.added_mb.values()):.0f}"))
+    return grid
+
+
+def show_steps(results: Results, disk_ms: tuple[float, float]) -> Grid:
+    """Where a first delta has waited: before the model is asked, or on its own way to the reader."""
+    columns = ("streams", "<way", "question to model, ms p50", "p99", "the whole, ms p50", "p99")
+    grid = Grid("The first delta by step", columns)
+    alone = (f"{wait_ms:.1f}" for wait_ms in disk_ms)
+    grid.rows.append(("–", "a line's write and fdatasync alone", *alone, "–", "–"))
+    for load in (SHORT_RUNS[0], *STREAMS):
+        for name, seen in results[load].items():
+            if seen.first_ms_p50:
+                waits = (seen.ask_ms_p50, seen.ask_ms_p99, seen.first_ms_p50, seen.first_ms_p99)
+                grid.rows.append((f"{load.streams}", name, *(f"{wait_ms:.1f}" for wait_ms in waits)))
     return grid
 
 

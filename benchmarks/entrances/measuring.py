@@ -112,6 +112,8 @@ def _take_medians(rounds: list[Seen]) -> Seen:
         failures=max(one.failures for one in rounds),
         first_ms_p50=median(lambda one: one.first_ms_p50),
         first_ms_p99=median(lambda one: one.first_ms_p99),
+        ask_ms_p50=median(lambda one: one.ask_ms_p50),
+        ask_ms_p99=median(lambda one: one.ask_ms_p99),
         delay_ms_p50=median(lambda one: one.delay_ms_p50),
         delay_ms_p99=median(lambda one: one.delay_ms_p99),
         cpu_us={name: statistics.median(one.cpu_us[name] for one in rounds) for name in rounds[0].cpu_us},

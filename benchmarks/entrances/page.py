@@ -18,21 +18,29 @@ What a delta costs on each transport, on steady streams and flat out: [transport
 LEFT = """\
 ## Where it goes, and what is left
 
-* **A run's CPU**, as py-spy sees short runs over SSE, 16 at once, in one process: writing the log and waiting for
-  `fdatasync` 16 %, the index's thread 6 %, the rest of memory 12 %, orchestrator 15 %, llm_gateway 10 %, facade 7 %,
-  calls between them (credentials, rules of fields, deadlines, back-pressure) 21 %, the loop 6 %, log lines 2 %,
-  shared parts 6 %. It is flat. What is left is the number of steps between a question and its end, a third of them
-  for the log that no peer keeps.
+* **A run's CPU**: the table of samples above. It is flat: no function of ours has 2 % of it. What is left is the
+  number of steps between a question and its end: a plain run is four calls between services, two appends to a log
+  that no peer keeps, three log lines and some thirty events.
 * **The first delta** waits for what the hand-written server's waits for, for the query's `fdatasync`, and for the
-  Python of the steps before the model is asked.
-* **The slowest deltas of 160 streams**: in one process a run that begins shares the loop with the streams beside it.
-  With `--split` it has another core, for more CPU a delta: the form for many streams on one machine.
-* **The Go gateway** parses each delta from HTTP/2 and writes it as JSON in a process of its own. The embedded facade
-  takes it in the same process, its text already as JSON.
+  Python of the steps before the model is asked: "the first delta by step" says how long for each.
+* **The slowest deltas of 160 streams**: in one process a run that begins or ends shares the loop with the streams
+  beside it, some milliseconds of Python in callbacks of less than one. Where several come together, all streams wait
+  for them; the longest single stalls, collections of garbage, are gone since ended runs leave none. With `--split` a
+  run that begins has another core, for more CPU a delta: the form for many streams on one machine.
+* **The Go gateway** is a process of its own that a delta wakes up. Of its time, its own code and the JSON have 3 %,
+  grpc-go's receiving 11 %, writing to sockets 15 %; Go's scheduler has 23 % and its monitor thread, which each waking
+  up wakes, 22 % (perf, 40 streams, 2026-11). Half of the embedded facade's cost, the aim, is what a relay in C takes
+  that does nothing but read and write (docs/decisions/0009: 16 µs at 40 streams).
+* **1,000 silent streams**: each is some 650 Python objects with 60 KB, the largest piece of which is 4 KB
+  (tracemalloc): four tasks with 36 coroutines below them, ten context managers, three calls with their headers, a run
+  with its parts. SSE has fewer calls on sockets. Less needs fewer layers.
 * **Replicas**: `python -m benchmarks.replicated` keeps each process to a core. On two cores the reader, the provider
   and memory share them, so runs/s grow less there than each replica's own CPU says.
-* **At rest** most is modules: with nothing but them a Python has 89 MB for the services, 70 MB for tools (HTTP client,
-  contract, definitions, pictures), and `up` itself has 17 MB. Tools stays apart: it starts what models ask for.
+* **At rest** most is modules: with nothing but them a Python has 89 MB for the services, 70 MB for tools (HTTP
+  client, contract, definitions, pictures), and `up` itself has 17 MB. Tools stays apart: it starts what models ask
+  for. No module has more than 7 MB, and trimming the heap or dropping debug tables gives 1 MB together.
+* **1,000 agents**: their files are looked at for changes every 2 s, which is the CPU at rest above that of 10; at ten
+  runs a second it is half a millisecond a run.
 * Machines differ more than versions do: compare ways within a page, not pages.
 """
 
@@ -55,6 +63,9 @@ METHOD = """\
 * A dash stands where no run began, or none ended, in the window. Reader and provider have their part of the same
   cores. Where a way is behind 33 deltas/s a stream, a core is full.
 * Chats are copies of a short one. The first start with them has no index and makes it while it serves.
+* "The first delta by step": the provider stamps its first delta as soon as it is asked; until then is the first step,
+  and its p50 and p99 are of other runs than those of the whole. Samples of the suite's process are py-spy's, of the
+  thread that has the interpreter, each counted for the innermost part that it is in.
 * Bifrost is no peer here: its Go module could not be had from the module proxy.
 """
 

@@ -63,6 +63,10 @@ class Seen:
 
     first_ms_p50: float
     first_ms_p99: float
+    ask_ms_p50: float
+    """From the question until the provider sends the first delta, at once when it is asked."""
+
+    ask_ms_p99: float
     delay_ms_p50: float
     delay_ms_p99: float
     cpu_us: dict[str, float]
@@ -96,6 +100,8 @@ async def read(task: Task) -> Seen:
         failures=arrivals.failures,
         first_ms_p50=_cut(arrivals.firsts_ms, 50),
         first_ms_p99=_cut(arrivals.firsts_ms, 99),
+        ask_ms_p50=_cut(arrivals.asks_ms, 50),
+        ask_ms_p99=_cut(arrivals.asks_ms, 99),
         delay_ms_p50=_cut(arrivals.delays_ms, 50),
         delay_ms_p99=_cut(arrivals.delays_ms, 99),
         cpu_us=spent_us,

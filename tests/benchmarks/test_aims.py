@@ -18,6 +18,8 @@ def seen(deltas: int) -> Seen:
         failures=0,
         first_ms_p50=3.0,
         first_ms_p99=4.0,
+        ask_ms_p50=2.5,
+        ask_ms_p99=3.0,
         delay_ms_p50=1.0,
         delay_ms_p99=2.0,
         cpu_us=dict.fromkeys(("facade", "orchestrator", "Go gateway"), spent_us),
