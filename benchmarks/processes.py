@@ -17,7 +17,8 @@ from services.runtime.process.transport import VARIABLE
 
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+"""A first start with 100,000 chats reads them all."""
 
 
 @dataclass(frozen=True, slots=True)
