@@ -94,7 +94,7 @@ class _Push:
         self.failure: Exception | None = None
         self._call = call
         self._take = take
-        self._woken = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
         self.resume()
 
     @property
@@ -123,12 +123,17 @@ class _Push:
 
     async def wait(self) -> None:
         """Wait until the call is over or `take` has enough."""
-        if not self.is_over and not self.is_paused:
-            await self._woken.wait()
-        self._woken.clear()
+        if self.is_over or self.is_paused:
+            return
+        self._waiting = asyncio.get_running_loop().create_future()  # an Event weighs 760 bytes more
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
     def wake(self, _: object = None) -> None:
-        self._woken.set()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def _deliver_message(self, message: bytes) -> None:
         try:
