@@ -17,8 +17,6 @@ NAMES = (
     "schedules",
     "webhooks",
     "simulate",
-    "record",
-    "replay",
     "health",
     "bench",
 )
@@ -27,18 +25,21 @@ NAMES = (
 OPERATING = ("agents", "check", "providers", "replicas", "runs", "spend")
 """Commands of those who operate, in a folder of their own."""
 
+TESTING = ("eval", "record", "replay")
+"""Commands about recorded runs and evaluations, in a folder of their own."""
+
+FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}
+
 
 class _Commands(click.Group):
     """Imports a command when it is asked for: `up` stays small and starts its services at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted((*NAMES, *OPERATING))
+        return sorted(name for names in FOLDERS.values() for name in names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in (*NAMES, *OPERATING):
-            return None
-        folder = "operating" if cmd_name in OPERATING else "commands"
-        return getattr(import_module(f"headrace.cli.{folder}.{cmd_name}"), cmd_name)
+        folder = next((folder for folder, names in FOLDERS.items() if cmd_name in names), None)
+        return None if folder is None else getattr(import_module(f"headrace.cli.{folder}.{cmd_name}"), cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,6 +18,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from docs.generate import contract
+from headrace.cli.evaluation.suite import read_suite
 from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
@@ -104,6 +105,12 @@ def read_budgets(text: str, folder: Path, _: str) -> None:
     assert {rule.id for rule in budgets.current.rules} == {"acme", "each-user", "batch-key", "researcher"}
 
 
+def read_evaluation(text: str, folder: Path, _: str) -> None:
+    (folder / "suite.yaml").write_text(text)
+    suite = read_suite(folder / "suite.yaml")
+    assert [variant.name for variant in suite.variants] == ["assistant", "thorough"]
+
+
 def read_mcp(text: str, folder: Path, _: str) -> None:
     (folder / "mcp.json").write_text(text)
     found = read_servers(folder / "mcp.json", {"FILES_TOKEN": "a", "SEARCH_TOKEN": "b"})
@@ -153,6 +160,7 @@ READERS: dict[str, Callable[[str, Path, str], None]] = {
     "tools-yaml": read_tiers,
     "approvals": read_approvals,
     "budgets": read_budgets,
+    "eval": read_evaluation,
     "mcp": read_mcp,
     "skill": read_skill_file,
     "api-keys": read_api_keys,

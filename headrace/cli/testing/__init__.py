@@ -1,0 +1,1 @@
+"""Commands about recorded runs, and evaluations: each of the module of that name."""

@@ -1,0 +1,87 @@
+"""headrace eval: agents asked the cases of a suite, and what they did checked."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from headrace.cli.evaluation.checks import load_functions
+from headrace.cli.evaluation.journal import Journal
+from headrace.cli.evaluation.junit import write_junit
+from headrace.cli.evaluation.page import write_page
+from headrace.cli.evaluation.running import Evaluation
+from headrace.cli.evaluation.suite import Suite, SuiteError, read_suite
+from headrace.cli.evaluation.summary import HEAD, describe_differences, find_shortfalls, sum_up
+from headrace.cli.facade.exit_codes import FAILED
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.table import print_table
+
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("eval")
+@url_option
+@click.option("--journal", type=_file, help="File that keeps each result; without it the suite's name with `.journal`.")
+@click.option("--again", is_flag=True, help="Make all runs anew, also those that the journal has.")
+@click.option("--junit", type=_file, help="Write the results as JUnit XML.")
+@click.option("--jsonl", type=_file, help="Write the results as JSON lines.")
+@click.option("--html", type=_file, help="Write the results as one page that opens offline.")
+@click.argument("suite_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def eval(
+    url: str,
+    journal: Path | None,
+    again: bool,
+    junit: Path | None,
+    jsonl: Path | None,
+    html: Path | None,
+    suite_file: Path,
+) -> None:
+    """Evaluate agents by the suite SUITE_FILE against a running Headrace.
+
+    Ended in its middle, it goes on where it was. Exit codes: 0 the thresholds of the suite are met, 1 they are not,
+    2 the suite is wrong, 3 no server.
+    """
+    path = journal or suite_file.with_name(f"{suite_file.name}.journal")
+    if again:
+        path.unlink(missing_ok=True)
+    try:
+        suite = read_suite(suite_file)
+        checks = [check for case in suite.cases for check in suite.list_checks(case)]
+        functions = load_functions(checks, suite_file.parent)
+        with Journal(path) as kept:
+            evaluation = Evaluation(suite, suite_file.parent, functions, kept, _show_progress)
+            asyncio.run(evaluation.run(url))
+    except SuiteError as error:
+        raise click.UsageError(str(error)) from error
+    except msgspec.MsgspecError as error:
+        raise click.UsageError(f"{path} is no journal of an evaluation: {error}") from error
+    sys.exit(_report(suite_file.stem, suite, evaluation, junit, jsonl, html))
+
+
+def _report(
+    name: str, suite: Suite, evaluation: Evaluation, junit: Path | None, jsonl: Path | None, html: Path | None
+) -> int:
+    figures = sum_up(suite, evaluation.results)
+    shortfalls = find_shortfalls(suite, figures, len(evaluation.planned))
+    print_table(HEAD, [one.cells for one in figures], right=HEAD[1:])
+    for line in (*describe_differences(figures), *shortfalls):
+        click.echo(line)
+    if junit is not None:
+        junit.write_bytes(write_junit(figures))
+    if jsonl is not None:
+        jsonl.write_bytes(b"".join(msgspec.json.encode(result) + b"\n" for result in evaluation.results))
+    if html is not None:
+        html.write_text(write_page(name, suite, figures, shortfalls), encoding="utf-8")
+    return FAILED if shortfalls else 0
+
+
+def _show_progress(done: int, planned: int, cost_usd: float) -> None:
+    if sys.stderr.isatty():
+        filled = round(30 * done / planned)
+        click.echo(
+            f"\r{'█' * filled}{'·' * (30 - filled)} {done}/{planned} ${cost_usd:.4f}", nl=done == planned, err=True
+        )

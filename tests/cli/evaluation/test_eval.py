@@ -1,0 +1,154 @@
+"""headrace eval as a process of its own, against a real facade whose orchestrator is scripted."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from headrace.cli.evaluation.result import Result
+from headrace.cli.evaluation.statistics import find_difference, find_wilson_interval
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import Script, answering, suite
+
+SUITE: dict[str, Any] = {
+    "agents": ["helper", {"name": "deep", "agentKey": "helper", "deepThink": 1}],
+    "repetitions": 2,
+    "concurrency": 1,
+    "cases": [
+        {"name": "greeting", "message": "hi", "checks": [{"contains": "hello"}, {"noToolCalled": True}]},
+        {"name": "number", "message": "how many?", "checks": [{"regex": "\\d"}, {"latencyMsMax": 600_000}]},
+    ],
+    "thresholds": {"passRate": 0.5},
+}
+
+
+def write_suite(folder: Path, **changes: Any) -> Path:
+    path = folder / "suite.yaml"
+    path.write_text(yaml.safe_dump(SUITE | changes))
+    return path
+
+
+class _Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "onclick")]
+        if tag in ("script", "link", "iframe"):
+            self.loads.append(tag)
+
+
+async def test_runs_are_checked_compared_and_reported(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"out.{name}" for name in ("junit", "jsonl", "html")}
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    async with suite(tmp_path, Script(query=answering("<b>hello</b>", " you"))) as facade:
+        code, out, complaints = await run("eval", str(write_suite(tmp_path)), *options, url=facade.url)
+        asked = list(facade.script.requests)
+    assert (code, complaints) == (0, b"")
+    assert len(asked) == 8
+    assert len({(query.chat_id, query.request_id) for query in asked}) == 8
+    assert [query.deep_think for query in asked if query.HasField("deep_think")] == [1] * 4
+    table = out.decode().splitlines()
+    assert table[1].split()[:3] == ["helper", "2/4", "15%–85%"]
+    results = [json.loads(line) for line in files["jsonl"].read_text().splitlines()]
+    assert {(result["case"], result["verdicts"][0]["ok"]) for result in results} == {
+        ("greeting", True),
+        ("number", False),
+    }
+    suites = ElementTree.fromstring(files["junit"].read_bytes())
+    assert [(one.get("name"), one.get("tests"), one.get("failures")) for one in suites] == [
+        ("helper", "4", "2"),
+        ("deep", "4", "2"),
+    ]
+    page = files["html"].read_text()
+    assert _Page(page).loads == []
+    assert "<b>" not in page
+    assert "&lt;b&gt;hello" in page
+
+
+async def test_thresholds_that_are_not_met_give_exit_code_1_and_are_named(tmp_path: Path) -> None:
+    path = write_suite(tmp_path, thresholds={"passRate": 0.9}, agents=["helper"])
+    async with suite(tmp_path, Script(query=answering("hello"))) as facade:
+        code, out, _ = await run("eval", str(path), url=facade.url)
+    assert code == 1
+    assert "helper: 50% of the runs have passed, 90% are wanted" in out.decode()
+
+
+async def test_an_evaluation_goes_on_where_it_was_ended(tmp_path: Path) -> None:
+    path = write_suite(tmp_path, agents=["helper"])
+    journal = tmp_path / "suite.yaml.journal"
+    async with suite(tmp_path, Script(query=answering("hello 1"))) as facade:
+        await run("eval", str(path), url=facade.url)
+        whole = journal.read_bytes().splitlines(keepends=True)
+        first = [(query.chat_id, query.request_id) for query in facade.script.requests]
+        journal.write_bytes(b"".join(whole[:3]) + whole[3][:20])  # two results, and one that a break has cut
+        code, out, _ = await run("eval", str(path), url=facade.url)
+        again = [(query.chat_id, query.request_id) for query in facade.script.requests[len(first) :]]
+    assert (code, out.splitlines()[1].split()[1]) == (0, b"4/4")
+    # The runs that are asked again are the same ones: their owner attaches to them.
+    assert again == first[2:]
+
+
+async def test_the_budget_lets_no_further_run_begin(tmp_path: Path) -> None:
+    path = write_suite(tmp_path, agents=["helper"], budgetUsd=0.0)
+    async with suite(tmp_path, Script(query=answering("hello"))) as facade:
+        code, out, _ = await run("eval", str(path), url=facade.url)
+        assert facade.script.requests == []
+    assert code == 1
+    assert "4 of 4 runs were not made" in out.decode()
+
+
+async def test_a_judge_scores_answers_and_its_prompt_is_reported(tmp_path: Path) -> None:
+    checks = [{"judge": {"rubric": "Be kind.", "scoreMin": 4}}]
+    cases = [{"name": "kind", "message": "hi", "checks": checks}]
+    path, out = write_suite(tmp_path, agents=["helper"], repetitions=1, cases=cases, judge={"agentKey": "judge"}), []
+    for score in (4, 3):
+        script = Script(query=answering(f'{{"score": {score}, "reason": "curt"}}'))
+        async with suite(tmp_path, script) as facade:
+            code, _, _ = await run("eval", str(path), "--again", "--jsonl", str(tmp_path / "out"), url=facade.url)
+        asked, judged = facade.script.requests
+        assert (asked.agent_key, judged.agent_key) == ("helper", "judge")
+        assert json.loads(judged.output_format.schema)["required"] == ["score", "reason"]
+        verdict = json.loads((tmp_path / "out").read_text())["verdicts"][0]
+        assert (verdict["score"], verdict["detail"], verdict["prompt"]) == (score, "curt", judged.message)
+        assert "<rubric>\nBe kind.\n</rubric>" in judged.message
+        out.append(code)
+    assert out == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cases": []}, "cases: at least one"),
+        ({"cases": [{"name": "a", "message": "b", "checks": [{"regex": "("}]}]}, "cases 'a': regex: "),
+        ({"cases": [{"name": "a", "message": "b", "checks": [{}]}]}, "a check is one of contains, regex, jsonSchema"),
+        ({"cases": [{"name": "a", "message": "b", "check": []}]}, "unknown field `check` - at `$.cases[0]`"),
+        ({"checks": [{"judge": {"rubric": "kind"}}]}, "the suite names no judge"),
+        ({"checks": [{"python": "nowhere.py:check"}]}, "there is no file nowhere.py"),
+    ],
+)
+async def test_a_wrong_suite_is_refused_with_field_and_rule(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    code, _, complaints = await run("eval", str(write_suite(tmp_path, **changes)), url="http://127.0.0.1:9")
+    assert code == 2
+    assert said in complaints.decode()
+
+
+def test_the_intervals_are_those_of_the_books() -> None:
+    low, high = find_wilson_interval(8, 10)
+    assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)  # Wilson's score interval, as R's prop.test has it
+    assert find_wilson_interval(0, 0) == (0.0, 1.0)
+    good, bad = ([_result(f"{case}", ok) for case in range(10)] for ok in (True, False))
+    assert find_difference(bad, good) == (1.0, 1.0, 1.0)
+    assert find_difference(good, [_result("elsewhere", True)]) is None
+
+
+def _result(case: str, ok: bool) -> Result:
+    return Result("key", case, "agent", 1, state="completed" if ok else "failed")
