@@ -46,13 +46,13 @@ RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
     " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
-    " ListGrants RevokeGrant",
+    " ListGrants RevokeGrant ExportGates>",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend PutAgentVersion ReadAgentVersion"
-    " FindAgentVersions ListGrants RevokeGrant ListFacts RecallFacts UpdateFact"
+    " FindAgentVersions ListGrants RevokeGrant ExportGates> ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
@@ -128,6 +128,7 @@ ROUTES = {
     "POST /api/gate/answer": "GateService.AnswerGate",
     "POST /api/gate/delegate": "GateService.DelegateGate",
     "POST /api/gate/ask": "GateService.AskBack",
+    "GET /api/gates/export": "GateService.ExportGates",
     "GET /api/grants": "GateService.ListGrants",
     "POST /api/grant/revoke": "GateService.RevokeGrant",
     "GET /api/operator/runs": "OperatorService.ListRuns",

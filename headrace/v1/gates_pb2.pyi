@@ -760,6 +760,73 @@ class RevokeGrantResponse(_message.Message):
 Global___RevokeGrantResponse: _TypeAlias = RevokeGrantResponse  # noqa: Y015
 
 @_typing.final
+class ExportGatesRequest(_message.Message):
+    """Which steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_ID_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    WITH_CONTENT_FIELD_NUMBER: _builtins.int
+    chat_id: _builtins.str
+    """Only those of this chat; absent: of the tenant."""
+    since: _builtins.int
+    """Only what was committed then or later, Unix milliseconds."""
+    before: _builtins.int
+    """Only what was committed before, Unix milliseconds."""
+    with_content: _builtins.bool
+    """Whether arguments, notes and payloads are told, too."""
+    def __init__(
+        self,
+        *,
+        chat_id: _builtins.str | None = ...,
+        since: _builtins.int | None = ...,
+        before: _builtins.int | None = ...,
+        with_content: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_before", b"_before", "_chat_id", b"_chat_id", "_since", b"_since", "before", b"before", "chat_id", b"chat_id", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_before", b"_before", "_chat_id", b"_chat_id", "_since", b"_since", "before", b"before", "chat_id", b"chat_id", "since", b"since", "with_content", b"with_content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__before: _TypeAlias = _typing.Literal["before"]  # noqa: Y015
+    _WhichOneofArgType__before: _TypeAlias = _typing.Literal["_before", b"_before"]  # noqa: Y015
+    _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
+    _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__since: _TypeAlias = _typing.Literal["since"]  # noqa: Y015
+    _WhichOneofArgType__since: _TypeAlias = _typing.Literal["_since", b"_since"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__before) -> _WhichOneofReturnType__before | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since) -> _WhichOneofReturnType__since | None: ...
+
+Global___ExportGatesRequest: _TypeAlias = ExportGatesRequest  # noqa: Y015
+
+@_typing.final
+class ExportGatesResponse(_message.Message):
+    """A line of the export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: _builtins.int
+    line: _builtins.str
+    """A JSON object as one line of text, without its line break."""
+    def __init__(
+        self,
+        *,
+        line: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportGatesResponse: _TypeAlias = ExportGatesResponse  # noqa: Y015
+
+@_typing.final
 class Grant(_message.Message):
     """An approval that holds for later calls; GrantMake says which."""
 

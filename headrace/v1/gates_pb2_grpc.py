@@ -88,6 +88,11 @@ class GateServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
                 _registered_method=True)
+        self.ExportGates = channel.unary_stream(
+                '/headrace.v1.GateService/ExportGates',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
+                _registered_method=True)
 
 
 class GateServiceServicer(object):
@@ -221,6 +226,21 @@ class GateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportGates(self, request, context):
+        """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it was committed.
+
+        Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md describes them. The
+        first line says what was asked for, the last one, `end`, how many steps there are: without it the file is not whole. Of a
+        chat: its owner's, and with the scope `operate` any of the tenant; without a chat, all of the tenant that are not deleted,
+        for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
+        with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
+        behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
+        (chat); PERMISSION_DENIED (scope).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GateServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -273,6 +293,11 @@ def add_GateServiceServicer_to_server(servicer, server):
                     servicer.RevokeGrant,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.SerializeToString,
+            ),
+            'ExportGates': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportGates,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -549,6 +574,33 @@ class GateService(object):
             '/headrace.v1.GateService/RevokeGrant',
             headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.GateService/ExportGates',
+            headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -121,6 +121,17 @@ class GateServiceStub:
     may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
     Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
     """
+    ExportGates: _grpc.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]
+    """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it was committed.
+
+    Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md describes them. The
+    first line says what was asked for, the last one, `end`, how many steps there are: without it the file is not whole. Of a
+    chat: its owner's, and with the scope `operate` any of the tenant; without a chat, all of the tenant that are not deleted,
+    for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
+    with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
+    behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
+    (chat); PERMISSION_DENIED (scope).
+    """
 
 @_typing.type_check_only
 class GateServiceAsyncStub(GateServiceStub):
@@ -214,6 +225,17 @@ class GateServiceAsyncStub(GateServiceStub):
     one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
     may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
     Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+    """
+    ExportGates: _aio.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]  # type: ignore[assignment]
+    """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it was committed.
+
+    Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md describes them. The
+    first line says what was asked for, the last one, `end`, how many steps there are: without it the file is not whole. Of a
+    chat: its owner's, and with the scope `operate` any of the tenant; without a chat, all of the tenant that are not deleted,
+    for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
+    with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
+    behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
+    (chat); PERMISSION_DENIED (scope).
     """
 
 class GateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -365,6 +387,23 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
         may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
         Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportGates(
+        self,
+        request: _gates_pb2.ExportGatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gates_pb2.ExportGatesResponse], _abc.AsyncIterator[_gates_pb2.ExportGatesResponse]]:
+        """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it was committed.
+
+        Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md describes them. The
+        first line says what was asked for, the last one, `end`, how many steps there are: without it the file is not whole. Of a
+        chat: its owner's, and with the scope `operate` any of the tenant; without a chat, all of the tenant that are not deleted,
+        for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
+        with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
+        behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
+        (chat); PERMISSION_DENIED (scope).
         """
 
 def add_GateServiceServicer_to_server(servicer: GateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

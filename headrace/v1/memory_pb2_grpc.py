@@ -259,6 +259,11 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
                 _registered_method=True)
+        self.ExportGates = channel.unary_stream(
+                '/headrace.v1.MemoryService/ExportGates',
+                request_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
+                _registered_method=True)
 
 
 class MemoryServiceServicer(object):
@@ -710,6 +715,15 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportGates(self, request, context):
+        """Export what has happened at gates: GateService.ExportGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -932,6 +946,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.RevokeGrant,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.SerializeToString,
+            ),
+            'ExportGates': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportGates,
+                    request_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2125,6 +2144,33 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/RevokeGrant',
             headrace_dot_v1_dot_gates__pb2.RevokeGrantRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.RevokeGrantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ExportGates',
+            headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
+            headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

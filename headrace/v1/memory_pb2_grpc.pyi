@@ -300,6 +300,11 @@ class MemoryServiceStub:
 
     Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
     """
+    ExportGates: _grpc.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]
+    """Export what has happened at gates: GateService.ExportGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
+    """
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
@@ -570,6 +575,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """End a grant: GateService.RevokeGrant, which asks this.
 
     Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
+    """
+    ExportGates: _aio.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]  # type: ignore[assignment]
+    """Export what has happened at gates: GateService.ExportGates, which asks this.
+
+    Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
     """
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -1102,6 +1112,17 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """End a grant: GateService.RevokeGrant, which asks this.
 
         Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportGates(
+        self,
+        request: _gates_pb2.ExportGatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gates_pb2.ExportGatesResponse], _abc.AsyncIterator[_gates_pb2.ExportGatesResponse]]:
+        """Export what has happened at gates: GateService.ExportGates, which asks this.
+
+        Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
         """
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -15,6 +15,7 @@ from services.memory.agent_rpcs import AgentRpcs
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
+from services.memory.gate_audit_rpcs import GateAuditRpcs
 from services.memory.gate_rpcs import GateRpcs
 from services.memory.grant_rpcs import GrantRpcs
 from services.memory.lease_rpcs import LeaseRpcs
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
-class MemoryService(ChatRpcs, LeaseRpcs, GateRpcs, GrantRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs):
+class MemoryService(
+    ChatRpcs, LeaseRpcs, GateRpcs, GrantRpcs, GateAuditRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs
+):
     """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(

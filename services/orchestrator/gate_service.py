@@ -157,6 +157,13 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         with translating_peer_errors():
             return await self._peers.memory.RevokeGrant(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
+    async def ExportGates(self, request: gates_pb2.ExportGatesRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
+        exporting = self._peers.memory.ExportGates(request, metadata=forward_metadata())
+        async with opening_sink(context) as out, reading(exporting) as lines:
+            async for line in lines:
+                if not out.send(line.SerializeToString()):
+                    await out.wait_until_drained()
+
     async def _find_requester(self, request: AboutGate) -> Identity:
         return await submit_rpc.find_requester(self._runs.live, self._peers, request.run_id, request.gate_id)
 

@@ -142,6 +142,8 @@ class Script(_AgentServicer, _GateServicer):
     claim_error: HeadraceError | None = None
     """What ClaimGate fails with."""
 
+    exported: Sequence[str] = ()
+    """Lines that ExportGates gives."""
     grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
     gate_news: Sequence[gates_pb2.WatchGatesResponse | HeadraceError] = ()
     """What WatchGates tells."""
@@ -249,6 +251,11 @@ class Script(_AgentServicer, _GateServicer):
     async def ListGrants(self, request: Any, context: Context) -> gates_pb2.ListGrantsResponse:
         self._heard(request, context)
         return gates_pb2.ListGrantsResponse(grants=self.grants)
+
+    async def ExportGates(self, request: Any, context: Context) -> AsyncGenerator[gates_pb2.ExportGatesResponse]:
+        self._heard(request, context)
+        for line in self.exported:
+            yield gates_pb2.ExportGatesResponse(line=line)
 
     async def RevokeGrant(self, request: Any, context: Context) -> gates_pb2.RevokeGrantResponse:
         self._heard(request, context)

@@ -158,6 +158,11 @@ class Memory:
         with rpc_errors():
             return await self.stub.ListGrants(gates_pb2.ListGrantsRequest(**fields))
 
+    async def export_gates(self, **fields: Any) -> list[str]:
+        with rpc_errors():
+            request = gates_pb2.ExportGatesRequest(**fields)
+            return [one.line async for one in self.stub.ExportGates(request)]
+
     async def revoke_grant(self, chat_id: str, grant_id: str) -> str:
         with rpc_errors():
             request = gates_pb2.RevokeGrantRequest(chat_id=chat_id, grant_id=grant_id)

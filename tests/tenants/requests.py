@@ -96,6 +96,8 @@ REQUESTS: dict[str, Make] = {
     "GateService.AskBack": _one(lambda ids: gates_pb2.AskBackRequest(run_id=ids.run, gate_id="c_1", note="why?")),
     "GateService.ListGrants": _one(lambda ids: gates_pb2.ListGrantsRequest(chat_id=ids.chat)),
     "GateService.RevokeGrant": _one(lambda ids: gates_pb2.RevokeGrantRequest(chat_id=ids.chat, grant_id="grant_1")),
+    "GateService.ExportGates": _one(lambda ids: gates_pb2.ExportGatesRequest(chat_id=ids.chat)),
+    "MemoryService.ExportGates": _one(lambda ids: gates_pb2.ExportGatesRequest(chat_id=ids.chat)),
     "MemoryService.ListGrants": _one(lambda ids: gates_pb2.ListGrantsRequest(chat_id=ids.chat)),
     "MemoryService.RevokeGrant": _one(lambda ids: gates_pb2.RevokeGrantRequest(chat_id=ids.chat, grant_id="grant_1")),
     "MemoryService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),

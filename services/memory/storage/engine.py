@@ -123,6 +123,10 @@ class GateIndex(Protocol):
         """Return the gates, open or closed, of all tenants."""
         ...
 
+    async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
+        """List chats that have had gates and whose last line is not older."""
+        ...
+
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         """Return a page of grants in force, the oldest first, and the next page's token."""
         ...

@@ -37,7 +37,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions", _PUBLIC),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
-    **_allow(_GATES, "ListGrants RevokeGrant", _PUBLIC),
+    **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
@@ -56,7 +56,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_SCHEDULES, "RotateScheduleSecret", _PUBLIC),
     **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
-    **_allow(_MEMORY, "ListGrants RevokeGrant", _RUNS),
+    **_allow(_MEMORY, "ListGrants RevokeGrant ExportGates", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion FindAgentVersions", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),

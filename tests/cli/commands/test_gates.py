@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from headrace.errors import Claimed, PermissionDenied
+from headrace.hash_chain import FIRST, chain_line
 from headrace.v1 import gates_pb2
 from tests.cli.commands.test_ask import GIVEN_UP_S, run, start
 from tests.facade.scripted import CHAT, GATE, RUN, Script, suite
@@ -74,6 +75,30 @@ async def test_approvals_for_later_calls_are_given_listed_and_revoked(tmp_path: 
     assert asked == gates_pb2.ListGrantsRequest(scope="tenant", chat_id=CHAT, page_size=50)
     assert listed[1].decode().startswith(f"{CHAT}  g_1  pay of ada, high risk: the rule; by bob, until 20")
     assert (revoked[1], revocation.grant_id) == (b"revoked\n", "g_1")
+
+
+async def test_an_export_is_written_whole_or_refused_and_verified(tmp_path: Path) -> None:
+    begin, previous = chain_line(FIRST, {"seq": 0, "step": "begin"})
+    asked, previous = chain_line(previous, {"seq": 1, "step": "asked", "by": "zoë"})
+    end, last = chain_line(previous, {"seq": 2, "step": "end", "count": 1})
+    path, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
+    async with suite(tmp_path, Script(exported=[begin, asked, end])) as facade:
+        given = ("--chat", CHAT, "--since", "2026-01-02", "--content", "--output", str(path))
+        written = await run("gates", "export", *given, url=facade.url)
+        verified = await run("gates", "verify", "--hash", last, str(path), url=facade.url)
+        other.write_text(path.read_text().replace("zoë", "bob"))
+        forged = await run("gates", "verify", str(other), url=facade.url)
+        elsewhere = await run("gates", "verify", "--hash", FIRST, str(path), url=facade.url)
+        facade.script.exported = [begin, asked]
+        cut = await run("gates", "export", url=facade.url)
+    [request, _] = facade.script.requests
+    assert (request.chat_id, request.with_content, request.since % 1000) == (CHAT, True, 0)
+    assert (written[0], written[1], written[2]) == (0, b"", f"1 steps, the last hash is {last}\n".encode())
+    assert path.read_text() == f"{begin}\n{asked}\n{end}\n"
+    assert (verified[0], verified[1][:7]) == (0, b"3 lines")
+    assert (forged[0], forged[2]) == (1, b"Error: line 2 was changed\n")
+    assert (elsewhere[0], b"another file" in elsewhere[2]) == (1, True)
+    assert (cut[0] != 0, cut[1].decode()) == (True, f"{begin}\n{asked}\n")
 
 
 def made(gate_id: str, **fields: str) -> gates_pb2.WatchGatesResponse:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
 from headrace.cli.commands.gates.rows import Gate
 from headrace.cli.commands.gates.watch import watch
@@ -52,6 +53,8 @@ def gates() -> None:
 gates.add_command(watch)
 gates.add_command(grants)
 gates.add_command(revoke)
+gates.add_command(export)
+gates.add_command(verify)
 
 
 @gates.command("list")

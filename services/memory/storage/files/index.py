@@ -199,6 +199,9 @@ class Index:
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
         return await self.query_file(lambda database: database.gates.find_gates(keys))
 
+    async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
+        return await self.query_file(lambda database: database.gates.list_chats(tenant, since))
+
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         return await self.query_file(lambda database: database.gates.list_grants(query))
 

@@ -12,6 +12,12 @@ from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 from services.runtime.auth.answerers import list_names
 from services.runtime.auth.identity import Identity
 
+LIST_CHATS = """
+SELECT chat_id FROM chats WHERE updated_at >= $2
+AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.tenant = $1) ORDER BY chat_id
+"""
+"""Chats of a tenant that have had gates, without those whose last line is older."""
+
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.(.{1,128})")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS
+from services.memory.storage.gates.query import LIST_CHATS
 from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
@@ -128,6 +129,11 @@ class PostgresGates:
         values = [strip_nul(value) for value in given]
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
         return query.split([GateEntry(*row) for row in rows])
+
+    async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
+        query = LIST_CHATS.replace("gates.chat_id = chats.chat_id", "gates.chat = chats.id")
+        rows = await self._database.run(lambda connection: connection.fetch(query, tenant, since))
+        return [row[0] for row in rows]
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, given = query.render()

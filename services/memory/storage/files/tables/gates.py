@@ -9,7 +9,7 @@ from dataclasses import astuple
 
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
-from services.memory.storage.gates.query import GateQuery
+from services.memory.storage.gates.query import LIST_CHATS, GateQuery
 from services.memory.storage.gates.rows import COLUMNS, GateChange, GateEntry
 from services.memory.storage.gates.watch import GateKey
 
@@ -90,6 +90,9 @@ class GateTable:
     def list_gates(self, query: GateQuery) -> list[GateEntry]:
         statement, values = query.render()
         return [GateEntry(*row) for row in self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)]
+
+    def list_chats(self, tenant: str, since: int) -> list[str]:
+        return [row[0] for row in self._db.execute(LIST_CHATS.replace("$", "?"), (tenant, since))]
 
     def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, values = query.render()
