@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.errors import HeadraceError
-from headrace.v1 import tools_pb2
+from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.v1 import memory_pb2, tools_pb2
 from tests.orchestrator.calls.test_answerers import (
     ACCEPTED,
     ANSWER,
@@ -76,6 +76,30 @@ async def test_an_answer_in_time_comes_before_a_reminder(house: Open) -> None:
         async with asyncio.timeout(WAIT_S / 2):
             events = await run
     assert [event for event in events if event["type"] == "gate.step"] == []
+
+
+async def test_a_reminder_that_memory_does_not_take_is_stored_later_and_ends_no_wait(house: Open) -> None:
+    """Found by seed 198 of tests/simulation: the answer was accepted, and the sub-agent had ended with DISK_FULL."""
+    refused = asyncio.Event()
+    async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+
+        async def refuse_once(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.gate_step.step == "reminded" for line in request.lines) and not refused.is_set():
+                refused.set()
+                raise ProviderUnavailable("the database is away")
+
+        it.memory.before = refuse_once
+        offer(it, FINANCE | {"remind_after_ms": 50})
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        await refused.wait()
+        assert await try_answer(it.address, "bob", gate) == ACCEPTED
+        events = await run
+    assert events[-1]["type"] == "run.complete"
+    told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
+    assert told == ["gate.open", "reminded", "gate.close"]
+    assert len(it.tools.requests) == 1
 
 
 async def test_what_is_due_after_the_gates_end_does_not_happen(house: Open) -> None:
