@@ -28,7 +28,7 @@ KINDS = {
 
 OTHERS = [(kind, service) for kind, services in KINDS.items() for service in services if service != FACADE]
 FAULTS_OF_FACADE = [(kind, FACADE) for kind, services in KINDS.items() if FACADE in services]
-SHARE_OF_FACADE = 0.4
+SHARE_OF_FACADE = 0.55
 """Of the faults in worlds with a facade, so that each kind meets it as often as another service."""
 
 PEERS = {
@@ -49,8 +49,9 @@ SKEWS_S = (0.0, 0.0, 0.1, 7.0)
 GATE_RULES = ("", "", "two", "four eyes", "escalating")
 """Who may answer where a tool needs approval (outside/outside.py); empty: everybody is one user, with no credential."""
 
-PHASES = ("idle", "start", "model", "tool", "gate", "compaction", "between")
-"""What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one."""
+PHASES = {"idle": 1, "start": 2, "model": 1, "tool": 1, "gate": 4, "compaction": 4, "between": 1}
+"""What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one. How
+often each is chosen: what misses a short or seldom one meets another."""
 
 WAITED_FOR = {
     "model": (),
@@ -243,7 +244,7 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     elif kind in ("power", "cut"):
         turns = random.randint(1, 10)
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
-    phase = random.choice(PHASES)
+    [phase] = random.choices([*PHASES], [*PHASES.values()])
     if phase == "idle":
         return Fault(random.uniform(0, SPAN_S), kind, target, other, lasts_s, None, "", turns)
     agents = WAITED_FOR.get(phase, ())

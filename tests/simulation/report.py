@@ -17,6 +17,7 @@ BEGIN, END = "<!-- series -->\n", "<!-- end -->\n"
 
 UNREACHABLE = {
     ("tool", TOOLS, "gate"): "a call that waits for a person does not run yet",
+    ("model", GATEWAY, "gate"): "a run that waits for a person asks no model",
     **{
         (kind, TOOLS, "compaction"): "nothing asks the tools service during a compaction"
         for kind in ("part", "slow", "tool")

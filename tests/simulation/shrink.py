@@ -61,8 +61,8 @@ class _Shrinking:
                 )
 
     def simplify_all(self) -> None:
-        for smaller in (_drop_processes(self.plan, replicas=1), _drop_processes(self.plan, gateways=1)):
-            self.keeps(smaller)
+        self.keeps(_drop_processes(self.plan, replicas=1))
+        self.keeps(_drop_processes(self.plan, gateways=1))
         for fields in _list_simpler(self.plan):
             self.keeps(replace(self.plan, **fields))
         for at, acts in enumerate(self.plan.people):

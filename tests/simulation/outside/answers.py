@@ -25,6 +25,9 @@ SMALL = "small"
 
 LONG_WORDS = 350
 
+SUMMARY_CHARS = 60
+"""Of one delta of a summary."""
+
 OUTPUT_TOKENS = 5
 """What an answer is said to have cost, beside ten tokens for the request; half of its limit where it has one."""
 
@@ -34,7 +37,9 @@ LEFT = re.compile(r"^- ([0-9a-f]{8}): ", re.MULTILINE)
 
 def choose_answer(request: llm_pb2.ChatRequest, random: Random) -> list[llm_pb2.LlmDelta]:
     if request.stage == "compact":
-        return [llm_pb2.LlmDelta(content=write_summary("They spoke of trees.")), *_finish("stop", request)]
+        text = write_summary("They spoke of trees.")
+        pieces = [text[at : at + SUMMARY_CHARS] for at in range(0, len(text), SUMMARY_CHARS)]
+        return [*(llm_pb2.LlmDelta(content=piece) for piece in pieces), *_finish("stop", request)]
     deltas = [llm_pb2.LlmDelta(reasoning=f"{random.choice(WORDS)} ") for _ in range(random.choice((0, 0, 2)))]
     calls = [] if request.tool_choice == "none" else _choose_calls(request, random)
     for index, (name, given) in enumerate(calls):

@@ -13,7 +13,7 @@ if __name__ == "__main__":
 
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from tests.simulation.plan import make_plan
@@ -33,17 +33,20 @@ class Found:
     seed: int = 0
     """0: the judges find nothing."""
     problem: str = ""
-    lines: int = 0
-    """Of the story of the smallest world that was found."""
 
 
 def find_bug(bug: str, seeds_max: int) -> Found:
-    """Search the seeds in order, and shrink the first that shows the bug."""
+    """Search the seeds in order."""
     for seed in range(1, seeds_max + 1):
         if problems := simulate_seed(seed, bug=bug).problems:
-            smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
-            return Found(seed, problems[-1], len(simulate(smallest, bug=bug).story))
+            return Found(seed, problems[-1])
     return Found()
+
+
+def count_lines(bug: str, seed: int) -> int:
+    """Return the length of the story of the smallest world found that shows the bug."""
+    smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
+    return len(simulate(smallest, bug=bug).story)
 
 
 def main() -> int:
@@ -51,11 +54,16 @@ def main() -> int:
     missed, jobs = 0, int(os.environ.get("JOBS", 0)) or os.cpu_count()
     with ProcessPoolExecutor(jobs, initializer=prepare_process) as pool:
         searches = {pool.submit(find_bug, bug, seeds_max): bug for bug in sys.argv[2:] or BUGS}
+        shrinks: dict[Future[int], str] = {}
         for search in as_completed(searches):
             found, bug = search.result(), searches[search]
-            missed += not found.seed or found.lines > STORY_LINES_MAX
-            told = f"| {found.seed} | {found.lines} |  {found.problem[:160]}"
-            say(f"| {bug} {told if found.seed else f'NOT FOUND in {seeds_max} seeds'}")
+            missed += not found.seed
+            say(f"{bug:22} {f'seed {found.seed}: {found.problem[:160]}' if found.seed else 'NOT FOUND'}")
+            if found.seed:
+                shrinks[pool.submit(count_lines, bug, found.seed)] = f"| {bug} | {found.seed} |"
+        for shrunk in as_completed(shrinks):
+            missed += shrunk.result() > STORY_LINES_MAX
+            say(f"{shrinks[shrunk]} {shrunk.result()} |")
     return min(missed, 1)
 
 
