@@ -52,6 +52,7 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
     body |= {"params": variant.params} if variant.params else {}
     body |= {"history": case.history} if case.history else {}
     body |= {"deepThink": variant.deep_think} if variant.deep_think is not None else {}
+    body |= {"agentVersion": variant.agent_version} if variant.agent_version is not None else {}
     if case.files:
         body["references"] = await _upload(facade, case, folder, body["chatId"])
     await follow(facade, body, result, timeout_ms)

@@ -70,6 +70,8 @@ class Variant(_Part, frozen=True):
     agent_key: str
     params: dict[str, Any] = {}
     deep_think: int | None = None
+    agent_version: int | None = None
+    """A version of the agent that has had runs; absent: the one in force. It needs the scope `operate`."""
 
 
 class Case(_Part, frozen=True):

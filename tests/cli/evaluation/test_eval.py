@@ -17,7 +17,7 @@ from tests.cli.commands.test_ask import run
 from tests.facade.scripted import Script, answering, suite
 
 SUITE: dict[str, Any] = {
-    "agents": ["helper", {"name": "deep", "agentKey": "helper", "deepThink": 1}],
+    "agents": ["helper", {"name": "deep", "agentKey": "helper", "deepThink": 1, "agentVersion": 3}],
     "repetitions": 2,
     "concurrency": 1,
     "cases": [
@@ -56,6 +56,7 @@ async def test_runs_are_checked_compared_and_reported(tmp_path: Path) -> None:
     assert len(asked) == 8
     assert len({(query.chat_id, query.request_id) for query in asked}) == 8
     assert [query.deep_think for query in asked if query.HasField("deep_think")] == [1] * 4
+    assert [query.agent_version for query in asked if query.HasField("agent_version")] == [3] * 4
     table = out.decode().splitlines()
     assert table[1].split()[:3] == ["helper", "2/4", "15%–85%"]
     results = [json.loads(line) for line in files["jsonl"].read_text().splitlines()]

@@ -1,0 +1,220 @@
+"""Fixtures for tests of agents, as a plugin of pytest: `pytest_plugins = ["headrace.testing"]` in a conftest.py.
+
+    def test_the_assistant_looks_things_up(headrace_suite):
+        headrace_suite.play([
+            {"match": {"turn": 1}, "steps": [{"toolCall": "look_up", "arguments": "{}"}]},
+            {"steps": [{"content": "Take a coat."}]},
+        ])
+        run = headrace_suite.ask("What is the weather?", agent="assistant")
+        run.assert_called("look_up")
+        assert run.answer == "Take a coat."
+
+The suite is `headrace up` in processes of its own, on free ports, over the folder of the ini setting
+`headrace_config_dir`, before a simulated provider that plays what a test says (docs/guides/testing.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from headrace.client import Client
+from headrace.fold import Block, Fold
+from headrace.v1 import agent_pb2
+
+READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
+
+RUN_TIMEOUT_S = 300.0
+"""Of a run that nothing else ends."""
+
+OnEvent = Callable[["Suite", agent_pb2.AgentDelta, Fold], None]
+"""Called with each event of a run, to act as a person does: the suite, the event, what the run has come to."""
+
+
+class Run:
+    """What a run did, with assertions that say what it did instead."""
+
+    def __init__(self, state: Fold, events: Sequence[agent_pb2.AgentDelta]) -> None:
+        self.state = state
+        self.events = events
+
+    @property
+    def answer(self) -> str:
+        return self.state.answer
+
+    @property
+    def calls(self) -> list[Block]:
+        """The calls of tools, in order."""
+        return [block for block in self.state.blocks.values() if block.is_call]
+
+    @property
+    def end(self) -> str:
+        """The terminal event: run.complete, run.cancel or run.error; empty where there is none."""
+        return "" if self.state.end is None else (self.state.end.WhichOneof("payload") or "").replace("_", ".", 1)
+
+    def find_calls(self, name: str, **arguments: Any) -> list[Block]:
+        """Return the calls of a tool with these arguments, perhaps among others."""
+        named = [call for call in self.calls if call.name == name]
+        return [call for call in named if arguments.items() <= _read_arguments(call).items()]
+
+    def assert_called(self, name: str, *, times: int | None = None, **arguments: Any) -> None:
+        """Assert that a tool was called with these arguments, once or more, or so many times."""
+        found = len(self.find_calls(name, **arguments))
+        wanted = "called" if times is None else f"called {times} times"
+        is_right = found > 0 if times is None else found == times
+        assert is_right, f"{name}({arguments}) was not {wanted}: {self._say_calls()}"
+
+    def assert_not_called(self, name: str = "") -> None:
+        """Assert that a tool was not called, or none at all."""
+        assert not (self.find_calls(name) if name else self.calls), f"called: {self._say_calls()}"
+
+    def assert_completed(self) -> None:
+        error = "" if self.state.end is None else self.state.end.run_error.error.message
+        assert self.end == "run.complete", f"the run ended with {self.end or 'nothing'} {error}"
+
+    def assert_events(self, *kinds: str) -> None:
+        """Assert that events of these types came in this order, others between them."""
+        seen = [(event.WhichOneof("payload") or "").replace("_", ".", 1) for event in self.events]
+        left = iter(seen)
+        missing = next((kind for kind in kinds if kind not in left), None)
+        assert missing is None, f"{missing} did not come in its place: {seen}"
+
+    def _say_calls(self) -> str:
+        return ", ".join(f"{call.name}({call.params or call.text})" for call in self.calls) or "nothing"
+
+
+class Suite:
+    """A running suite, and the provider that it asks."""
+
+    def __init__(self, url: str, grpc: str, memory: str, provider: str) -> None:
+        self.url = url
+        """Of the HTTP facade."""
+        self.grpc = grpc
+        self._memory = memory
+        self._provider = provider
+
+    def play(self, rules: Sequence[dict[str, Any]]) -> None:
+        """Let the provider play these rules from now on; without any it answers by itself. Raises ValueError."""
+        try:
+            urlopen(f"{self._provider}/simulator/script", json.dumps(list(rules)).encode()).close()
+        except HTTPError as error:
+            raise ValueError(json.load(error)["error"]["message"]) from error
+
+    def list_requests(self) -> list[dict[str, Any]]:
+        """Return the bodies of the last requests that the provider got, oldest first."""
+        with urlopen(f"{self._provider}/simulator/requests") as response:
+            return [request["body"] for request in json.load(response)["requests"]]
+
+    def ask(self, message: str, *, agent: str, on_event: OnEvent | None = None, **fields: Any) -> Run:
+        """Ask, and return what the run did when it has ended; `fields` are those of `Client.ask`."""
+        return asyncio.run(self._ask(message, agent, on_event, fields))
+
+    async def _ask(self, message: str, agent: str, on_event: OnEvent | None, fields: dict[str, Any]) -> Run:
+        events: list[agent_pb2.AgentDelta] = []
+        async with (
+            asyncio.timeout(RUN_TIMEOUT_S),
+            self.client() as client,
+            client.ask(message, agent_key=agent, **fields) as run,
+        ):
+            async for event in run:
+                events.append(event)
+                if on_event is not None:
+                    await asyncio.to_thread(on_event, self, event, run.state)
+            return Run(run.state, events)
+
+    def submit(self, run_id: str, payload: Any, *, tool_id: str | None = None, approval_id: str | None = None) -> str:
+        """Answer a form or an approval as a person does; return the status."""
+
+        async def submit() -> str:
+            async with self.client() as client:
+                text = json.dumps(payload)
+                return (await client.submit(run_id, text, tool_id=tool_id, approval_id=approval_id)).status
+
+        return asyncio.run(submit())
+
+    def client(self) -> Client:
+        """Return a client, to be opened by `async with`."""
+        return Client(self.grpc, memory_address=self._memory)
+
+
+@contextmanager
+def running_suite(config_dir: Path, folder: Path) -> Generator[Suite]:
+    """Run a suite over a configuration folder, its data in `folder`; it stops with the block."""
+    with _started("-m", "services.simulator", "--port", "0", "--pace-ms", "0") as simulator:
+        base_url = _read_line(simulator, re.compile("(?P<url>http.*)"))["url"]
+        places = ("--config-dir", str(config_dir), "--data-dir", str(folder / "data"))
+        ports = ("--port", "0", "--grpc-port", "0", "--memory-port", "0")
+        with _started("-m", "headrace.cli", "up", *places, *ports, SIMULATOR_URL=base_url) as suite:
+            ready = _read_line(suite, READY)
+            yield Suite(ready["url"], ready["grpc"], ready["memory"], base_url.removesuffix("/v1"))
+
+
+@contextmanager
+def _started(*arguments: str, **environment: str) -> Generator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _read_line(process: subprocess.Popen[str], wanted: re.Pattern[str]) -> re.Match[str]:
+    assert process.stdout is not None, "it is a pipe"
+    for line in process.stdout:
+        if (found := wanted.search(line)) is not None:
+            return found
+    raise RuntimeError(f"{process.args} ended with {process.wait()} before it was ready; its words are above")
+
+
+def _read_arguments(call: Block) -> dict[str, Any]:
+    try:
+        given = json.loads(call.params or call.text)
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("headrace_config_dir", "Folder with the agents, tools and providers to be tested.", default=".")
+
+
+@pytest.fixture(scope="session")
+def headrace_shared_suite(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Generator[Suite]:
+    """One suite for all tests, as each takes a moment to start."""
+    config_dir = pytestconfig.rootpath / str(pytestconfig.getini("headrace_config_dir"))
+    with running_suite(config_dir, tmp_path_factory.mktemp("headrace")) as suite:
+        yield suite
+
+
+@pytest.fixture
+def headrace_suite(headrace_shared_suite: Suite) -> Suite:
+    """The suite, its provider without a script."""
+    headrace_shared_suite.play([])
+    return headrace_shared_suite
+
+
+@pytest.fixture
+def headrace_replay() -> Callable[[Path | str], None]:
+    """Return what replays a cassette without a suite, and fails with the first line that differs."""
+
+    def replay(cassette: Path | str) -> None:
+        command = [sys.executable, "-m", "headrace.cli", "replay", str(cassette)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr.strip()
+
+    return replay
