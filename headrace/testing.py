@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -163,9 +162,8 @@ def running_suite(config_dir: Path, folder: Path) -> Generator[Suite]:
 
 @contextmanager
 def _started(*arguments: str, **environment: str) -> Generator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=os.environ | environment
-    )
+    settings = [f"{name}={value}" for name, value in environment.items()]
+    process = subprocess.Popen(["env", *settings, sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
