@@ -27,7 +27,7 @@ example: $(VENV)/run ## Show how people decide, on a simulated model: one of exa
 
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients
-SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents instructor $(if $(shell command -v npm),node) $(if $(shell command -v go),go))
+SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor $(if $(shell command -v npm),node) $(if $(shell command -v go),go))
 LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 

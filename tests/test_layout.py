@@ -71,6 +71,7 @@ ROOMS = {
     "services/facade": (
         *(".", "console", "openapi"),
         *(
+            "a2a",
             "agui",
             "mcp_server",
             "openai_api/routes.py",

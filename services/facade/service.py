@@ -11,6 +11,7 @@ import grpc
 import structlog
 from aiohttp import web
 
+from services.facade.a2a import routes as a2a
 from services.facade.agui import routes as agui
 from services.facade.config import Config
 from services.facade.connection import Connection
@@ -131,7 +132,7 @@ def _build_application(
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers, timeouts)
-    for face in (agui, mcp_server):
+    for face in (a2a, agui, mcp_server):
         face.add_routes(application, peers, timeouts, config.published_faces)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)

@@ -70,7 +70,7 @@ CLIENTS = [
 
 OTHERS = (
     "@ag-ui/client",
-    *("mcp (Python)", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "MCP Inspector"),
+    *("a2a-sdk (Python)", "mcp (Python)", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "MCP Inspector"),
     "Open WebUI",
     "grpc-go",
     "connect-node (TypeScript)",

@@ -39,7 +39,17 @@ async def test_what_is_nobodys_is_open(path: str, it: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/agents", "/v1/models", "/api/nothing", "/v1/nothing", "/api//agents", "/agui/plain", "/mcp"]
+    "path",
+    [
+        "/api/agents",
+        "/v1/models",
+        "/api/nothing",
+        "/v1/nothing",
+        "/api//agents",
+        "/agui/plain",
+        "/mcp",
+        "/a2a/plain/tasks",
+    ],
 )
 async def test_all_else_wants_a_credential_first(path: str, it: House) -> None:
     async with it.http.get(path) as response:

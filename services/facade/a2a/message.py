@@ -1,0 +1,109 @@
+"""A2A's Message as a query, or as the answer to a task that waits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.v1 import agent_pb2
+from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_PUSH, A2aError
+from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+
+_WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    message_id: str
+    text: str
+    data: list[Any]
+    """Values of its data parts."""
+
+    context_id: str
+    task_id: str
+    returns_immediately: bool
+
+
+def parse_message(params: dict[str, Any]) -> SentMessage:
+    """Parse SendMessageRequest; A2aError names the field and the rule."""
+    message, configuration = params.get("message"), params.get("configuration") or {}
+    if not isinstance(message, dict) or not isinstance(configuration, dict):
+        raise A2aError(BAD_PARAMS, "message: must be an object")
+    if configuration.get("taskPushNotificationConfig"):
+        raise A2aError(NO_PUSH, "push notifications of tasks are not served; webhooks of Headrace are")
+    if message.get("role") != "ROLE_USER":
+        raise A2aError(BAD_PARAMS, "message.role: must be ROLE_USER")
+    texts, data = _read_parts(message.get("parts"))
+    ids = {name: message.get(name) or "" for name in ("messageId", "contextId", "taskId")}
+    if not isinstance(ids["messageId"], str) or not 0 < len(ids["messageId"].encode()) <= 128:
+        raise A2aError(BAD_PARAMS, "message.messageId: must have 1 to 128 bytes")
+    for name in ("contextId", "taskId"):
+        if ids[name] and not is_uuid(ids[name]):
+            raise A2aError(BAD_PARAMS, f"message.{name}: must be one that this server has given")
+    text = "\n".join(texts)
+    if not ids["taskId"]:
+        text = "\n".join([*texts, *(orjson.dumps(value).decode() for value in data)])
+    if not text and not data:
+        raise A2aError(BAD_PARAMS, "message.parts: must have text or data")
+    returns = configuration.get("returnImmediately") is True
+    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns)
+
+
+def _read_parts(parts: Any) -> tuple[list[str], list[Any]]:
+    if not isinstance(parts, list) or not parts:
+        raise A2aError(BAD_PARAMS, "message.parts: must be a list that is not empty")
+    texts: list[str] = []
+    data: list[Any] = []
+    for at, part in enumerate(parts):
+        if not isinstance(part, dict):
+            raise A2aError(BAD_PARAMS, f"message.parts[{at}]: must be an object")
+        if isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif "data" in part:
+            data.append(part["data"])
+        else:
+            raise A2aError(NO_CONTENT_TYPE, f"message.parts[{at}]: must be text or data; files go to POST /api/upload")
+    return texts, data
+
+
+def is_uuid(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value) is not None
+    )
+
+
+def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
+    return agent_pb2.QueryRequest(
+        agent_key=agent_key,
+        chat_id=sent.context_id or None,
+        request_id=sent.message_id,
+        message=sent.text,
+    )
+
+
+def answer_gate(run_id: str, gates: dict[str, agent_pb2.GateOpen], sent: SentMessage) -> Answer:
+    """Return the answer to the gate that the message names in its data (`gateId`), else to the first that is open."""
+    given = sent.data[0] if sent.data else None
+    gate_id = given.get("gateId") if isinstance(given, dict) else None
+    gate = gates.get(gate_id) if isinstance(gate_id, str) else next(iter(gates.values()))
+    if gate is None:
+        raise A2aError(BAD_PARAMS, "message.parts: gateId must be that of an open gate of the task")
+    if isinstance(given, dict):
+        given = {name: value for name, value in given.items() if name != "gateId"}
+    is_approval = gate.kind == APPROVAL
+    if given is None:
+        given = _WORDS.get(sent.text.strip().lower()) if is_approval else _parse_text(sent.text)
+    if is_approval and given is None:
+        raise A2aError(BAD_PARAMS, "message.parts: must be approve or reject, or data with a decision")
+    return make_answer(GateRef(run_id, 0, gate.gate_id, is_approval), given, "message.parts", is_refused=False)
+
+
+def _parse_text(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {"answer": text}

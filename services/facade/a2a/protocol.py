@@ -1,0 +1,127 @@
+"""A2A's two forms over HTTP, JSON-RPC and HTTP+JSON: requests, results and errors.
+
+The objects are those of lf.a2a.v1 in protobuf's JSON form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from headrace.errors import HeadraceError, NotFound
+from services.facade.responses.envelope import HTTP_STATUS
+from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
+
+VERSION = "1.0"
+VERSION_HEADER = "A2A-Version"
+
+ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+DOMAIN = "a2a-protocol.org"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    code: int
+    """JSON-RPC's."""
+    status: int
+    """HTTP's."""
+    name: str
+    """google.rpc.Code's."""
+    reason: str
+
+
+PARSE_ERROR = ErrorKind(-32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
+BAD_REQUEST = ErrorKind(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
+NO_METHOD = ErrorKind(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND")
+BAD_PARAMS = ErrorKind(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS")
+NO_TASK = ErrorKind(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND")
+NOT_CANCELABLE = ErrorKind(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
+NO_PUSH = ErrorKind(-32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED")
+UNSUPPORTED = ErrorKind(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
+NO_CONTENT_TYPE = ErrorKind(-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
+NO_EXTENDED_CARD = ErrorKind(-32007, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
+NO_VERSION = ErrorKind(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+
+
+class A2aError(Exception):
+    def __init__(self, kind: ErrorKind, message: str, metadata: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.metadata = kind, message, metadata or {}
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        info = {"@type": ERROR_INFO, "reason": self.kind.reason, "domain": DOMAIN}
+        return [info | ({"metadata": self.metadata} if self.metadata else {})]
+
+
+def convert_error(error: HeadraceError) -> A2aError:
+    """Return our error as the protocol has it; one that it has no word for keeps our reason."""
+    metadata = {"reason": error.reason, "retriable": str(error.retriable).lower()} | dict(error.metadata)
+    if isinstance(error, NotFound):
+        return A2aError(NO_TASK, error.message, metadata)
+    status = HTTP_STATUS[error.code]
+    if status == 400:
+        return A2aError(BAD_PARAMS, error.message, metadata)
+    return A2aError(ErrorKind(-32603, status, error.code.name, error.reason), error.message, metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation, whichever form it came in."""
+
+    method: str
+    params: dict[str, Any]
+    id: Any = None
+    """JSON-RPC's."""
+
+    is_rpc: bool = False
+
+    def encode_result(self, result: dict[str, Any]) -> bytes:
+        return orjson.dumps({"jsonrpc": "2.0", "id": self.id, "result": result} if self.is_rpc else result)
+
+    def encode_error(self, error: A2aError) -> bytes:
+        if self.is_rpc:
+            told = {"code": error.kind.code, "message": error.message, "data": error.details}
+            return orjson.dumps({"jsonrpc": "2.0", "id": self.id, "error": told})
+        status = {"code": error.kind.status, "status": error.kind.name, "message": error.message}
+        return orjson.dumps({"error": status | {"details": error.details}})
+
+    def respond(self, result: dict[str, Any]) -> web.Response:
+        return _json_response(self.encode_result(result))
+
+    def refuse(self, error: A2aError) -> web.Response:
+        return _json_response(self.encode_error(error), 200 if self.is_rpc else error.kind.status)
+
+
+def parse_rpc(body: bytes) -> Call:
+    """Parse a JSON-RPC request; A2aError says what is wrong with it."""
+    given = parse_object(body)
+    method, params = given.get("method"), given.get("params", {})
+    if given.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(given.get("id"), (str, int)):
+        raise A2aError(BAD_REQUEST, "the body must be a JSON-RPC 2.0 request with an id")
+    if not isinstance(params, dict):
+        raise A2aError(BAD_PARAMS, "params: must be an object")
+    return Call(method, params, given["id"], is_rpc=True)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        given = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise A2aError(PARSE_ERROR, f"the body is no JSON: {error.msg}") from None
+    if not isinstance(given, dict) or measure_json_depth(given) > JSON_DEPTH_MAX:
+        raise A2aError(BAD_REQUEST, f"the body must be an object, nested {JSON_DEPTH_MAX} levels at most")
+    return given
+
+
+def check_version(request: web.Request) -> None:
+    version = request.headers.get(VERSION_HEADER, VERSION) or VERSION
+    if version.split(".")[0] != VERSION.split(".")[0]:
+        raise A2aError(NO_VERSION, f"A2A {version[:16]} is not spoken here; {VERSION} is")
+
+
+def _json_response(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

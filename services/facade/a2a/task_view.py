@@ -1,0 +1,176 @@
+"""A run as a task: its events as the task's, and the task as it stands.
+
+The answer is one artifact, which deltas append to. What turns out to be a remark, since a call follows it, and what is
+lost is replaced by the next piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from headrace.fold import TERMINAL, Fold
+from headrace.v1 import agent_pb2
+from services.facade.faces.gate_answers import APPROVAL
+
+ANSWER = "answer"
+
+STATES = {
+    "queued": "TASK_STATE_SUBMITTED",
+    "running": "TASK_STATE_WORKING",
+    "waiting": "TASK_STATE_INPUT_REQUIRED",
+    "completed": "TASK_STATE_COMPLETED",
+    "cancelled": "TASK_STATE_CANCELED",
+    "failed": "TASK_STATE_FAILED",
+}
+LIVE = frozenset({"queued", "running", "waiting"})
+
+Send = Callable[[bytes, int], bool]
+"""Sends an event's JSON with its cursor; False if the reader is behind."""
+
+
+class TaskView:
+    """Takes a run's events; `send` gets the task's, of which those up to `known_seq` are left out."""
+
+    def __init__(self, send: Send | None = None, known_seq: int = 0) -> None:
+        self._send = send
+        self._known_seq = known_seq
+        self.fold = Fold()
+        self.gates: dict[str, agent_pb2.GateOpen] = {}
+        self.answered: frozenset[str] = frozenset()
+        self.has_begun = False
+        """Whether the task itself has been sent."""
+        self.timestamp_ms = 0
+        self._is_text_open = False
+        """Whether the next piece is appended."""
+        self._head = b""
+        self._begun: set[str] = set()
+        """Ids of the answer's blocks."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.fold.end is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.gates)
+
+    def adopt(self, seen: TaskView, answered: frozenset[str]) -> None:
+        """Go on where another view of the run has ended, whose gates are `answered`."""
+        self.fold, self._known_seq = seen.fold, seen.fold.last_seq
+        self.timestamp_ms = seen.timestamp_ms
+        self.answered = answered
+        self.gates = {key: gate for key, gate in seen.gates.items() if key not in answered}
+        self.send_task(self.fold.last_seq)
+
+    async def wait_until_ready(self) -> None:
+        """Nothing is held back where nobody reads."""
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool:
+        self.fold.apply(delta)
+        self.timestamp_ms = delta.timestamp
+        kind = delta.WhichOneof("payload")
+        if kind == "content_delta":
+            return self._send_piece(delta.seq, delta.content_delta.content_id, delta.content_delta.delta)
+        return self._take_event(kind or "", delta)
+
+    def _take_event(self, kind: str, delta: agent_pb2.AgentDelta) -> bool:
+        match kind:
+            case "run_start":
+                return self.send_task(delta.seq)
+            case "content_snapshot":
+                return self._send_piece(delta.seq, delta.content_snapshot.content_id, delta.content_snapshot.text)
+            case "content_start":
+                if delta.content_start.content_id in self._begun:
+                    self._is_text_open = False  # it is told again, to a reader that fell behind
+                self._begun.add(delta.content_start.content_id)
+            case "tool_start" | "attempt_reset" if not (delta.subagent_id or delta.task_id):
+                self._is_text_open = False
+            case "gate_open" if delta.gate_open.gate_id not in self.answered:
+                self.gates[delta.gate_open.gate_id] = delta.gate_open
+            case "gate_close":
+                self.gates.pop(delta.gate_close.gate_id, None)
+            case _ if kind in TERMINAL:
+                return self.send_status(delta.seq)
+            case _:
+                pass
+        return True
+
+    def _send_piece(self, seq: int, block_id: str, text: str) -> bool:
+        block = self.fold.blocks.get(block_id)
+        if self._send is None or block is None or not block.is_answer or seq <= self._known_seq:
+            return True
+        if not self._is_text_open or not self._head:
+            self._is_text_open = True
+            return self._send(self._encode_update(self.fold.answer, append=False), seq)
+        return self._send(b'%b%b}]},"append":true}}' % (self._head, orjson.dumps(text)), seq)
+
+    def _encode_update(self, text: str, *, append: bool) -> bytes:
+        ids = orjson.dumps({"taskId": self.fold.run_id, "contextId": self.fold.chat_id})[:-1]
+        self._head = b'{"artifactUpdate":%b,"artifact":{"artifactId":"%b","parts":[{"text":' % (ids, ANSWER.encode())
+        return b'%b%b}]},"append":%b}}' % (self._head, orjson.dumps(text), b"true" if append else b"false")
+
+    def send_task(self, seq: int) -> bool:
+        """Send the task, the first of its events."""
+        if self._send is None or self.has_begun:
+            return True
+        self.has_begun = True
+        return self._send(orjson.dumps({"task": self.build_task()}), seq)
+
+    def send_status(self, seq: int) -> bool:
+        if self._send is None:
+            return True
+        is_ready = True
+        if self.fold.end is not None and self.fold.end.run_complete.output and seq > self._known_seq:
+            ids = {"taskId": self.fold.run_id, "contextId": self.fold.chat_id}
+            update = ids | {"artifact": self._build_artifacts()[0], "append": False, "lastChunk": True}
+            is_ready = self._send(orjson.dumps({"artifactUpdate": update}), seq)
+        ids = {"taskId": self.fold.run_id, "contextId": self.fold.chat_id, "status": self.build_status()}
+        return self._send(orjson.dumps({"statusUpdate": ids}), seq) and is_ready
+
+    def build_task(self) -> dict[str, Any]:
+        task = {"id": self.fold.run_id, "contextId": self.fold.chat_id, "status": self.build_status()}
+        return task | ({"artifacts": artifacts} if (artifacts := self._build_artifacts()) else {})
+
+    def _build_artifacts(self) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = [{"text": self.fold.answer}] if self.fold.answer else []
+        if self.fold.end is not None and self.fold.end.run_complete.output:
+            parts.append({"data": orjson.loads(self.fold.end.run_complete.output), "mediaType": "application/json"})
+        return [{"artifactId": ANSWER, "name": ANSWER, "parts": parts}] if parts else []
+
+    def build_status(self) -> dict[str, Any]:
+        at = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        status: dict[str, Any] = {"state": self._find_state(), "timestamp": at.replace("+00:00", "Z")}
+        if self.fold.end is not None:
+            if self.fold.end.HasField("run_error"):
+                why = self.fold.end.run_error.error
+                data = {"reason": why.code, "retriable": why.retriable}
+                status["message"] = self._build_message([{"text": f"{why.code}: {why.message}"}, {"data": data}])
+        elif self.gates:
+            status["message"] = self._build_message([part for gate in self.gates.values() for part in self._ask(gate)])
+        return status
+
+    def _find_state(self) -> str:
+        end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
+        words = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
+        return STATES[words.get(end or "", "waiting" if self.gates else "running")]
+
+    def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
+        block = self.fold.blocks.get(gate.tool_id)
+        arguments = (block.params or block.text) if block else ""
+        data: dict[str, Any] = {"gateId": gate.gate_id, "kind": gate.kind, "toolName": gate.tool_name}
+        data |= {"arguments": arguments, "expiresAt": gate.expires_at}
+        if gate.kind == APPROVAL:
+            data |= {"answers": ["approve", "reject"], "risk": gate.risk}
+        elif gate.result_schema:
+            data |= {"schema": orjson.loads(gate.result_schema)}
+        text = f"{gate.tool_name} waits for {'approval' if gate.kind == APPROVAL else 'an answer'}"
+        return [{"text": text}, {"data": data, "mediaType": "application/json"}]
+
+    def _build_message(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        fold = self.fold
+        ids = {"messageId": f"{fold.run_id}.{fold.last_seq}", "taskId": fold.run_id, "contextId": fold.chat_id}
+        return ids | {"role": "ROLE_AGENT", "parts": parts}

@@ -1,0 +1,173 @@
+"""A2A's operations on tasks, which are runs of one agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+
+from headrace.errors import Interrupted, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
+from services.facade.a2a.message import SentMessage, answer_gate, is_uuid, make_query
+from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
+from services.facade.a2a.task_view import LIVE, STATES, TaskView
+from services.facade.faces.run_pipe import pipe_run
+from services.facade.faces.runs import FaceRuns
+from services.runtime.rpc import call_ids
+
+UNARY_TIMEOUT_S = 30.0
+
+LOOK_TIMEOUT_S = 2.0
+"""Longest read of a run's events for its task as it stands."""
+
+PAGE, PAGE_MAX = 50, 100
+
+CHATS_MAX = 20
+"""Chats whose tasks are listed where no context is named, the newest."""
+
+
+class Tasks:
+    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel) -> None:
+        # Any: the stubs' types know the RPCs of synchronous channels too.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
+        self._runs = FaceRuns(orchestrator)
+
+    async def send_message(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
+        """Start a run, or answer the one that waits, and follow it to its end or until it waits (again)."""
+        if sent.task_id:
+            await self._answer(agent_key, sent, view)
+            await self._follow(lambda: self._runs.attach_run(sent.task_id, view.fold.last_seq), view, sent)
+        else:
+            await self._follow(lambda: self._runs.start_run(make_query(agent_key, sent)), view, sent)
+
+    async def _answer(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
+        run = await self._runs.get_run(sent.task_id, [agent_key])
+        if sent.context_id and sent.context_id != run.chat_id:
+            raise A2aError(BAD_PARAMS, "message.contextId: is not that of the task")
+        if run.state not in LIVE:
+            raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); send a message with its contextId alone")
+        seen = TaskView()
+        await self._look(run.run_id, seen)
+        if not seen.gates:
+            raise A2aError(UNSUPPORTED, "the task waits for no message; its agent is at work")
+        answer = answer_gate(run.run_id, seen.gates, sent)
+        await self._runs.answer_run([answer])
+        # The view goes on where the look has ended: what came before is the earlier message's.
+        view.adopt(seen, frozenset({answer.gate_id}))
+
+    async def _follow(self, open_call: Callable[[], Any], view: TaskView, sent: SentMessage) -> None:
+        if sent.returns_immediately:
+            await pipe_run(open_call(), _UntilBegun(view))
+            return
+        await pipe_run(open_call(), view)
+
+    async def subscribe(self, agent_key: str, task_id: Any, view: TaskView) -> None:
+        run = await self._find_run(agent_key, task_id)
+        if run.state not in LIVE:
+            raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); GetTask has it")
+        await pipe_run(self._runs.attach_run(run.run_id), view)
+
+    async def get_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
+        return await self._build_task(await self._find_run(agent_key, task_id))
+
+    async def cancel_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
+        run = await self._find_run(agent_key, task_id)
+        if run.state not in LIVE:
+            raise A2aError(NOT_CANCELABLE, f"the task has ended ({run.state})")
+        await self._runs.cancel_run(run.run_id)
+        view = TaskView()
+        await self._look(run.run_id, view, until_over=True)
+        return view.build_task()
+
+    async def list_tasks(self, agent_key: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the tasks of a context, or of the caller's newest contexts; the newest first."""
+        size = params.get("pageSize") or PAGE
+        if not isinstance(size, int) or not 1 <= size <= PAGE_MAX:
+            raise A2aError(BAD_PARAMS, f"pageSize: must be 1 to {PAGE_MAX}")
+        context_id, token = params.get("contextId") or "", params.get("pageToken") or ""
+        if (context_id and not is_uuid(context_id)) or not isinstance(token, str):
+            raise A2aError(BAD_PARAMS, "contextId and pageToken: must be ones that this server has given")
+        chats = [context_id] if context_id else await self._list_chats(agent_key)
+        found: list[agent_pb2.Run] = []
+        next_token = ""
+        for chat_id in chats:
+            reply = await self._list_runs(chat_id, size, token)
+            found += [run for run in reply.runs if run.agent_key == agent_key]
+            next_token = reply.next_page_token if context_id else ""
+        if state := params.get("status"):
+            found = [run for run in found if STATES[run.state] == state]
+        found.sort(key=lambda run: run.updated_at, reverse=True)
+        shown = found[:size]
+        if params.get("includeArtifacts") is True:
+            tasks = [await self._build_task(run) for run in shown]
+        else:
+            tasks = [_summarize(run) for run in shown]
+        return {"tasks": tasks, "nextPageToken": next_token, "pageSize": size, "totalSize": len(found)}
+
+    async def _list_chats(self, agent_key: str) -> list[str]:
+        request = memory_pb2.ListChatsRequest(page_size=CHATS_MAX)
+        with rpc_errors():
+            reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        return [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
+
+    async def _list_runs(self, chat_id: str, size: int, token: str) -> agent_pb2.ListRunsResponse:
+        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=size, page_token=token)
+        with rpc_errors():
+            return await self._agents.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+
+    async def _find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
+        if not is_uuid(task_id):
+            raise NotFound("no task has this id")
+        return await self._runs.get_run(task_id, [agent_key])
+
+    async def _build_task(self, run: agent_pb2.Run) -> dict[str, Any]:
+        """Return a task as it stands; one at work has no artifact yet that will stay."""
+        if run.state in ("queued", "running"):
+            return _summarize(run)
+        view = TaskView()
+        await self._look(run.run_id, view)
+        return view.build_task() if view.fold.run_id else _summarize(run)
+
+    async def _look(self, run_id: str, view: TaskView, *, until_over: bool = False) -> None:
+        """Read a run's events, to its end or until it waits; of one that goes on, what there is."""
+        taker = _UntilOver(view) if until_over else view
+        with suppress(TimeoutError, Interrupted):
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await pipe_run(self._runs.attach_run(run_id), taker)
+
+
+class _UntilBegun:
+    """Follows a run until there is a task to return; it goes on by itself."""
+
+    def __init__(self, view: TaskView) -> None:
+        self._view = view
+        self.is_waiting = False
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self._view.fold.run_id)
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool:
+        return self._view.take(delta)
+
+    async def wait_until_ready(self) -> None:
+        await self._view.wait_until_ready()
+
+
+class _UntilOver(_UntilBegun):
+    """Follows a run to its end, past what it waits for."""
+
+    @property
+    def is_over(self) -> bool:
+        return self._view.is_over
+
+
+def _summarize(run: agent_pb2.Run) -> dict[str, Any]:
+    at = datetime.fromtimestamp(run.updated_at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"id": run.run_id, "contextId": run.chat_id, "status": {"state": STATES[run.state], "timestamp": at}}

@@ -1,0 +1,131 @@
+"""The official SDK of A2A: each binding, streaming and not.
+
+Arguments: the facade's URL and the binding; prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from importlib.metadata import version
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+
+BASE, BINDING = sys.argv[1:]
+
+
+def ask(text: str, **ids: str) -> Any:
+    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)], **ids)
+    return SendMessageRequest(message=message)
+
+
+class Followed:
+    """What a stream has said of its task."""
+
+    def __init__(self) -> None:
+        self.task_id = self.context_id = self.text = ""
+        self.state = TaskState.TASK_STATE_UNSPECIFIED
+        self.pieces = 0
+        self.asked = ""
+
+    async def read(self, events: Any, until: int = -1) -> Followed:
+        async for event in events:
+            match event.WhichOneof("payload"):
+                case "task":
+                    self.task_id, self.context_id = event.task.id, event.task.context_id
+                    self.note(event.task.status)
+                    self.text = "".join(part.text for one in event.task.artifacts for part in one.parts)
+                case "status_update":
+                    self.note(event.status_update.status)
+                case "artifact_update":
+                    update = event.artifact_update
+                    piece = "".join(part.text for part in update.artifact.parts)
+                    self.text = self.text + piece if update.append else piece
+                    self.pieces += 1
+            if self.pieces == until:
+                break
+        return self
+
+    def note(self, status: Any) -> None:
+        self.state = status.state
+        self.asked = status.message.parts[0].text if status.message.parts else ""
+
+    @property
+    def word(self) -> str:
+        return TaskState.Name(self.state).removeprefix("TASK_STATE_")
+
+
+async def main() -> None:
+    told: dict[str, Any] = {}
+    async with httpx.AsyncClient(timeout=100) as http:
+
+        async def connect(agent: str, *, streaming: bool) -> Any:
+            card = await A2ACardResolver(http, f"{BASE}/a2a/{agent}").get_agent_card()
+            settings = ClientConfig(httpx_client=http, streaming=streaming, supported_protocol_bindings=[BINDING])
+            return ClientFactory(settings).create(card)
+
+        for streaming in (True, False):
+            agent, asking = await connect("words", streaming=streaming), Followed()
+            await asking.read(agent.send_message(ask("Count.")))
+            again = await Followed().read(agent.send_message(ask("Count.", context_id=asking.context_id)))
+            task = await agent.get_task(GetTaskRequest(id=asking.task_id))
+            listed = await agent.list_tasks(ListTasksRequest(context_id=asking.context_id))
+            told["streamed" if streaming else "whole"] = [
+                *(asking.word, asking.text, asking.pieces, task.artifacts[0].parts[0].text),
+                *(again.context_id == asking.context_id, len(listed.tasks)),
+            ]
+        agent = await connect("words", streaming=True)
+        waiting = await Followed().read(agent.send_message(ask("Wait.")), until=2)
+        rest = Followed()
+        subscribed = asyncio.create_task(rest.read(agent.subscribe(SubscribeToTaskRequest(id=waiting.task_id))))
+        while not rest.pieces:
+            await asyncio.sleep(0.05)
+        canceled = await agent.cancel_task(CancelTaskRequest(id=waiting.task_id))
+        await subscribed
+        told["canceled"] = [TaskState.Name(canceled.status.state), rest.text, rest.word]
+        told["failed"] = (await Followed().read(agent.send_message(ask("Fail.")))).word
+        followed = [Followed().read(agent.send_message(ask("Count."))) for _ in range(50)]
+        told["fifty"] = sorted({one.text for one in await asyncio.gather(*followed)})
+        told["refused"] = []
+        for refused in (
+            agent.get_task(GetTaskRequest(id=str(uuid4()))),
+            agent.cancel_task(CancelTaskRequest(id=waiting.task_id)),
+            Followed().read(agent.send_message(ask("x", task_id=waiting.task_id))),
+            connect("nobody", streaming=True),
+        ):
+            try:
+                await refused
+            except Exception as error:
+                told["refused"].append(type(error).__name__)
+    print(json.dumps({"version": version("a2a-sdk"), "results": told}))
+
+
+async def answer() -> None:
+    """A task that waits for a person is answered by the next message."""
+    async with httpx.AsyncClient(timeout=100) as http:
+        card = await A2ACardResolver(http, f"{BASE}/a2a/publisher").get_agent_card()
+        agent = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=["JSONRPC"])).create(card)
+        told = []
+        for word in ("approve", "reject"):
+            asked = await Followed().read(agent.send_message(ask("Publish a note")))
+            ended = await Followed().read(agent.send_message(ask(word, task_id=asked.task_id)))
+            told.append([asked.word, asked.asked, ended.word, "added to outputs/notes.md" in ended.text])
+    print(json.dumps(told))
+
+
+asyncio.run(answer() if BINDING == "answer" else main())

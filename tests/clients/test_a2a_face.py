@@ -1,0 +1,41 @@
+"""The A2A face, judged by the official SDK in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.clients.catalogue import ROOT
+from tests.clients.conftest import Served
+from tests.clients.test_grpc import check_row, get_environment, run_program
+from tests.e2e.suite import Running
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_tasks.py"
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
+    python = get_environment("a2a") / "bin" / "python"
+    told = json.loads((await run_program([python, PROGRAM, served.suite.url, binding])).splitlines()[-1])
+    assert told["results"] == {
+        "streamed": ["COMPLETED", "one two three", 3, "one two three", True, 2],
+        "whole": ["COMPLETED", "one two three", 0, "one two three", True, 2],
+        "canceled": ["TASK_STATE_CANCELED", "first words ", "CANCELED"],
+        "failed": "FAILED",
+        "fifty": ["one two three"],
+        "refused": [
+            *("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError"),
+            "AgentCardResolutionError",
+        ],
+    }
+    check_row("a2a-sdk (Python)", told["version"])
+
+
+async def test_the_sdk_answers_a_task_that_waits(examples: Running) -> None:
+    python = get_environment("a2a") / "bin" / "python"
+    told = json.loads((await run_program([python, PROGRAM, examples.url, "answer"])).splitlines()[-1])
+    asked = ["INPUT_REQUIRED", "publish_note waits for approval", "COMPLETED"]
+    assert told == [[*asked, True], [*asked, False]]

@@ -1,0 +1,141 @@
+"""A2A's requests over real sockets, the orchestrator scripted: cards, what is refused, streams that end early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.v1 import agent_pb2
+from tests.conformance.fronts import Timing
+from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
+from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, answering, frames_of, opening, suite
+from tests.timing import within
+
+URL = "/a2a/helper"
+
+
+def message(*parts: Any, **fields: Any) -> dict[str, Any]:
+    return {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [*parts] or [{"text": "hi"}]} | fields}
+
+
+def rpc(method: str, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+async def post(facade: Suite, body: Any, path: str = URL, **headers: str) -> tuple[int, Any]:
+    async with within(50), facade.http.post(path, json=body, headers=headers) as response:
+        return response.status, await response.json()
+
+
+async def stream(facade: Suite, method: str, params: Any, **headers: str) -> list[Any]:
+    async with within(50), facade.http.post(URL, json=rpc(method, params), headers=headers) as response:
+        assert response.content_type == "text/event-stream", await response.text()
+        return [json.loads(frame.data) for frame in await frames_of(response)]
+
+
+def fold(events: list[Any]) -> tuple[str, str]:
+    """The answer and the state that a stream has told."""
+    text = state = ""
+    for event in (one["result"] for one in events):
+        if update := event.get("artifactUpdate"):
+            piece = update["artifact"]["parts"][0]["text"]
+            text = text + piece if update["append"] else piece
+        state = (event.get("task") or event.get("statusUpdate") or {"status": {"state": state}})["status"]["state"]
+    return text, state
+
+
+async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["a2a"])) as facade:
+        async with facade.http.get(f"{URL}/.well-known/agent-card.json") as response:
+            card = await response.json()
+        assert [one["protocolBinding"] for one in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON"]
+        assert {one["url"] for one in card["supportedInterfaces"]} == {facade.url + URL}
+        async with facade.http.get("/a2a") as response:
+            assert (await response.json())["agentCards"] == [card]
+
+
+async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["mcp"])) as facade:
+        async with facade.http.get(f"{URL}/.well-known/agent-card.json") as response:
+            assert response.status == 404
+        _, answer = await post(facade, rpc("SendMessage", message()))
+        assert answer["error"]["code"] == -32001
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"jsonrpc": "2.0", "method": "GetTask"}, -32600),
+        (rpc("Nothing", {}), -32601),
+        (rpc("SendMessage", {}), -32602),
+        (rpc("SendMessage", message({"url": "x"})), -32005),
+        (rpc("SendMessage", message(contextId="x")), -32602),
+        (rpc("SendMessage", message(role="ROLE_AGENT")), -32602),
+        (rpc("SendStreamingMessage", message({"text": ""})), -32602),
+        (rpc("ListTasks", {"pageSize": 1000}), -32602),
+        (rpc("GetTask", {"id": "x"}), -32001),
+        (rpc("CreateTaskPushNotificationConfig", {}), -32003),
+        (rpc("GetExtendedAgentCard", {}), -32007),
+    ],
+)
+async def test_what_is_wrong_has_the_codes_of_the_protocol(tmp_path: Path, body: Any, code: int) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        assert (await post(facade, body))[1]["error"]["code"] == code
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        status, answer = await post(facade, message(), f"{URL}/message:send", **{"A2A-Version": "9.0"})
+        assert (status, answer["error"]["details"][0]["reason"]) == (400, "VERSION_NOT_SUPPORTED")
+        status, answer = await post(facade, {}, f"{URL}/tasks/{CHAT}/pushNotificationConfigs")
+        assert (status, answer["error"]["details"][0]["reason"]) == (400, "PUSH_NOTIFICATION_NOT_SUPPORTED")
+
+
+async def test_the_answer_is_what_stands_behind_the_last_call(tmp_path: Path) -> None:
+    steps = [*opening(), *block(4, BLOCK, "I ", "look."), *own_call(8)]
+    lost = [*block(12, f"{RUN}_c_2", "lo")[:-1], reset(14, 11)]
+    script = Script(query=[*steps, *lost, *block(15, f"{RUN}_c_3", "20", " °C"), answering()[-1]], publish=["a2a"])
+    async with suite(tmp_path, script) as facade:
+        events = await stream(facade, "SendStreamingMessage", message())
+        assert list(events[0]["result"]) == ["task"]
+        assert fold(events) == ("20 °C", "TASK_STATE_COMPLETED")
+
+
+async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=a_run("running"), attaches=[answering("one", " two")])
+    async with suite(tmp_path, script) as facade:
+        whole = await stream(facade, "SubscribeToTask", {"id": RUN})
+        rest = await stream(facade, "SubscribeToTask", {"id": RUN}, **{"Last-Event-ID": "5"})
+    assert fold(whole) == fold(rest) == ("one two", "TASK_STATE_COMPLETED")
+    assert len(rest) == len(whole) - 1
+
+
+async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["a2a"]), timing=Timing(heartbeat_s=0.05)) as facade:
+        facade.script.query = [ChatBusy("busy")]
+        _, answer = await post(facade, rpc("SendStreamingMessage", message()))
+        assert answer["error"]["data"][0]["metadata"]["reason"] == "CHAT_BUSY"
+        slow: list[Step] = [0.3, ChatBusy("busy")]
+        for steps in (slow, [*opening(), 0.2, ProviderUnavailable("gone")]):
+            facade.script.query = steps
+            assert (await stream(facade, "SendStreamingMessage", message()))[-1]["error"]["code"] == -32603
+
+
+async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> None:
+    steps: list[Step] = [*opening(), *client_call(4, "t_0000000a")[:1], asyncio.Event()]
+    async with suite(tmp_path, Script(query=steps, publish=["a2a"])) as facade:
+        body = rpc("SendStreamingMessage", message())
+        async with within(5), facade.http.post(URL, json=body) as response:
+            await response.content.readline()
+        async with within(5):
+            await facade.script.closed.wait()
+        assert not facade.script.cancelled.is_set()
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        assert query.on_disconnect == ""
