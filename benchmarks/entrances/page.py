@@ -40,7 +40,7 @@ LEFT = """\
   client, contract, definitions, pictures), and `up` itself has 17 MB. Tools stays apart: it starts what models ask
   for. No module has more than 7 MB, and trimming the heap or dropping debug tables gives 1 MB together.
 * **1,000 agents**: their files are looked at for changes every 2 s, which is the CPU at rest above that of 10; at ten
-  runs a second it is half a millisecond a run.
+  runs a second it is a quarter of a millisecond a run.
 * Machines differ more than versions do: compare ways within a page, not pages.
 """
 
