@@ -253,6 +253,11 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         reply: agent_pb2.DiffAgentVersionsResponse = await self._send(self._agents.DiffAgentVersions, request)
         return list(reply.changes)
 
+    async def validate_agent(self, definition: str, agent_key: str | None = None) -> agent_pb2.ValidateAgentResponse:
+        """Return everything that is wrong with a definition; nothing is stored. It needs the scope `publish`."""
+        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key)
+        return await self._send(self._agents.ValidateAgent, request)
+
     async def agent_problems(self) -> list[agent_pb2.AgentProblem]:
         """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""
         request = agent_pb2.ListAgentProblemsRequest()

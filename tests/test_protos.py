@@ -44,7 +44,8 @@ FILES = [
 
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
-    " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions",
+    " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions"
+    " ValidateAgent",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
@@ -71,6 +72,7 @@ ROUTES = {
     "GET /api/agent/versions": "AgentService.ListAgentVersions",
     "GET /api/agent/version": "AgentService.GetAgentVersion",
     "GET /api/agent/diff": "AgentService.DiffAgentVersions",
+    "POST /api/agent/validate": "AgentService.ValidateAgent",
     "GET /api/agents/problems": "AgentService.ListAgentProblems",
     "GET /api/identity": "AgentService.GetIdentity",
     "POST /api/query": "AgentService.Query",

@@ -1208,6 +1208,94 @@ class AgentProblem(_message.Message):
 Global___AgentProblem: _TypeAlias = AgentProblem  # noqa: Y015
 
 @_typing.final
+class ValidateAgentRequest(_message.Message):
+    """A definition that is not in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    definition: _builtins.str
+    """What an agent file would have: docs/reference/agents.md."""
+    agent_key: _builtins.str
+    """Key of an agent that names none, as a file's name would be; absent: a definition without a key is wrong."""
+    def __init__(
+        self,
+        *,
+        definition: _builtins.str = ...,
+        agent_key: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "agent_key", b"agent_key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "agent_key", b"agent_key", "definition", b"definition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
+    _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+
+Global___ValidateAgentRequest: _TypeAlias = ValidateAgentRequest  # noqa: Y015
+
+@_typing.final
+class ValidateAgentResponse(_message.Message):
+    """What is wrong with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionProblem]:
+        """Errors before warnings, each by field; at most 500."""
+
+    @_builtins.property
+    def agent(self) -> Global___Agent:
+        """The agent that it would be; absent where there are errors."""
+
+    def __init__(
+        self,
+        *,
+        problems: _abc.Iterable[Global___DefinitionProblem] | None = ...,
+        agent: Global___Agent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValidateAgentResponse: _TypeAlias = ValidateAgentResponse  # noqa: Y015
+
+@_typing.final
+class DefinitionProblem(_message.Message):
+    """Something that is wrong with a definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    IS_WARNING_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """Path of the field, for example planExecute.plan.modelConfig; empty: the text as a whole, which is no JSON object."""
+    rule: _builtins.str
+    """What was expected there."""
+    is_warning: _builtins.bool
+    """The agent would be accepted, and do without it."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        rule: _builtins.str = ...,
+        is_warning: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "is_warning", b"is_warning", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DefinitionProblem: _TypeAlias = DefinitionProblem  # noqa: Y015
+
+@_typing.final
 class GetIdentityRequest(_message.Message):
     """Of the caller."""
 

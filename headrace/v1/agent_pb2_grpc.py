@@ -91,6 +91,11 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.FromString,
                 _registered_method=True)
+        self.ValidateAgent = channel.unary_unary(
+                '/headrace.v1.AgentService/ValidateAgent',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.FromString,
+                _registered_method=True)
         self.ListAgentProblems = channel.unary_unary(
                 '/headrace.v1.AgentService/ListAgentProblems',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.SerializeToString,
@@ -255,6 +260,17 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ValidateAgent(self, request, context):
+        """Say everything that is wrong with an agent's definition, each with field and rule.
+
+        Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
+        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+        Errors: PERMISSION_DENIED without the scope `publish`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgentProblems(self, request, context):
         """List the files of the agents' folder that have a problem, ordered by name.
 
@@ -386,6 +402,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.DiffAgentVersions,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.SerializeToString,
+            ),
+            'ValidateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ValidateAgent,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.SerializeToString,
             ),
             'ListAgentProblems': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgentProblems,
@@ -721,6 +742,33 @@ class AgentService(object):
             '/headrace.v1.AgentService/DiffAgentVersions',
             headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.DiffAgentVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ValidateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/ValidateAgent',
+            headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -113,6 +113,13 @@ class AgentServiceStub:
 
     Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
     """
+    ValidateAgent: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ValidateAgentRequest, _agent_pb2.ValidateAgentResponse]
+    """Say everything that is wrong with an agent's definition, each with field and rule.
+
+    Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
+    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+    Errors: PERMISSION_DENIED without the scope `publish`.
+    """
     ListAgentProblems: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]
     """List the files of the agents' folder that have a problem, ordered by name.
 
@@ -243,6 +250,13 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Say what is different between two versions of an agent, field by field.
 
     Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+    """
+    ValidateAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.ValidateAgentRequest, _agent_pb2.ValidateAgentResponse]  # type: ignore[assignment]
+    """Say everything that is wrong with an agent's definition, each with field and rule.
+
+    Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
+    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+    Errors: PERMISSION_DENIED without the scope `publish`.
     """
     ListAgentProblems: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]  # type: ignore[assignment]
     """List the files of the agents' folder that have a problem, ordered by name.
@@ -437,6 +451,19 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Say what is different between two versions of an agent, field by field.
 
         Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
+        """
+
+    @_abc_1.abstractmethod
+    def ValidateAgent(
+        self,
+        request: _agent_pb2.ValidateAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.ValidateAgentResponse, _abc.Awaitable[_agent_pb2.ValidateAgentResponse]]:
+        """Say everything that is wrong with an agent's definition, each with field and rule.
+
+        Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
+        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+        Errors: PERMISSION_DENIED without the scope `publish`.
         """
 
     @_abc_1.abstractmethod

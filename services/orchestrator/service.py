@@ -12,7 +12,7 @@ from services.orchestrator.lifecycle.follow import follow_compaction, follow_que
 from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
-from services.orchestrator.lifecycle.versions import version_rpcs
+from services.orchestrator.lifecycle.versions import validation, version_rpcs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
@@ -121,6 +121,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self, request: agent_pb2.DiffAgentVersionsRequest, context: Context
     ) -> agent_pb2.DiffAgentVersionsResponse:
         return await version_rpcs.diff_versions(self._peers, request)
+
+    async def ValidateAgent(
+        self, request: agent_pb2.ValidateAgentRequest, context: Context
+    ) -> agent_pb2.ValidateAgentResponse:
+        agent, problems = await validation.validate_agent(self._peers, self._registry.by_key, request)
+        return agent_pb2.ValidateAgentResponse(problems=problems, agent=agent and _make_agent(agent))
 
     async def ListAgentProblems(
         self, request: agent_pb2.ListAgentProblemsRequest, context: Context

@@ -280,6 +280,13 @@ class Script(_AgentServicer, _GateServicer):
         self._heard(request, context)
         raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
 
+    async def ValidateAgent(self, request: Any, context: Context) -> agent_pb2.ValidateAgentResponse:
+        self._heard(request, context)
+        problem = agent_pb2.DefinitionProblem(
+            field="mode", rule="Field required", is_warning="ok" in request.definition
+        )
+        return agent_pb2.ValidateAgentResponse(problems=[problem])
+
     async def ListAgentVersions(self, request: Any, context: Context) -> agent_pb2.ListAgentVersionsResponse:
         self._heard(request, context)
         newest = agent_pb2.AgentVersion(agent_key=request.agent_key, version=3, hash="ab" * 32, created_at=1_000)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
 import click
 import msgspec
@@ -22,6 +24,16 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def cells(self) -> list[str]:
         return [str(self.version), self.hash[:12], format_time(self.created_at)]
+
+
+class _Problem(msgspec.Struct, frozen=True, rename="camel"):
+    field: str = ""
+    rule: str = ""
+    is_warning: bool = False
+
+
+class _Validation(msgspec.Struct, frozen=True):
+    problems: list[_Problem] = []
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -72,3 +84,22 @@ def diff(url: str, agent_key: str, from_version: int | None, to_version: int | N
                 click.echo(f"  {sign} {bytes(text).decode()}")
     if not changes:
         click.echo("nothing is different")
+
+
+@agents.command()
+@url_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
+def validate(url: str, file: Path) -> None:
+    """Say everything that is wrong with an agent FILE, and store nothing.
+
+    Exit codes: 0 it would be accepted, perhaps with warnings, 1 it would not. Needs a credential with the scope
+    publish.
+    """
+    body = {"definition": file.read_text(encoding="utf-8", errors="replace"), "agentKey": file.stem}
+    data = make_request(url, lambda facade: facade.post("/api/agent/validate", body))
+    problems = msgspec.json.decode(data, type=_Validation).problems
+    for problem in problems:
+        click.echo(f"{'warning: ' if problem.is_warning else ''}{problem.field or file.name}: {problem.rule}")
+    if not problems:
+        click.echo("nothing is wrong")
+    sys.exit(any(not problem.is_warning for problem in problems))

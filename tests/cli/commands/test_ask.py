@@ -201,6 +201,12 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         assert (listed[0].split(), listed[1].split()[:2]) == (["version", "hash", "first", "run"], ["3", "ab" * 6])
         changed = b'agents.helper.name\n  + "Helper"\ntools.look\n  - 2\n  + 3\n'
         assert (await run("agents", "diff", "helper", "2", "3", url=facade.url))[1] == changed
+        for text, printed in (
+            ("{}", (1, b"mode: Field required\n")),
+            ('"ok"', (0, b"warning: mode: Field required\n")),
+        ):
+            (tmp_path / "a.json").write_text(text)
+            assert (await run("agents", "validate", str(tmp_path / "a.json"), url=facade.url))[:2] == printed
         code, out, _ = await run("chats", "list", url=facade.url)
         assert (code, out.split()[0], out.decode().split()[-3:]) == (0, CHAT.encode(), ["水车", "怎么", "转"])
         assert await run("chats", "rename", CHAT, "The mill", url=facade.url) == (0, b"The mill\n", b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -159,25 +160,31 @@ class Definition(Part):
 
     @model_validator(mode="after")
     def _check_whole(self) -> Definition:
+        if problems := list(dict.fromkeys(self._find_problems())):
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _find_problems(self) -> Iterator[str]:
+        """Yield what is wrong with the whole, each as field and rule."""
         modes = ("REACT", "PLAN_EXECUTE") if self.react and self.plan_execute else ()
         for mode in {self.mode: None, **dict.fromkeys(modes)}:
             for stage in MODES[mode].stages:
-                self._check_stage(stage)
+                yield from self._check_stage(stage)
         if self.limits.unknown_price == "MAX_TOKENS" and self.limits.max_tokens is None:
-            raise ValueError("budget.unknownPrice: MAX_TOKENS needs budget.maxTokens")
+            yield "budget.unknownPrice: MAX_TOKENS needs budget.maxTokens"
         if self.key in RESERVED_KEYS:
-            raise ValueError(f"key: {self.key!r} is reserved")
-        return self
+            yield f"key: {self.key!r} is reserved"
 
-    def _check_stage(self, stage: Stage) -> None:
+    def _check_stage(self, stage: Stage) -> Iterator[str]:
         section = self._find_section(stage.name)
         if section is None:
-            raise ValueError(f"{stage.section.partition('.')[0]}: is required for mode {self.mode}")
+            yield f"{stage.section.partition('.')[0]}: is required for mode {self.mode}"
+            return
         settings = self.stage_settings(stage.name)
         if not settings.model.provider_key or not settings.model.model:
-            raise ValueError(f"modelConfig: providerKey and model must be set, here or in {stage.section}.modelConfig")
+            yield f"modelConfig: providerKey and model must be set, here or in {stage.section}.modelConfig"
         if section.empties_tools and stage.uses_tools and settings.policy == "REQUIRE":
-            raise ValueError(f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE")
+            yield f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE"
 
     def __copy__(self) -> Self:
         """Return a copy that derives anew what follows from its fields, as `model_copy` may give it others."""

@@ -29,6 +29,15 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
     Raises:
         DefinitionError: The file is invalid.
     """
+    given = load_object(source)
+    agent = read_definition({"key": file_key} | given, hashlib.sha256(source).hexdigest()[:16])
+    for field in find_ineffective(given):
+        log.warning("field has no effect", agent_key=agent.key, field=field)
+    return agent
+
+
+def load_object(source: bytes) -> dict[str, Any]:
+    """Return the JSON object of an agent file. Raises DefinitionError."""
     try:
         given = orjson.loads(triple_quotes.to_json(source.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
@@ -37,10 +46,7 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
         raise DefinitionError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     if not isinstance(given, dict):
         raise DefinitionError("expected a JSON object")
-    agent = read_definition({"key": file_key} | given, hashlib.sha256(source).hexdigest()[:16])
-    for field in _find_ineffective(given):
-        log.warning("field has no effect", agent_key=agent.key, field=field)
-    return agent
+    return given
 
 
 def read_definition(given: dict[str, Any], digest: str) -> Definition:
@@ -59,18 +65,24 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
     return agent
 
 
-def _find_ineffective(given: Any, at: str = "") -> Iterator[str]:
+def find_ineffective(given: Any, at: str = "") -> Iterator[str]:
+    """Yield the paths of fields that are accepted and have no effect."""
     if isinstance(given, dict):
         for name, value in given.items():
             path = f"{at}.{name}" if at else name
             if name in WITHOUT_EFFECT:
                 yield path
-            yield from _find_ineffective(value, path)
+            yield from find_ineffective(value, path)
 
 
 def _describe_problem(item: Any) -> str:
     field = ".".join(str(part) for part in item["loc"])
-    text = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        text = "unknown, or not supported by this version"
+    text = describe_rule(item)
     return f"{field}: {text}" if field else text
+
+
+def describe_rule(item: Any) -> str:
+    """Return what was expected, of an error as pydantic describes it; a line for each rule."""
+    if item["type"] == "extra_forbidden":
+        return "unknown, or not supported by this version"
+    return item["msg"].removeprefix("Value error, ")

@@ -1,0 +1,168 @@
+"""Finds everything that is wrong with a definition, where parsing ends at the first kind of mistake.
+
+Fields are checked before the whole is, so what is wrong is taken out and the rest is checked again, until nothing more
+is found. What then follows from a field that was taken out is not said.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from services.orchestrator.agents.definition.agent import Definition
+from services.orchestrator.agents.definition.reading import (
+    DefinitionError,
+    describe_rule,
+    find_ineffective,
+    load_object,
+)
+
+ROUNDS_MAX = 20
+"""Times that a definition is checked; each takes something out, and two find all that people write."""
+
+
+RENAMED = {"toolPolicy": "toolChoice"}
+"""Fields under whose name a definition may have another one."""
+
+ALTERNATIVES = frozenset({"str", "int", "float", "bool", "dict"})
+"""Types that a field may have beside others; those that are classes begin with a capital letter."""
+
+
+TAKEN, LACKS = object(), ""
+"""In place of an item that is taken out of a list; the name of what an object gets that is to be taken out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    field: str
+    """Path of the field; empty: the text as a whole."""
+    rule: str
+    is_warning: bool = False
+
+
+def find_problems(source: bytes, file_key: str = "") -> tuple[Definition | None, list[Problem]]:
+    """Return the agent, None if it has an error, and all problems: errors before warnings, each by field."""
+    try:
+        given = load_object(source)
+    except DefinitionError as error:
+        return None, [Problem("", str(error))]
+    if file_key:
+        given = {"key": file_key} | given
+    agent, errors = _check_rounds(given)
+    warnings = [Problem(field, "has no effect", is_warning=True) for field in find_ineffective(given)]
+    found = [Problem(field, rule) for field, rule in sorted(errors.items())]
+    return (None if errors else agent), [*found, *sorted(warnings, key=lambda problem: problem.field)]
+
+
+def _check_rounds(given: dict[str, Any]) -> tuple[Definition | None, dict[str, str]]:
+    left, errors = copy.deepcopy(given), dict[str, str]()
+    for _ in range(ROUNDS_MAX):
+        try:
+            return Definition.model_validate(left | {"hash": ""}), errors
+        except ValidationError as error:
+            found = _collect(left, error)
+        errors |= {field: rule for field, rule in found.items() if not any(_is_about(field, one) for one in errors)}
+        before = copy.deepcopy(left)
+        for field in found:
+            _take_out(left, field)
+        _sweep(left)
+        if left == before:
+            break
+    return None, errors
+
+
+def _collect(given: dict[str, Any], error: ValidationError) -> dict[str, str]:
+    """Return rules by field; those of one field are joined."""
+    found: dict[str, list[str]] = {}
+    for item in error.errors():
+        at = _find_path(given, item["loc"], item["type"])
+        for line in describe_rule(item).split("\n"):
+            field, rule = _split_line(at, line) if item["type"] == "value_error" else (at, line)
+            found.setdefault(field, []).append(rule)
+    # Of the alternatives that a field has, the one that the text comes closest to is looked at further down.
+    deepest = [field for field in found if not any(other.startswith(f"{field}.") for other in found)]
+    return {field: "; or ".join(dict.fromkeys(found[field])) for field in deepest}
+
+
+def _find_path(given: Any, loc: tuple[str | int, ...], kind: str) -> str:
+    """Return the path of fields; what else is in `loc` are names of alternatives, which the text does not have."""
+    parts: list[str] = []
+    for at, part in enumerate(loc):
+        is_last = at == len(loc) - 1
+        if isinstance(given, dict) and isinstance(part, str):
+            part = RENAMED.get(part, part) if part not in given else part
+            if part not in given and not (is_last and kind == "missing") and not _is_field(part):
+                continue
+            given = given.get(part)
+        elif isinstance(given, list) and isinstance(part, int) and part < len(given):
+            given = given[part]
+        else:
+            continue
+        parts.append(str(part))
+    return ".".join(parts)
+
+
+def _is_field(part: str) -> bool:
+    """Return whether this names a field, and not an alternative that was tried for one."""
+    return part.isidentifier() and part[0].islower() and part not in ALTERNATIVES
+
+
+def _split_line(at: str, line: str) -> tuple[str, str]:
+    """Split a message of a check of the whole, which begins with the field below `at`."""
+    field, separator, rule = line.partition(": ")
+    if not separator or not all(part.isidentifier() for part in field.split(".")):
+        return at, line
+    return (f"{at}.{field}" if at else field), rule
+
+
+def _is_about(field: str, known: str) -> bool:
+    """Return whether one of the two is, or is within, the other."""
+    return f"{field}.".startswith(f"{known}.") or f"{known}.".startswith(f"{field}.")
+
+
+def _take_out(given: Any, field: str) -> None:
+    """Take a field out, or where it is not there the object that lacks it; items of lists are marked for `_sweep`."""
+    *path, last = field.split(".")
+    for part in path:
+        given = given.get(part) if isinstance(given, dict) else _get_item(given, part)
+    if isinstance(given, list):
+        if last.isdecimal() and int(last) < len(given):
+            given[int(last)] = TAKEN
+    elif isinstance(given, dict) and last in given:
+        del given[last]
+    elif isinstance(given, dict):
+        given[LACKS] = TAKEN
+
+
+def _sweep(given: Any) -> None:
+    """Remove what is marked."""
+    if isinstance(given, dict):
+        for name, value in [*given.items()]:
+            if isinstance(value, dict) and LACKS in value:
+                del given[name]
+            else:
+                _sweep(value)
+        given.pop(LACKS, None)
+    elif isinstance(given, list):
+        for value in given:
+            _sweep(value)
+        given[:] = [value for value in given if value is not TAKEN]
+
+
+def _get_item(given: Any, part: str) -> Any:
+    if isinstance(given, list) and part.isdecimal() and int(part) < len(given):
+        return given[int(part)]
+    return None
+
+
+def list_unknown(names: Iterator[tuple[str, str]], known: frozenset[str], kind: str) -> list[Problem]:
+    """Return a warning for each name, given behind its field, that is not among the `known` ones, in small letters."""
+    return [
+        Problem(field, f"there is no {kind} {name!r}; the agent goes on without it", is_warning=True)
+        for field, name in names
+        if name.casefold() not in known
+    ]

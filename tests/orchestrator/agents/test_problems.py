@@ -1,0 +1,159 @@
+"""Everything that is wrong with a definition is named at once, with its field."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.orchestrator.agents.definition.problems import Problem, find_problems
+
+BASE: dict[str, Any] = {
+    "key": "a",
+    "mode": "REACT",
+    "modelConfig": {"providerKey": "p", "model": "m"},
+    "toolConfig": {"backends": ["look", "slow"]},
+    "subagents": ["b", "c"],
+    "skills": ["s"],
+    "budget": {"maxTokens": 9},
+    "memory": {"threshold": 0.5},
+    "output": {"form": "PLAIN"},
+    "canary": {"share": 0.5, "stableVersion": 1},
+    "plain": {},
+    "react": {"systemPrompt": "Hi."},
+    "planExecute": {"plan": {}, "execute": {"budget": {}}, "summary": {"systemPrompt": "So."}},
+}
+
+GONE = object()
+
+MISTAKES: dict[str, Any] = {
+    "name": 5,
+    "sytem": "x",
+    "icon": [],
+    "tags": "x",
+    "verify": "MAYBE",
+    "toolPolicy": "NEVER",
+    "chatTitle": 1,
+    "publish": ["pigeon"],
+    "modelConfig.temperature": "hot",
+    "modelConfig.reasoning": {"effort": "SOME"},
+    "toolConfig.backends.1": 5,
+    "toolConfig.x": [],
+    "subagents.1": "../x",
+    "skills": None,
+    "budget.maxSteps": 0,
+    "budget.x": 1,
+    "memory.threshold": 1.5,
+    "memory.recap": {"enabled": "perhaps"},
+    "output.form": "LOUD",
+    "canary.share": 2,
+    "canary.stableVersion": GONE,
+    "react.maxSteps": -1,
+    "react.systemPrompt": "{{nobody}}",
+    "react.x": 1,
+    "planExecute.strategy": "RANDOM",
+    "planExecute.maxRounds": 0,
+    "planExecute.plan.deepThinking": "deep",
+    "planExecute.execute.budget.maxTokens": "x",
+    "planExecute.summary.systemPrompt": 7,
+    "models": {"vision": {"model": 5}},
+}
+"""Values of fields that are wrong in themselves."""
+
+BELOW = {
+    "modelConfig.reasoning": "modelConfig.reasoning.effort",
+    "memory.recap": "memory.recap.enabled",
+    "models": "models.vision.model",
+    "publish": "publish.0",
+}
+"""Where such a value is wrong, if not as a whole."""
+
+WHOLE: dict[str, Any] = {"key": "auto", "modelConfig.model": GONE, "budget.unknownPrice": "MAX_TOKENS"}
+"""What is wrong with the whole, which is looked at when its fields are right."""
+
+
+def put(definition: dict[str, Any], path: str, value: Any) -> None:
+    *parts, last = path.split(".")
+    at: Any = definition
+    for part in parts:
+        at = at[int(part) if isinstance(at, list) else part]
+    if value is GONE:
+        del at[last]
+    else:
+        at[int(last) if isinstance(at, list) else last] = value
+
+
+def fields(definition: Any) -> list[str]:
+    _, problems = find_problems(json.dumps(definition).encode())
+    assert all(problem.rule for problem in problems)
+    return [problem.field for problem in problems if not problem.is_warning]
+
+
+def test_the_definition_without_mistakes_has_none() -> None:
+    agent, problems = find_problems(json.dumps(BASE).encode())
+    assert agent is not None
+    assert problems == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=12), st.sets(st.sampled_from(sorted(WHOLE))))
+def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[str], whole: set[str]) -> None:
+    definition = copy.deepcopy(BASE)
+    for path in sorted(mistakes):
+        put(definition, path, MISTAKES[path])
+    expected = {BELOW.get(path, path) for path in mistakes}
+    if "budget.unknownPrice" in whole:
+        put(definition, "budget.maxTokens", GONE)
+    for path in sorted(whole):
+        put(definition, path, WHOLE[path])
+        # What follows from a field that is wrong itself is not said beside it.
+        said = "modelConfig" if path == "modelConfig.model" else path
+        if not any(f"{field}.".startswith(f"{said}.") for field in expected):
+            expected.add(said)
+    assert set(fields(definition)) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
+        _nest := lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from([*BASE, "x", "maxSteps", "plan", "execute"]), inner, max_size=5)
+        ),
+        max_leaves=30,
+    )
+)
+def test_whatever_a_definition_is_there_is_an_agent_or_a_problem(definition: Any) -> None:
+    agent, problems = find_problems(json.dumps(definition).encode(), "a")
+    assert (agent is None) == any(not problem.is_warning for problem in problems)
+    assert all(problem.rule for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (b"[]", Problem("", "expected a JSON object")),
+        (b"{", Problem("", "line 1, column 2: not valid JSON: EOF while parsing an object at line 1 column 1")),
+        (
+            b'{"key": "a", "toolChoice": "NEVER", "mode": "REACT"}',
+            Problem("toolChoice", "Input should be 'DISALLOW', 'ALLOW' or 'REQUIRE'"),
+        ),
+    ],
+)
+def test_a_text_that_is_no_definition_says_so(source: bytes, problem: Problem) -> None:
+    agent, problems = find_problems(source)
+    assert agent is None
+    assert problem.field in [found.field for found in problems]
+    if problem.field:
+        assert problem in problems
+
+
+def test_what_has_no_effect_is_a_warning() -> None:
+    agent, problems = find_problems(json.dumps(BASE | {"budget": {"model": {"retryCount": 3}}}).encode())
+    assert agent is not None
+    assert problems == [Problem("budget.model.retryCount", "has no effect", is_warning=True)]
