@@ -25,7 +25,7 @@ NAMES = (
 OPERATING = ("agents", "check", "providers", "replicas", "runs", "spend")
 """Commands of those who operate, in a folder of their own."""
 
-TESTING = ("eval", "record", "replay")
+TESTING = ("eval", "fork", "record", "replay")
 """Commands about recorded runs and evaluations, in a folder of their own."""
 
 FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}

@@ -81,10 +81,11 @@ async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, tim
         if state.run_id:
             await facade.post("/api/cancel", {"runId": state.run_id})
     result.latency_ms = (loop.time() - began_s) * 1000
-    _take_state(state, result)
+    take_state(state, result)
 
 
-def _take_state(state: Fold, result: Result) -> None:
+def take_state(state: Fold, result: Result) -> None:
+    """Write what a run has come to into the result."""
     result.run_id, result.chat_id = state.run_id, state.chat_id
     result.calls = [
         Call(block.name, _parse(block.params or block.text), block.result or "", block.ok)

@@ -1,0 +1,106 @@
+"""headrace fork: a recorded run that goes on differently."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from headrace.cassette.lines import Cassette, CassetteError, read_cassette
+from headrace.cli.evaluation.asking import follow, take_state
+from headrace.cli.evaluation.fork_point import NoForkPoint, make_query
+from headrace.cli.evaluation.result import Result
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.exit_codes import COMPLETED, FAILED
+from headrace.cli.facade.options import url_option
+from headrace.event_json import parse_event
+from headrace.fold import Fold
+from headrace.regular_files import read_regular_file
+
+FILE_BYTES_MAX = 256 * 1024 * 1024
+
+TIMEOUT_MS = 600_000
+
+
+@click.command()
+@url_option
+@click.option("--from", "step", required=True, type=click.IntRange(1), help="Step to make anew: the n-th model call.")
+@click.option("--agent", help="Key of the agent that goes on; without it the recorded one, as its file is now.")
+@click.option("--agent-version", type=click.IntRange(1), help="Version of the agent; without it the one in force.")
+@click.option(
+    "--tool-result",
+    "results",
+    multiple=True,
+    metavar="CALL=TEXT",
+    help="Another result of an earlier call, by its id or its tool's name; may be given several times.",
+)
+@click.argument("cassette", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def fork(
+    url: str, step: int, agent: str | None, agent_version: int | None, results: tuple[str, ...], cassette: Path
+) -> None:
+    """Let the recorded run CASSETTE go on live from a step, in a new chat, and show both side by side.
+
+    What was said before the step is told as it was; from there the agent works as it is now: edit its file to try
+    another model or prompt. Runs with a plan cannot be forked. Exit codes: 0 the fork is complete, 1 it is not,
+    2 wrong usage, 3 no server.
+    """
+    try:
+        recorded = read_cassette(read_regular_file(cassette, FILE_BYTES_MAX).splitlines())
+        query = make_query(recorded, step, _read_results(results))
+    except (CassetteError, NoForkPoint) as error:
+        raise click.UsageError(f"{cassette}: {error}") from error
+    query |= {name: value for name, value in (("agentKey", agent), ("agentVersion", agent_version)) if value}
+    forked = asyncio.run(_ask(url, query))
+    _show(_read_result(recorded), forked, step)
+    sys.exit(COMPLETED if forked.state == "completed" else FAILED)
+
+
+def _read_results(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := next((text for text, (_, sign, _) in zip(given, pairs, strict=True) if not sign), None):
+        raise click.BadParameter(f"{wrong!r} is no CALL=TEXT", param_hint="--tool-result")
+    return {call: text for call, _, text in pairs}
+
+
+async def _ask(url: str, query: dict[str, Any]) -> Result:
+    result = Result("", "", "fork", 1)
+    async with FacadeClient(url) as facade:
+        await follow(facade, query, result, TIMEOUT_MS)
+    return result
+
+
+def _read_result(cassette: Cassette) -> Result:
+    state, result = Fold(), Result("", "", "recorded", 1)
+    for line in cassette.tape:
+        if line.kind == "event":
+            state.apply(parse_event(json.dumps(line.given["event"])))
+            result.latency_ms = line.at
+    take_state(state, result)
+    return result
+
+
+def _show(recorded: Result, forked: Result, step: int) -> None:
+    table = Table("", "recorded", f"from step {step}", show_lines=True)
+    for (name, one), (_, other) in zip(_list_rows(recorded), _list_rows(forked), strict=True):
+        table.add_row(name, one, other)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _list_rows(result: Result) -> list[tuple[str, str]]:
+    calls = "\n".join(f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in result.calls)
+    cost = "-" if result.cost_usd is None else f"${result.cost_usd:.6f}"
+    return [
+        ("answer", result.answer or result.error),
+        ("state", result.state or "not begun"),
+        ("calls", calls or "none"),
+        ("steps", str(result.steps)),
+        ("tokens", f"{result.input_tokens} in, {result.output_tokens} out"),
+        ("cost", cost),
+        ("time", f"{result.latency_ms:.0f} ms"),
+    ]

@@ -1,0 +1,55 @@
+"""headrace fork as a process of its own: a golden run goes on from a step, against a scripted orchestrator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import Script, answering, suite
+from tests.golden.__main__ import CASSETTES
+
+TOOL = str(CASSETTES / "tool.cassette")
+
+
+async def test_what_was_said_before_the_step_is_told_as_it_was(tmp_path: Path) -> None:
+    options = (
+        "--from",
+        "2",
+        "--agent",
+        "other",
+        "--agent-version",
+        "3",
+        "--tool-result",
+        "mock_city_weather=It is hot.",
+    )
+    async with suite(tmp_path, Script(query=answering("Stay inside."))) as facade:
+        code, out, complaints = await run("fork", *options, TOOL, url=facade.url)
+        (query,) = facade.script.requests
+    assert (code, complaints) == (0, b"")
+    assert (query.message, query.agent_key, query.agent_version) == ("What is the weather in Paris today?", "other", 3)
+    asked, result = query.progress
+    assert (asked.role, asked.tool_calls[0].name) == ("assistant", "mock_city_weather")
+    assert (result.role, result.tool_call_id, result.content) == ("tool", asked.tool_calls[0].id, "It is hot.")
+    shown = out.decode()
+    assert "The weather in Paris" in shown
+    assert "Stay inside." in shown
+
+
+async def test_the_first_step_is_asked_without_progress(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("So."))) as facade:
+        code, _, _ = await run("fork", "--from", "1", TOOL, url=facade.url)
+        (query,) = facade.script.requests
+    assert code == 0
+    assert (query.agent_key, len(query.progress), len(query.history)) == ("assistant", 0, 0)
+
+
+async def test_what_cannot_be_forked_is_refused_with_why() -> None:
+    wrong = {
+        ("--from", "3", TOOL): "there is no step 3 of the run itself: it has 2",
+        ("--from", "1", str(CASSETTES / "plan.cassette")): "runs with a plan have none",
+        ("--from", "2", "--tool-result", "lamp=on", TOOL): "no call 'lamp' has a result before that step",
+        ("--from", "2", "--tool-result", "lamp", TOOL): "'lamp' is no CALL=TEXT",
+    }
+    for arguments, said in wrong.items():
+        code, _, complaints = await run("fork", *arguments, url="http://127.0.0.1:9")
+        assert (code, said in " ".join(complaints.decode().split())) == (2, True), complaints
