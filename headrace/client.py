@@ -23,6 +23,7 @@ import grpc
 from headrace.calls.chats import ChatCalls
 from headrace.calls.facts import FactCalls
 from headrace.calls.gates import GateCalls
+from headrace.calls.keys import KeyCalls
 from headrace.calls.operators import OperatorCalls
 from headrace.calls.schedules import ScheduleCalls
 from headrace.calls.spend import SpendCalls
@@ -35,6 +36,7 @@ from headrace.v1 import (
     agent_pb2_grpc,
     common_pb2,
     gates_pb2_grpc,
+    keys_pb2_grpc,
     memory_pb2_grpc,
     operator_pb2_grpc,
     schedule_pb2_grpc,
@@ -58,11 +60,11 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
+class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
-    Only calls about whole chats, facts, schedules, webhooks and what is spent need `memory_address`, only `upload`
-    needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
+    Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
+    `upload` needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Client(ChatCalls, FactCalls, GateCalls, OperatorCalls, ScheduleCalls, Spen
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
         self._gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
         self._operating: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
+        self._keys: Any = keys_pb2_grpc.KeyServiceStub(self._channels[1])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
         self._spend: Any = spend_pb2_grpc.SpendServiceStub(self._channels[1])

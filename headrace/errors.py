@@ -183,7 +183,7 @@ class RateLimited(HeadraceError):
 
 
 class QuotaExceeded(HeadraceError):
-    """Our own quota for the provider's account is used up."""
+    """A quota of ours is used up: of a provider's account, of a budget, of an API key, of what a tenant may have."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "QUOTA_EXCEEDED"
@@ -276,6 +276,13 @@ class Unauthenticated(HeadraceError):
 
     code = grpc.StatusCode.UNAUTHENTICATED
     reason = "UNAUTHENTICATED"
+
+
+class CredentialEnded(HeadraceError):
+    """The API key was revoked or disabled, or has expired; what runs with it may go on."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    reason = "CREDENTIAL_ENDED"
 
 
 class PermissionDenied(HeadraceError):

@@ -16,6 +16,7 @@ from headrace.v1 import (
     agent_pb2,
     common_pb2,
     gates_pb2,
+    keys_pb2,
     llm_pb2,
     memory_pb2,
     operator_pb2,
@@ -32,6 +33,7 @@ FILES = [
         common_pb2,
         agent_pb2,
         gates_pb2,
+        keys_pb2,
         llm_pb2,
         memory_pb2,
         operator_pb2,
@@ -48,6 +50,7 @@ RPCS = {
     " ValidateAgent",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
+    "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
@@ -120,6 +123,11 @@ ROUTES = {
     "POST /api/webhook/ping": "WebhookService.PingWebhook",
     "GET /api/webhook/deliveries": "WebhookService.ListDeliveries",
     "POST /api/webhook/replay": "WebhookService.ReplayDeliveries",
+    "POST /api/keys": "KeyService.CreateKey",
+    "GET /api/keys": "KeyService.ListKeys",
+    "GET /api/key": "KeyService.GetKey",
+    "POST /api/key": "KeyService.UpdateKey",
+    "POST /api/key/revoke": "KeyService.RevokeKey",
     "GET /api/runs": "AgentService.ListRuns",
     "GET /api/context": "AgentService.GetContext",
     "GET /api/cassette": "AgentService.GetCassette",

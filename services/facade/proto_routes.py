@@ -10,11 +10,27 @@ from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2
+from headrace.v1 import (
+    agent_pb2,
+    gates_pb2,
+    keys_pb2,
+    memory_pb2,
+    operator_pb2,
+    schedule_pb2,
+    spend_pb2,
+    tools_pb2,
+    webhook_pb2,
+)
 
 CONTRACT_FILES: dict[str, Sequence[FileDescriptor]] = {
     "orchestrator": (agent_pb2.DESCRIPTOR, gates_pb2.DESCRIPTOR, operator_pb2.DESCRIPTOR),
-    "memory": (memory_pb2.DESCRIPTOR, schedule_pb2.DESCRIPTOR, spend_pb2.DESCRIPTOR, webhook_pb2.DESCRIPTOR),
+    "memory": (
+        memory_pb2.DESCRIPTOR,
+        keys_pb2.DESCRIPTOR,
+        schedule_pb2.DESCRIPTOR,
+        spend_pb2.DESCRIPTOR,
+        webhook_pb2.DESCRIPTOR,
+    ),
     "tools": (tools_pb2.DESCRIPTOR,),
 }
 """The files of the contract, by the service that answers."""

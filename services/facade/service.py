@@ -34,6 +34,7 @@ from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
+from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.watches import Watches
 
 SHUTDOWN_TIMEOUT_S = 0.2
@@ -56,7 +57,8 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
     """
     process = config.process
     async with (
-        open_authenticator(process.auth, has_certificates=process.has_certificates) as authenticator,
+        following_memory_keys(process.auth, peers["memory"]) as keys,
+        open_authenticator(process.auth, keys, has_certificates=process.has_certificates) as authenticator,
         serving_metrics(process.metrics_listen) as metrics_address,
     ):
         open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()

@@ -9,9 +9,11 @@ if __name__ == "__main__":
 
 import asyncio
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.v1 import memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
+from headrace.v1 import keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
+from headrace.v1.keys_pb2_grpc import add_KeyServiceServicer_to_server
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
 from headrace.v1.schedule_pb2_grpc import add_ScheduleServiceServicer_to_server
@@ -27,6 +29,8 @@ from services.memory.context.window.token_counter import TokenCounters
 from services.memory.engines import open_engine
 from services.memory.facts.store import FactStore
 from services.memory.facts.vectors import FactVectors
+from services.memory.keys.rpcs import KeyService, read_changes
+from services.memory.keys.store import KeyStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
 from services.memory.schedules.rpcs import ScheduleService
@@ -38,6 +42,7 @@ from services.memory.webhooks.rpcs import WebhookService
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
+from services.runtime.auth.setup import following_keys
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
@@ -61,16 +66,19 @@ async def main(config: Config) -> None:
         open_engine(config) as engine,
         run_daily_cleanup(engine, config.chat_retention_days),
         delivering(engine.webhooks, make_send(config)),
+        following_keys(config.server.auth, partial(read_changes, KeyStore(engine.keys))) as keys,
         serving_grpc(
             config.server,
             [
                 build_service(engine, config, LlmServiceStub(channel)),
+                build_key_service(engine),
                 build_schedule_service(engine),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
             ],
             is_usable=engine.is_up,
             drain=engine.gate_watch.close,
+            keys=keys,
         ),
         asyncio.TaskGroup() as group,
     ):
@@ -97,6 +105,12 @@ def build_service(
     servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting, facts)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
+
+
+def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
+    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds."""
+    name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
+    return GrpcService(name, KeyService(KeyStore(engine.keys, clock)), add_KeyServiceServicer_to_server)
 
 
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:

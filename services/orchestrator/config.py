@@ -10,6 +10,9 @@ from services.runtime.telemetry.masking import find_secrets
 LEASE_S_MAX = 600
 """Memory gives no longer leases."""
 
+CONTINUE, CANCEL = "continue", "cancel"
+"""Words of revoked_key_runs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -61,9 +64,18 @@ class Config:
     tenant_waiting_max: int = 1000
     """Queries of a tenant that wait for its runs to end; the next is refused with QUEUE_FULL at once."""
 
+    revoked_key_runs: str = "continue"
+    """What becomes of a live run when the API key that asked for it is revoked, disabled or expires: `continue`, it
+    goes on as after any caller that has left; `cancel`, it is cancelled. A run that another replica has taken over
+    since, or that a schedule began, goes on."""
+
     def __post_init__(self) -> None:
         if not self.schedule_look_s > 0:
             raise ValueError("HEADRACE_ORCHESTRATOR_SCHEDULE_LOOK_S: expected more than 0")
+        if self.revoked_key_runs not in (CONTINUE, CANCEL):
+            raise ValueError(
+                f"HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS: {self.revoked_key_runs!r}: expected {CONTINUE} or {CANCEL}"
+            )
         if not 0 < self.lease_s <= LEASE_S_MAX:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")
 

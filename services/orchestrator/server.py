@@ -15,11 +15,12 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
-from services.orchestrator.config import Config, read_secrets
+from services.orchestrator.config import CANCEL, Config, read_secrets
 from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
+from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
@@ -37,6 +38,7 @@ from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
+from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.runtime.rpc.watches import Watches
 
@@ -56,6 +58,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             "tools": await stack.enter_async_context(open_channel(config.tools_address, shown)),
         }
         peers = Peers.from_channels(**channels)
+        keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
         rules_path = config.config_dir / "approvals.yaml"
         rules = RulesFile(rules_path)
@@ -73,7 +76,10 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         live = LiveRuns(capacity, fair_use)
         pins = Pins(peers)
-        admission = Admission(live, registry, pins, peers, capacity, fair_use)
+        key_limits = KeyLimits(keys, live)
+        if config.revoked_key_runs == CANCEL:
+            keys.listen(key_limits.cancel_ended)
+        admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
         runs = Runs(live, admission, query_log, registry, rules, budgets, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
@@ -110,5 +116,6 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 is_configured=lambda: registry.is_loaded,
                 drain=drain,
                 message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
+                keys=keys,
             )
         )

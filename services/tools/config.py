@@ -28,6 +28,10 @@ class Config:
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway, for tools that ask a model."""
 
+    memory_address: str = "127.0.0.1:7003"
+    """Address of the memory service, which has the API keys that were made by RPC; asked where HEADRACE_AUTH has
+    `api_key`."""
+
     sandbox: str = "auto"
     """Sandbox tier of commands. `auto`: the strongest tier that works, and `bubblewrap` alone where credentials tell
     tenants apart; where none does, commands are refused. `process`, `bubblewrap`: that tier, and the service does not

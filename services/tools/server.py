@@ -16,6 +16,7 @@ from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
@@ -90,4 +91,8 @@ async def tool_server(
         executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max)
         service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web)
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
-        yield await stack.enter_async_context(serving_grpc(config.server, [served]))
+        memory = await stack.enter_async_context(
+            open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
+        )
+        keys = await stack.enter_async_context(following_memory_keys(config.server.auth, memory))
+        yield await stack.enter_async_context(serving_grpc(config.server, [served], keys=keys))

@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
-from headrace.errors import ChatBusy, Overloaded
+from headrace.errors import ChatBusy, CredentialEnded, Overloaded
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
 from tests.conformance.fronts import Front, Timing
@@ -62,6 +62,26 @@ async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_pa
     assert [event["delta"] for event in events if event["type"] == "content.delta"] == PIECES
     assert events[0]["type"] == "request.query"
     assert events[-1]["type"] == "run.complete"
+
+
+@pytest.mark.parametrize("said", [0, 3])
+async def test_the_end_of_the_callers_key_is_a_last_frame_of_its_own(tmp_path: Path, front: Front, said: int) -> None:
+    steps: list[Step] = [*opening()[:said], 0.5, CredentialEnded("the API key was revoked; get a new one")]
+    timing = Timing(heartbeat_s=0.05)  # the answer has begun
+    async with (
+        suite(tmp_path, front=front, script=Script(query=steps), timing=timing) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert response.status == 200
+        *frames, last = await frames_of(response)
+    assert [frame.event for frame in frames] == ["message"] * said
+    assert (last.event, last.id) == ("error", None)
+    assert orjson.loads(last.data) == {
+        "code": 401,
+        "msg": "the API key was revoked; get a new one",
+        "data": {},
+        "error": {"code": "CREDENTIAL_ENDED", "retriable": False, "details": {}},
+    }
 
 
 async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path, front: Front) -> None:

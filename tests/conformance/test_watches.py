@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 import pytest
 
-from headrace.errors import Overloaded, PermissionDenied
+from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
 from headrace.sse import SseReader
 from headrace.v1 import gates_pb2
 from tests.conformance.fronts import Front, Timing
@@ -54,6 +54,13 @@ async def test_each_message_is_one_frame(tmp_path: Path, front: Front) -> None:
         assert asked == gates_pb2.WatchGatesRequest(scope="own", agent_key="clerk", kind="approval", risk="high")
         async with within(0.5):  # who leaves ends the call
             await script.closed.wait()
+
+
+async def test_the_end_of_the_callers_key_is_a_last_frame(tmp_path: Path, front: Front) -> None:
+    script = Script(gate_news=[BEGIN, CredentialEnded("the API key has expired; get a new one")])
+    async with suite(tmp_path, script, front=front) as facade, facade.http.get(PATH) as response:
+        _, (kind, _, failure) = await read(response, 2)
+    assert (kind, failure["error"]["code"]) == ("error", "CREDENTIAL_ENDED")
 
 
 async def test_a_refusal_is_an_answer_with_its_status(tmp_path: Path, front: Front) -> None:

@@ -19,6 +19,7 @@ from headrace.v1 import (
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
+    keys_pb2_grpc,
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
@@ -33,6 +34,7 @@ from headrace.v1 import (
 )
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
+from services.memory.keys.rpcs import KeyService
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.webhooks.rpcs import WebhookService
 from services.runtime.clock import now_ms
@@ -42,6 +44,7 @@ from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
 from tests.facade.scripted_facts import make_fact_store
+from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
 from tests.facade.scripted_webhooks import make_webhook_store
 
@@ -649,6 +652,9 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
             "headrace.v1.ToolService",
             tools or ScriptedTools(),
             tools_pb2_grpc.add_ToolServiceServicer_to_server,
+        ),
+        GrpcService(
+            "headrace.v1.KeyService", KeyService(make_key_store()), keys_pb2_grpc.add_KeyServiceServicer_to_server
         ),
         GrpcService(
             "headrace.v1.WebhookService",

@@ -21,6 +21,7 @@ import pytest
 
 from benchmarks.postgresql import FAST, Server, programs, running
 from services.memory.__main__ import (
+    build_key_service,
     build_schedule_service,
     build_service,
     build_spend_service,
@@ -137,6 +138,7 @@ async def _serving(
     memory_config = Config(**config)
     served = (
         build_service(engine, memory_config, llm, summary_timeout_s),
+        build_key_service(engine, clock),
         build_schedule_service(engine, clock),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),
@@ -211,7 +213,7 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            tables = "chats", "texts", "facts", "blobs", "schedules", "spend", "webhooks"
+            tables = "chats", "texts", "facts", "blobs", "schedules", "spend", "webhooks", "api_keys"
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
         await connection.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
+from headrace.v1.keys_pb2_grpc import KeyServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.spend_pb2_grpc import SpendServiceStub
@@ -19,6 +20,7 @@ from services.memory.storage.user_facts import make_fact
 if TYPE_CHECKING:
     import grpc
 
+    from headrace.v1.keys_pb2_grpc import KeyServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
     from headrace.v1.spend_pb2_grpc import SpendServiceAsyncStub
@@ -41,6 +43,7 @@ class Memory:
     schedules: ScheduleServiceAsyncStub
     spend: SpendServiceAsyncStub
     webhooks: WebhookServiceAsyncStub
+    keys: KeyServiceAsyncStub
 
     @classmethod
     def reach(cls, channel: grpc.aio.Channel) -> Memory:
@@ -49,6 +52,7 @@ class Memory:
             ScheduleServiceStub(channel),
             SpendServiceStub(channel),
             WebhookServiceStub(channel),
+            KeyServiceStub(channel),
         )
 
     async def append(

@@ -9,7 +9,8 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,25 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
-from services.memory.__main__ import build_schedule_service, build_spend_service, build_webhook_service
+from services.memory.__main__ import (
+    build_key_service,
+    build_schedule_service,
+    build_spend_service,
+    build_webhook_service,
+)
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
+from services.memory.keys.rpcs import read_changes
+from services.memory.keys.store import KeyStore
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
-from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.caller_credentials import CallerMetadata, build_caller_metadata
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.setup import following_keys
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -89,6 +98,8 @@ class House:
     """Of the facade."""
     http: aiohttp.ClientSession
     settings: AuthSettings
+    shown: CallerMetadata
+    """By which the orchestrator proves itself."""
     llm: ScriptedLlm
     folder: Path
 
@@ -159,7 +170,7 @@ def reply(request: llm_pb2.ChatRequest) -> list[Any]:
 
 
 @asynccontextmanager
-async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
+async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> AsyncGenerator[House]:
     """The suite over real sockets and a real folder."""
     for key, agent in AGENTS.items():
         (folder / "agents").mkdir(exist_ok=True)
@@ -170,6 +181,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         "---\nname: Letters\ndescription: Writes them.\n---\nWrite.\n"
     )
     auth = key_settings(folder, **{key: f"{who.tenant}/{who.user} staff {SCOPES}" for who, key in KEYS.items()})
+    auth = replace(auth, keys_poll_s=0.1)
     # peers would do for those that only services call; here clients find out that they may not.
     server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=auth)
     llm = ScriptedLlm()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
@@ -181,16 +193,18 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         store = await stack.enter_async_context(open_files(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
         stores = (
             memory_served(store, memory_config),
+            build_key_service(store),
             build_schedule_service(store),
             build_spend_service(store),
             build_webhook_service(store, memory_config),
         )
-        memory = (await stack.enter_async_context(serving_grpc(server, stores))).addresses[0]
-        tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data")
+        keys = await stack.enter_async_context(following_keys(auth, partial(read_changes, KeyStore(store.keys))))
+        memory = (await stack.enter_async_context(serving_grpc(server, stores, keys=keys))).addresses[0]
+        tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data", memory_address=memory)
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        services_of_memory = "MemoryService", "ScheduleService", "SpendService", "WebhookService"
+        services_of_memory = "KeyService", "MemoryService", "ScheduleService", "SpendService", "WebhookService"
         addresses = {"LlmService": gateway} | dict.fromkeys(services_of_memory, memory)
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(
@@ -200,6 +214,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
             memory_address=memory,
             tools_address=tools.addresses[0],
             runs_max=runs_max,
+            **orchestrating,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
         addresses["GateService"] = addresses["OperatorService"] = addresses["AgentService"]
@@ -208,7 +223,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}
         url = await stack.enter_async_context(_facade(auth, addresses))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
-        yield House(channels, trusted, addresses, url, http, auth, llm, folder)
+        yield House(channels, trusted, addresses, url, http, auth, shown, llm, folder)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from headrace.v1 import (
     agent_pb2,
     gates_pb2,
+    keys_pb2,
     llm_pb2,
     memory_pb2,
     operator_pb2,
@@ -23,7 +24,10 @@ from headrace.v1 import (
 from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
-FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
+FILES = (
+    *(agent_pb2, gates_pb2, keys_pb2, llm_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2),
+    webhook_pb2,
+)
 RPCS: dict[str, MethodDescriptor] = {
     f"{service.name}.{rpc.name}": rpc
     for file in FILES
@@ -42,6 +46,7 @@ class Ids:
     fact: str = ""
     schedule: str = ""
     webhook: str = ""
+    key: str = ""
 
 
 Make: TypeAlias = Callable[[Ids], list[Message]]
@@ -53,6 +58,10 @@ def _schedule_of(ids: Ids) -> str:
 
 def _webhook_of(ids: Ids) -> str:
     return ids.webhook or ids.run
+
+
+def _key_of(ids: Ids) -> str:
+    return ids.key or ids.run
 
 
 def _one(make: Callable[[Ids], Message]) -> Make:
@@ -203,6 +212,12 @@ REQUESTS: dict[str, Make] = {
     "ScheduleService.DeleteSchedule": _one(
         lambda ids: schedule_pb2.DeleteScheduleRequest(schedule_id=_schedule_of(ids))
     ),
+    "KeyService.CreateKey": _one(
+        lambda ids: keys_pb2.CreateKeyRequest(key_id=ids.key or ids.chat, name="of the test", user="cat")
+    ),
+    "KeyService.GetKey": _one(lambda ids: keys_pb2.GetKeyRequest(key_id=_key_of(ids))),
+    "KeyService.UpdateKey": _one(lambda ids: keys_pb2.UpdateKeyRequest(key_id=_key_of(ids), roles=["staff"])),
+    "KeyService.RevokeKey": _one(lambda ids: keys_pb2.RevokeKeyRequest(key_id=_key_of(ids))),
     "WebhookService.CreateWebhook": _one(
         lambda ids: webhook_pb2.CreateWebhookRequest(webhook_id=ids.webhook or ids.chat, url="https://hooks.example/")
     ),

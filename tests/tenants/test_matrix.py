@@ -34,6 +34,7 @@ LIVE = [
 MADE = {
     "AgentService.Query",
     "ScheduleService.CreateSchedule",
+    "KeyService.CreateKey",
     "WebhookService.CreateWebhook",
     "MemoryService.PutBlob",
     "ToolService.UploadFile",
@@ -57,7 +58,10 @@ QUIET = {
 """What is answered of a run that is not there: a lease that is none can be given up, and not be kept (RenewLeases
 names it); a list lacks it, and CancelRuns says so of each."""
 
-OWN_ACCOUNT = {"MemoryService.RenewLeases", "ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"}
+OWN_ACCOUNT = {
+    *("KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
+    *("ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"),
+}
 """RPCs that a service asks on its own account, whatever they name."""
 
 BAD = "11111111-1111-4111-8111-11111111111Z"
@@ -96,7 +100,9 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
         schedule_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.schedule.schedule_id
         create = "WebhookService.CreateWebhook"
         webhook_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.webhook.webhook_id
-        made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id)
+        create = "KeyService.CreateKey"
+        key_id = (await it.call(RPCS[create], ADA, request_of(create, ids[0]))).reply.key.key_id
+        made = (blob.reply.blob_id, fact.reply.fact_id, schedule_id, webhook_id, key_id)
         yield Stage(it, Ids(ids[0].chat, ids[0].run, *made), ids[1])
 
 
@@ -164,7 +170,7 @@ async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) 
     assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
     assert re.match(
         r"(start\.|source\.|leases\[0\]\.|append\.)?"
-        r"(chatId|runId|runIds\[0\]|factId|scheduleId|webhookId): must be a UUID",
+        r"(chatId|runId|runIds\[0\]|factId|scheduleId|webhookId|keyId): must be a UUID",
         outcome.message,
     )
 
@@ -172,8 +178,8 @@ async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) 
 async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
-    posted = RPCS["ScheduleService.ReceiveWebhook"]
-    assert {path(rpc) for rpc in (listing, renewal, due, record, posted)} == WITHOUT_USER
+    posted, changes = RPCS["ScheduleService.ReceiveWebhook"], RPCS["KeyService.ReadKeyChanges"]
+    assert {path(rpc) for rpc in (listing, renewal, due, record, posted, changes)} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)
@@ -237,8 +243,9 @@ async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None
             given["params"]["factId"] = message.fact_id
         if isinstance(message, schedule_pb2.GetScheduleRequest | schedule_pb2.DeleteScheduleRequest):
             given["params"]["scheduleId"] = message.schedule_id
-        if "webhook_id" in message.DESCRIPTOR.fields_by_name:
-            given["params"]["webhookId"] = getattr(message, "webhook_id")  # noqa: B009 - of several types
+        for field in ("webhook_id", "key_id"):
+            if field in message.DESCRIPTOR.fields_by_name:
+                given["params"][field.replace("_id", "Id")] = getattr(message, field)
         if isinstance(message, tools_pb2.ReadFileRequest):
             given["params"]["path"] = message.path
     path_at = route.path.replace("{schedule_id}", ids.chat)

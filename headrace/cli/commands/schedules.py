@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.times import format_time
+from headrace.cli.run_view.times import Instant, format_time
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -73,28 +72,6 @@ class _Secret(msgspec.Struct, frozen=True):
     secret: str
 
 
-class _Instant(click.ParamType[int]):
-    """A time: ISO 8601, in the machine's zone if it names none, or from now on as 90s, 15m, 2h, 3d."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-        text = str(value)
-        try:
-            if text[-1:] in units and text[:-1].isdecimal():
-                moment = datetime.now(UTC) + timedelta(**{units[text[-1]]: int(text[:-1])})
-            else:
-                moment = datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{text!r} is neither a time such as 2030-01-31T09:30 nor one from now on such as 15m", param, ctx
-            )
-        return int(moment.timestamp() * 1000)
-
-
 @click.group()
 def schedules() -> None:
     """Have agents asked at set times."""
@@ -124,7 +101,7 @@ def show(url: str, schedule_id: str) -> None:
 @schedules.command()
 @url_option
 @click.option("--cron", default="", help='Times in the five fields of cron, such as "30 9 * * 1-5".')
-@click.option("--at", "once_at", type=_Instant(), help="The only time: 2030-01-31T09:30, or 15m from now on.")
+@click.option("--at", "once_at", type=Instant(), help="The only time: 2030-01-31T09:30, or 15m from now on.")
 @click.option("--zone", "timeZone", default="", help="Time zone of --cron, such as Europe/Berlin; UTC if left out.")
 @click.option("--name", default="", help="What you call it.")
 @click.option("--chat", "chatId", default="", help="Chat of all its runs; left out, each has one of its own.")

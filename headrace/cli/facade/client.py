@@ -182,6 +182,9 @@ async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGener
     try:
         async for chunk in response.content.iter_any():
             for frame in reader.feed(chunk):
+                if frame.event == "error":  # the key has ended: no run has failed
+                    failure = msgspec.json.decode(frame.data, type=_FailureEnvelope)
+                    raise _build_refusal(failure.msg, retriable=failure.error.retriable)
                 yield frame.data
     except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
         raise StreamCut(f"the stream broke ({type(error).__name__})") from error

@@ -69,6 +69,7 @@ class SuitePlan:
             shared,
             LISTEN=self._make_address("tools"),
             LLM_GATEWAY_ADDRESS=gateways,
+            MEMORY_ADDRESS=self._make_address("memory"),
             **self._build_web_settings(),
         )
         memory = self._build_service(

@@ -27,6 +27,7 @@ class CredentialCheck:
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
+            CredentialEnded: It is an API key that is of no use any more, or became so while the request was served.
             PermissionDenied: No credentials are wanted, and another user of this machine asks.
             Overloaded: The credential cannot be checked now.
         """
@@ -40,6 +41,8 @@ class CredentialCheck:
         def is_foreign_user() -> bool:
             return transport is not None and local_users.is_foreign_user(transport)
 
-        with acting_as(await self._authenticator.identify_client(given, is_foreign_user)):
+        who = await self._authenticator.identify_client(given, is_foreign_user)
+        with acting_as(who):
             await self._turnstile.pass_through(identity.current_tenant())
-            return await handler(request)
+            async with self._authenticator.ending_with_key(who):
+                return await handler(request)

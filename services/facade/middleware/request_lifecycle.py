@@ -6,16 +6,18 @@ it would have had.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import grpc
 import structlog
 from aiohttp import hdrs, web
 
-from headrace.errors import HeadraceError
+from headrace.errors import CredentialEnded, HeadraceError, from_rpc_error
 from services.facade import metrics
 from services.facade.middleware import tracing
 from services.facade.requests.body import read_single_header
@@ -23,6 +25,11 @@ from services.facade.responses import envelope
 from services.runtime.rpc import call_ids
 
 REQUEST_ID = "X-Request-Id"
+
+EVENTS = "text/event-stream"
+
+TELL_S = 1.0
+"""Longest wait for a client to take the last frame of a stream that its key's end has ended."""
 
 SERVER = "headrace"
 """Value of the Server header; the default reveals the library and its version."""
@@ -88,8 +95,10 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
         return answer, answer.status, ""
     except HeadraceError as error:
         answer, reason = envelope.wrap_error(error), error.reason
+        await _tell_of_end(request, error, answer)
     except grpc.aio.AioRpcError as error:
         answer, reason = envelope.wrap_rpc_error(error), error.code().name
+        await _tell_of_end(request, from_rpc_error(error), answer)
     except web.HTTPException as error:
         answer, reason = envelope.wrap_http_error(error), error.reason
     except ConnectionError:
@@ -101,6 +110,17 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
         log.exception("http failed", method=request.method, route=_find_route(request))
         answer, reason = envelope.build_failure(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"
     return request.get(_STARTED_RESPONSE, answer), answer.status, reason
+
+
+async def _tell_of_end(request: web.Request, error: HeadraceError | None, failure: web.Response) -> None:
+    """End a stream of events with the failure when the caller's key has ended, which is no event of its run."""
+    begun = request.get(_STARTED_RESPONSE)
+    if not isinstance(error, CredentialEnded) or begun is None or not isinstance(failure.body, bytes):
+        return
+    if begun.content_type == EVENTS:
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(TELL_S):
+                await begun.write(b"event: error\ndata: %b\n\n" % failure.body)
 
 
 def _adopt_ids(request: web.Request) -> str:

@@ -1,7 +1,8 @@
 """Server-Sent Events: frames written as they come.
 
 The answer begins with the first frame, or after `heartbeat_s`; an earlier failure is a JSON answer with its status. A
-stream that breaks later ends without `[DONE]`, since the run may be alive.
+stream that breaks later ends without `[DONE]`, since the run may be alive; a last frame `error` says that the caller's
+key has ended (middleware/request_lifecycle.py).
 
 Nothing is buffered for a client that stops reading: after `slow_reader_s` it is disconnected, while its run goes on.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 
-from headrace.errors import Interrupted
+from headrace.errors import CredentialEnded, Interrupted
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.metrics import OPEN_STREAMS
 from services.facade.responses import envelope, stream_errors
@@ -97,7 +98,10 @@ async def send_stream(
             except Exception as error:
                 is_due = writer.response.prepared and (tells_breaks or not writer.has_frames)
                 is_gone = isinstance(error, ConnectionError)
-                if is_due and not is_gone and (told := encode_failure(envelope.describe_error(error))):
+                failure = envelope.describe_error(error)
+                # The end of the caller's key is none of the run's: a last frame tells of it.
+                is_key = failure.code == CredentialEnded.reason and not tells_breaks
+                if is_due and not is_gone and not is_key and (told := encode_failure(failure)):
                     await writer.write_frame(told)
                 raise
             await writer.wait_until_drained()

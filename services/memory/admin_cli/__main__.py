@@ -22,7 +22,7 @@ from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
-from services.memory.storage import agents, schedules, user_facts
+from services.memory.storage import agents, keys, schedules, user_facts
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.index_recovery import INDEX_NAME, create_database, open_database
@@ -30,7 +30,7 @@ from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
 
-FACTS, SCHEDULES, VERSIONS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl"
+FACTS, SCHEDULES, VERSIONS, KEYS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl", "keys.jsonl"
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -107,10 +107,12 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         # Numbered anew, as each engine has numbers of its own.
         numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.facts.list_all(), 1))
         first = (msgspec.structs.replace(schedule, version=1) for schedule in await engine.schedules.list_all())
+        stored_keys = (msgspec.structs.replace(key, version=1, revision=0) for key in await engine.keys.list_all())
         for name, lines in (
             (FACTS, map(user_facts.encode_fact, numbered)),
             (SCHEDULES, map(schedules.encode_schedule, first)),
             (VERSIONS, await _encode_versions(engine)),
+            (KEYS, map(keys.encode_key, stored_keys)),
         ):
             if data := b"".join(lines):
                 await asyncio.to_thread(_write_file, output, name, data)
@@ -129,6 +131,10 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         if path.name == VERSIONS:
             for version, definition in _read_versions(path):
                 await engine.agent_versions.import_version(version, definition)
+            continue
+        if path.name == KEYS:
+            for key in _read_keys(path):
+                await engine.keys.put(key)  # known ones stay
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
@@ -176,6 +182,13 @@ def _read_versions(path: Path) -> list[tuple[agents.AgentVersion, bytes]]:
         raise chat_files.UnreadableFile(f"{path} holds what are no versions of agents: {error}") from error
 
 
+def _read_keys(path: Path) -> list[keys.StoredKey]:
+    try:
+        return [keys.decode_key(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise chat_files.UnreadableFile(f"{path} holds what are no API keys: {error}") from error
+
+
 def _write_file(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -190,7 +203,8 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser(
-        "export", help="write chats as JSON lines, with their blobs; all of them: with facts, schedules and versions"
+        "export",
+        help="write chats as JSON lines, with their blobs; all of them: with facts, schedules, versions and API keys",
     )
     export.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")

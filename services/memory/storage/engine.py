@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.rows import GateEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+    from services.memory.storage.keys import StoredKey
     from services.memory.storage.leases import Lease
     from services.memory.storage.operating.claims import SpendClaim, SpendDecision
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
@@ -264,6 +265,33 @@ class Schedules(Protocol):
     async def delete(self, schedule_id: str) -> None: ...
 
 
+class Keys(Protocol):
+    """API keys."""
+
+    async def list_own(self, tenant: str) -> list[StoredKey]:
+        """List the tenant's keys, the oldest first."""
+        ...
+
+    async def list_all(self) -> list[StoredKey]:
+        """List all keys in the order of their last changes."""
+        ...
+
+    async def count_all(self) -> int: ...
+
+    async def find(self, key_id: str) -> StoredKey | None: ...
+
+    async def put(self, key: StoredKey) -> bool:
+        """Store the key with the next revision, or return False if what is stored is not of the version before; 1 is
+        the first one."""
+        ...
+
+    async def delete(self, key_id: str) -> None: ...
+
+    async def list_changes(self, after_revision: int, count: int) -> list[StoredKey]:
+        """List `count` keys whose last changes are behind a revision, in the order of these."""
+        ...
+
+
 class Webhooks(Protocol):
     """Webhooks, and the deliveries that appends have made for them."""
 
@@ -348,6 +376,7 @@ class Engine:
     agent_versions: AgentVersions
     facts: UserFacts
     schedules: Schedules
+    keys: Keys
     webhooks: Webhooks
     peers: PeerNews
     is_up: Callable[[], bool]

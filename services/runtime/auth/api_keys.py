@@ -16,14 +16,12 @@ import structlog
 
 from headrace.regular_files import read_regular_file
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity
+from services.runtime.auth.key_text import name_key
 from services.runtime.ending import CannotServe
 from services.runtime.refused_files import REFUSED_FILES
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for about 100,000 keys."""
-
-NAME_DIGITS = 12
-"""Digits of a key's hash that name it in logs."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -72,10 +70,10 @@ class ApiKeys:
 def _read_keys(path: Path) -> dict[bytes, Identity]:
     found: dict[bytes, Identity] = {}
     for index, entry in enumerate(msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX), type=_File).keys):
-        credential = f"api_key:{entry.sha256[:NAME_DIGITS]}"
-        identity = Identity(entry.tenant, entry.user, credential, entry.roles, entry.scopes)
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
+        credential = name_key(bytes.fromhex(entry.sha256))
+        identity = Identity(entry.tenant, entry.user, credential, entry.roles, entry.scopes)
         if unknown := entry.scopes - ALL_SCOPES:
             raise ValueError(
                 f"keys[{index}].scopes: {min(unknown)!r}: expected some of {', '.join(sorted(ALL_SCOPES))}"

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from headrace.errors import PermissionDenied, Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import CREDENTIAL, DEFAULT, ROLES, SCOPES, TENANT, USER, Identity, read_forwarded
+from services.runtime.auth.key_text import PREFIX
+from services.runtime.auth.settings import API_KEY as API_KEYS
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.http2.tls import PEER_URIS
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ class Authenticator:
         settings: AuthSettings,
         api_keys: ApiKeys | None = None,
         tokens: JwtVerifier | None = None,
+        keys: StoredKeys | None = None,
         *,
         has_certificates: bool = False,
     ) -> None:
@@ -50,6 +55,8 @@ class Authenticator:
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates
         self._api_keys = api_keys
         self._tokens = tokens
+        self._keys = keys or StoredKeys(settings.keys_good_s)
+        self._takes_keys = keys is not None and API_KEYS in settings.methods
 
     async def admit_call(
         self,
@@ -64,8 +71,9 @@ class Authenticator:
         may call for somebody who is refused, or where nothing is to be proven and the call is admitted.
 
         Raises:
-            Unauthenticated: The caller is not known. PermissionDenied: It may not call this. Overloaded: Its credential
-                cannot be checked now.
+            Unauthenticated: The caller is not known. CredentialEnded: Its API key is of no use any more.
+            PermissionDenied: It may not call this. QuotaExceeded: Its API key has had its calls for now.
+            Overloaded: Its credential cannot be checked now.
         """
         headers = _collect_headers(metadata)
         caller = self._identify_caller(headers, auth_context)
@@ -100,13 +108,17 @@ class Authenticator:
         if self._settings.is_none:
             return self._admit_anybody(is_foreign_user)
         if API_KEY in headers:
-            return self._find_key_holder(headers[API_KEY])
+            return await self._find_key_holder(headers[API_KEY])
         scheme, _, credential = headers.get(AUTHORIZATION, "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
             raise Unauthenticated("show a credential: Authorization: Bearer …, or X-API-Key")
         if self._tokens is not None and credential.count(".") == 2:
             return await self._tokens.verify_token(credential)
-        return self._find_key_holder(credential)
+        return await self._find_key_holder(credential)
+
+    def ending_with_key(self, who: Identity | None) -> AbstractAsyncContextManager[None]:
+        """Run the block for as long as the key is good that `who` has shown to this process; raises CredentialEnded."""
+        return self._keys.ending_with_key(who.key_id) if who is not None and who.key_id else nullcontext()
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if everybody may call."""
@@ -135,8 +147,10 @@ class Authenticator:
             )
         return DEFAULT
 
-    def _find_key_holder(self, key: str) -> Identity:
+    async def _find_key_holder(self, key: str) -> Identity:
         identity = self._api_keys.find_identity(key) if self._api_keys is not None else None
+        if identity is None and self._takes_keys and key.startswith(PREFIX):
+            return await self._keys.find_identity(key)
         if identity is None:
             raise Unauthenticated("the credential is not valid here")
         return identity

@@ -21,9 +21,9 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _GATES, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
+_AGENT, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
     f"/headrace.v1.{name}Service/"
-    for name in ("Agent", "Gate", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
+    for name in ("Agent", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
 )
 
 
@@ -38,6 +38,8 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
+    **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
+    **_allow(_KEYS, "ReadKeyChanges", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
@@ -70,6 +72,7 @@ CALLERS: dict[str, frozenset[str]] = {
 
 WITHOUT_USER = frozenset(
     {
+        _KEYS + "ReadKeyChanges",
         _MEMORY + "ListUnfinishedRuns",
         _MEMORY + "RenewLeases",
         _SCHEDULES + "ListDueSchedules",

@@ -45,6 +45,8 @@ class Identity:
     """Names by which rules mean this user among others: groups of the directory, or what the key's file says."""
     scopes: frozenset[str] = field(default=DEFAULT_SCOPES, compare=False)
     """What the credential is good for."""
+    key_id: str = field(default="", compare=False)
+    """The stored API key that was shown to this process; empty: none was, or to another."""
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
@@ -64,6 +66,11 @@ DEFAULT = Identity("default", "default", scopes=ALL_SCOPES)
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
 """The current identity; None for a service on its own account. Outside of calls there is the default."""
+
+
+def get_identity() -> Identity | None:
+    """Return the current identity; None for a service on its own account."""
+    return _identity.get()
 
 
 def require_identity() -> Identity:

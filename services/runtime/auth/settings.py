@@ -14,6 +14,8 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "E
 
 INTERNAL_TOKEN_CHARS_MIN = 32
 
+KEYS_POLL_S_MAX = 3.0
+
 _LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:", "local:")
 _NEEDED_BY_JWT = ("AUTH_JWT_ISSUER", "AUTH_JWT_AUDIENCE")
 
@@ -38,7 +40,15 @@ class AuthSettings:
 
     api_keys_file: Path | None = _setting(None, "AUTH_API_KEYS_FILE")
     """File with the SHA-256 of each API key, its tenant and its user; changes take effect within a second. `api_key`
-    needs it."""
+    alone needs it: a key of the file makes the first one that is stored; beside `jwt` a token may."""
+
+    keys_poll_s: float = _setting(1.0, "AUTH_KEYS_POLL_S")
+    """Seconds between looks at memory for API keys that were made, changed or revoked there, 3 at most, so that a
+    revoked one is of no use after 5."""
+
+    keys_good_s: float = _setting(60.0, "AUTH_KEYS_GOOD_S")
+    """Seconds for which API keys from memory stay good as they were last read while memory is away; after that they are
+    refused with OVERLOADED until it is back."""
 
     jwks_url: str = _setting("", "AUTH_JWKS_URL")
     """Where the issuer of tokens publishes its keys. `jwt` needs this or HEADRACE_AUTH_JWT_KEYS_FILE, not both."""
@@ -75,8 +85,10 @@ class AuthSettings:
             raise ValueError(f"HEADRACE_AUTH: {self.auth!r}: expected none, peers, jwt, api_key or jwt,api_key")
         if 0 < len(self.internal_token) < INTERNAL_TOKEN_CHARS_MIN or not self.internal_token.isascii():
             raise ValueError(f"HEADRACE_INTERNAL_TOKEN: expected {INTERNAL_TOKEN_CHARS_MIN} ASCII characters or more")
-        if API_KEY in self.methods and self.api_keys_file is None:
+        if self.methods == frozenset({API_KEY}) and self.api_keys_file is None:
             raise ValueError("HEADRACE_AUTH_API_KEYS_FILE: api_key needs it")
+        if not 0 < self.keys_poll_s <= KEYS_POLL_S_MAX:
+            raise ValueError(f"HEADRACE_AUTH_KEYS_POLL_S: expected more than 0, and {KEYS_POLL_S_MAX:g} at most")
         if JWT in self.methods:
             self._check_jwt()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from services.runtime.auth import settings as words
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.stored_keys import ReadChanges, StoredKeys
+from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 
 if TYPE_CHECKING:
@@ -18,15 +21,34 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Authenticator]:
-    """Yield an authenticator whose files are read again when they change; raises OSError if one cannot be used."""
+async def open_authenticator(
+    settings: AuthSettings, keys: StoredKeys | None = None, *, has_certificates: bool
+) -> AsyncGenerator[Authenticator]:
+    """Yield an authenticator whose files are read again when they change; raises OSError if one cannot be used.
+
+    It takes `keys` beside those of its file.
+    """
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
     tokens, file_keys = _make_jwt_verifier(settings) if words.JWT in settings.methods else (None, None)
     async with AsyncExitStack() as stack:
         for item in (api_keys, file_keys):
             if item is not None:
                 await stack.enter_async_context(watching_paths([item.path], item.reload))
-        yield Authenticator(settings, api_keys, tokens, has_certificates=has_certificates)
+        yield Authenticator(settings, api_keys, tokens, keys, has_certificates=has_certificates)
+
+
+@asynccontextmanager
+async def following_keys(settings: AuthSettings, read: ReadChanges) -> AsyncGenerator[StoredKeys]:
+    """Yield the API keys that memory has, as `read` tells them; none where API keys are not taken."""
+    keys = StoredKeys(settings.keys_good_s)
+    if words.API_KEY not in settings.methods:
+        yield keys
+        return
+    following = guard_task(asyncio.create_task(keys.follow(read, settings.keys_poll_s)))
+    try:
+        yield keys
+    finally:
+        following.cancel()
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -88,7 +88,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             )
         if handler.stream_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                self._wrap_unary(handler.stream_unary, method, _check_requests), *serializers
+                self._wrap_unary(self._end_with_key(handler.stream_unary), method, _check_requests), *serializers
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
         serialize = handler.response_serializer
@@ -110,7 +110,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
-            async with _handling_rpc(method, context) as done:
+            async with _handling_rpc(method, context) as done, self._ending_with_key():
                 _check_request(request)
                 tenant = identity.current_tenant()
                 await self._turnstile.pass_through(tenant)
@@ -136,6 +136,17 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     rpc_metrics.OPEN_STREAMS.dec()
 
         return call
+
+    def _ending_with_key(self) -> AbstractAsyncContextManager[None]:
+        """Run a call's block for as long as its caller's API key is good; raises CredentialEnded."""
+        return self._authenticator.ending_with_key(identity.get_identity())
+
+    def _end_with_key(self, answer: Any) -> Any:
+        async def answer_until_end(requests: Any, context: Context) -> Any:
+            async with self._ending_with_key():
+                return await answer(requests, context)
+
+        return answer_until_end
 
     async def _admit_call(self, details: Any) -> None:
         """Adopt the caller's identity for the call's task, before anything of its request is read."""

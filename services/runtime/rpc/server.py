@@ -14,6 +14,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.runtime.auth.setup import open_authenticator
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.calls.addresses import LOCAL
 from services.runtime.capacity import Capacity
 from services.runtime.http2.server.server import Server
@@ -62,13 +63,14 @@ async def serving_grpc(
     is_configured: Callable[[], bool] = lambda: True,
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
+    keys: StoredKeys | None = None,
 ) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
-    drain_s.
+    drain_s. API keys of `keys` are taken beside those of the file.
 
     Raises OSError when an address cannot be bound or credentials cannot be read.
     """
-    async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
+    async with open_authenticator(settings.auth, keys, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
         server = _make_server([interceptor], settings, message_bytes_max)
         health = Health(peers or {}, is_usable, is_configured)

@@ -17,6 +17,7 @@ from headrace.v1 import (
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
+    keys_pb2_grpc,
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
@@ -33,6 +34,8 @@ from services.facade import service
 from services.facade.config import Config
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
+from services.memory.keys.rpcs import KeyService
+from services.memory.keys.store import KeyStore
 from services.memory.schedules.rpcs import ScheduleService
 from services.memory.schedules.store import ScheduleStore
 from services.memory.webhooks.rpcs import WebhookService
@@ -43,6 +46,7 @@ from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_facts import make_fact_store
+from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
 from tests.facade.scripted_webhooks import make_webhook_store
 
@@ -415,6 +419,7 @@ class Memory(_MemoryServicer):
     spend: Spend = field(default_factory=Spend)
     schedules: ScheduleStore = field(default_factory=make_schedule_store)
     webhooks: WebhookStore = field(default_factory=make_webhook_store)
+    keys: KeyStore = field(default_factory=make_key_store)
     _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
@@ -579,6 +584,7 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
         ),
         GrpcService("headrace.v1.SpendService", memory.spend, spend_pb2_grpc.add_SpendServiceServicer_to_server),
         GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
+        GrpcService("headrace.v1.KeyService", KeyService(memory.keys), keys_pb2_grpc.add_KeyServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",
             WebhookService(memory.webhooks),

@@ -11,6 +11,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    keys_pb2,
+    keys_pb2_grpc,
     llm_pb2,
     llm_pb2_grpc,
     memory_pb2,
@@ -31,6 +33,7 @@ from tests.runtime.http2.ends import Stack, between, connecting
 
 STUBS = {
     agent_pb2.DESCRIPTOR: agent_pb2_grpc,
+    keys_pb2.DESCRIPTOR: keys_pb2_grpc,
     llm_pb2.DESCRIPTOR: llm_pb2_grpc,
     memory_pb2.DESCRIPTOR: memory_pb2_grpc,
     operator_pb2.DESCRIPTOR: operator_pb2_grpc,

@@ -142,9 +142,8 @@ func (f Failure) Record(w http.ResponseWriter) {
 	}
 }
 
-// Write sends the failure.
-func (f Failure) Write(w http.ResponseWriter) {
-	f.Record(w)
+// Encode returns the failure as the JSON of an answer.
+func (f Failure) Encode() []byte {
 	out := append([]byte(`{"code":`), strconv.Itoa(f.Status)...)
 	out = jsonform.AppendString(append(out, `,"msg":`...), f.Message)
 	out = append(out, `,"data":`...)
@@ -168,13 +167,19 @@ func (f Failure) Write(w http.ResponseWriter) {
 		out = append(jsonform.AppendString(out, key), ':')
 		out = jsonform.AppendString(out, f.Details[key])
 	}
+	return append(out, "}}}"...)
+}
+
+// Write sends the failure.
+func (f Failure) Write(w http.ResponseWriter) {
+	f.Record(w)
 	if f.RetryAfter != "" {
 		w.Header().Set("Retry-After", f.RetryAfter)
 	}
 	if f.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer") // https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
 	}
-	WriteJSON(w, f.Status, append(out, "}}}"...))
+	WriteJSON(w, f.Status, f.Encode())
 }
 
 // WriteJSON sends a JSON body.

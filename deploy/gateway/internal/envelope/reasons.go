@@ -25,6 +25,7 @@ var codesByReason = map[string]codes.Code{
 	"CLAIMED":                 codes.Aborted,
 	"CONTENT_FILTERED":        codes.FailedPrecondition,
 	"CONTEXT_LENGTH_EXCEEDED": codes.FailedPrecondition,
+	"CREDENTIAL_ENDED":        codes.Unauthenticated,
 	"DISK_FULL":               codes.Unavailable,
 	"FACTS_FULL":              codes.ResourceExhausted,
 	"INTERRUPTED":             codes.Aborted,

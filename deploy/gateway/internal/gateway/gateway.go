@@ -88,6 +88,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterKeyServiceHandler(ctx, mux, peers.Memory); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterSpendServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
@@ -155,8 +158,9 @@ func (g *gateway) connFor(r route) *grpc.ClientConn {
 	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_operator_proto:
 		return g.peers.Orchestrator
-	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_schedule_proto,
-		headracev1.File_headrace_v1_spend_proto, headracev1.File_headrace_v1_webhook_proto:
+	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_keys_proto,
+		headracev1.File_headrace_v1_schedule_proto, headracev1.File_headrace_v1_spend_proto,
+		headracev1.File_headrace_v1_webhook_proto:
 		return g.peers.Memory
 	default:
 		return g.peers.Tools

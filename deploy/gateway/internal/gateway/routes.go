@@ -94,6 +94,7 @@ func listRoutes() []route {
 	for _, file := range []protoreflect.FileDescriptor{
 		headracev1.File_headrace_v1_agent_proto,
 		headracev1.File_headrace_v1_gates_proto,
+		headracev1.File_headrace_v1_keys_proto,
 		headracev1.File_headrace_v1_memory_proto,
 		headracev1.File_headrace_v1_operator_proto,
 		headracev1.File_headrace_v1_schedule_proto,

@@ -17,6 +17,8 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
+const credentialEnded = "CREDENTIAL_ENDED"
+
 var (
 	heartbeat = []byte(": heartbeat\n\n")
 	done      = []byte("data: [DONE]\n\n")
@@ -107,12 +109,22 @@ func (s *sse) finishCall(ctx context.Context, err error, isFirst bool) {
 	}
 	failure := envelope.FromError(err)
 	failure.Record(s.writer)
-	if !isFirst || ctx.Err() != nil {
+	if s.tellOfEnd(failure) || !isFirst || ctx.Err() != nil {
 		return
 	}
 	if event, ok := jsonform.EncodeEvent(buildRunError(s.request, failure)); ok {
 		_ = s.writeLocked(appendFrame(nil, event))
 	}
+}
+
+// tellOfEnd ends a stream with the failure when the caller's key has ended, which is no event of a run: that may go on.
+// The caller holds the mutex.
+func (s *sse) tellOfEnd(failure envelope.Failure) bool {
+	if failure.Reason != credentialEnded {
+		return false
+	}
+	_ = s.writeLocked(append(append([]byte("event: error\ndata: "), failure.Encode()...), "\n\n"...))
+	return true
 }
 
 // writeFrame sends a whole frame and flushes it. The connection of a client that reads too slowly is closed; its run

@@ -55,7 +55,8 @@ func (s *sse) copyMessages(ctx context.Context, call grpc.ClientStream, newReply
 	}
 }
 
-// finishMessages answers with the error of a call that has said nothing; a stream that has begun just ends.
+// finishMessages answers with the error of a call that has said nothing; a stream that has begun just ends, unless the
+// caller's key has.
 func (s *sse) finishMessages(ctx context.Context, err error) {
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return
@@ -66,5 +67,7 @@ func (s *sse) finishMessages(ctx context.Context, err error) {
 		writeError(s.writer, err)
 		return
 	}
-	envelope.FromError(err).Record(s.writer)
+	failure := envelope.FromError(err)
+	failure.Record(s.writer)
+	s.tellOfEnd(failure)
 }

@@ -14,6 +14,7 @@ from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_index, read_change
+from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
 from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
@@ -61,6 +62,7 @@ async def open_files(
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
     schedule_folder = await asyncio.to_thread(ScheduleFolder, disk.folder / "schedules", room)
     version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room)
+    key_folder = await asyncio.to_thread(KeyFolder, disk.folder / "keys", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
     schedules = FileSchedules(schedule_folder)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
@@ -81,6 +83,7 @@ async def open_files(
             FileAgentVersions(version_folder),
             facts,
             schedules,
+            FileKeys(key_folder),
             FileWebhooks(outbox, index, room),
             NoPeers(),
             lambda: not room.is_full,
@@ -95,6 +98,7 @@ async def open_files(
         fact_log.close()
         ledger.close()
         schedule_folder.close()
+        key_folder.close()
         outbox.close()
 
 

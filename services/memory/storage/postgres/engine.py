@@ -15,6 +15,7 @@ from services.memory.storage.postgres.chats import PostgresChats
 from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
+from services.memory.storage.postgres.keys import PostgresKeys
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
@@ -69,6 +70,7 @@ async def open_postgres(
                 PostgresAgentVersions(database),
                 facts,
                 schedules,
+                PostgresKeys(database),
                 webhooks,
                 peers,
                 lambda: database.presence.is_up,

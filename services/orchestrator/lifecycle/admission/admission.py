@@ -13,6 +13,7 @@ from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.lifecycle.admission.agent_selection import choose
 from services.orchestrator.lifecycle.admission.earlier_messages import check_earlier_messages
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
+from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.lifecycle.versions.choice import ChosenVersion, check_version, choose_version
@@ -39,7 +40,14 @@ class AdmittedQuery:
 
 class Admission:
     def __init__(
-        self, live: LiveRuns, registry: Registry, pins: Pins, peers: Peers, capacity: Capacity, fair_use: FairUse
+        self,
+        live: LiveRuns,
+        registry: Registry,
+        pins: Pins,
+        peers: Peers,
+        capacity: Capacity,
+        fair_use: FairUse,
+        key_limits: KeyLimits,
     ) -> None:
         self._live = live
         self._pins = pins
@@ -47,6 +55,7 @@ class Admission:
         self._peers = peers
         self._capacity = capacity
         self._fair_use = fair_use
+        self._key_limits = key_limits
         self.is_draining = False
         """While True, only chats that have a run here are admitted."""
         self.is_handing_over = False
@@ -64,7 +73,7 @@ class Admission:
 
         Raises:
             NotFound, InvalidRequest: The agent is missing, the wanted form is none, or a result lacks its call.
-            ChatBusy, QueueFull, Overloaded: There is no room for the run.
+            ChatBusy, QueueFull, Overloaded, QuotaExceeded: There is no room for the run.
         """
         check_output_format(request)
         check_earlier_messages(request)
@@ -83,6 +92,7 @@ class Admission:
             chosen = await choose_version(self._pins, query, routed.agent, self._registry.by_key)
             self._check_capacity(query.chat_id)
             self._check_busy(query)
+            self._key_limits.check(query.request_id)
             yield AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id)
 
     def _check_capacity(self, chat_id: str) -> None:

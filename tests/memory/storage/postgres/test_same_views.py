@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.postgresql import Server
-from headrace.v1 import llm_pb2, memory_pb2, schedule_pb2
+from headrace.v1 import keys_pb2, llm_pb2, memory_pb2, schedule_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
@@ -106,6 +106,7 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         before = await views(memory, first)
         asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message="news?", cron="0 9 * * *")
         schedule = (await memory.schedules.CreateSchedule(asked)).schedule
+        key = (await memory.keys.CreateKey(keys_pb2.CreateKeyRequest(name="laptop", user="ada"))).key
     async with memory_in(database_url) as memory:
         second = await write(memory)
         there = await views(memory, second)
@@ -114,7 +115,7 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     await tool(folder, "export", "--output", b, second, url=database_url)
     assert (await tool(folder, "import", a, url=database_url)).split() == [first]
     assert await tool(folder, "export", "--output", str(tmp_path / "c"), url=database_url) == ""
-    for name in ("facts.jsonl", "schedules.jsonl"):
+    for name in ("facts.jsonl", "schedules.jsonl", "keys.jsonl"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
     await tool(tmp_path / "new", "import", str(tmp_path / "c"))
     assert (await tool(folder, "import", b)).split() == [second]
@@ -126,6 +127,7 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         for memory in (one, other):
             request = schedule_pb2.GetScheduleRequest(schedule_id=schedule.schedule_id)
             assert (await memory.schedules.GetSchedule(request)).schedule == schedule
+            assert (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=key.key_id))).key == key
         for chat_id, seen in ((first, before), (second, there)):
             # The list of chats has both now.
             assert (await views(one, chat_id))[2:] == (await views(other, chat_id))[2:]

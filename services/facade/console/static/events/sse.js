@@ -13,6 +13,7 @@ export async function* readFrames(response) {
       const frames = (rest + value).split("\n\n");
       rest = frames.pop();
       for (const frame of frames) {
+        if (frame.startsWith("event: error\n")) return; // the key has ended, as the next request is told
         const data = parseData(frame);
         if (data !== null) yield data;
       }

@@ -1,0 +1,1 @@
+"""API keys that are made, limited and revoked by RPC."""

@@ -1,0 +1,87 @@
+"""KeyService: the RPCs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import keys_pb2
+from headrace.v1.keys_pb2_grpc import KeyServiceServicer
+from services.runtime.auth.key_text import name_key
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.keys.store import KeyStore
+    from services.memory.storage.keys import StoredKey
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+_PLAIN = ("key_id", "name", "user", "kind", "roles", "scopes", "created_at", "created_by", "updated_at", "revoked_by")
+"""Fields that message and record have alike."""
+
+_OPTIONAL = ("expires_at", "runs_max", "requests_per_minute")
+"""Fields that are 0 in a record where the message lacks them."""
+
+
+class KeyService(KeyServiceServicer):
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
+
+    async def CreateKey(self, request: keys_pb2.CreateKeyRequest, context: Context) -> keys_pb2.CreateKeyResponse:
+        fields = {field.name: value for field, value in request.ListFields()}
+        key, secret = await self._keys.create(fields.pop("key_id", ""), fields)
+        return keys_pb2.CreateKeyResponse(key=_make_message(key), secret=secret)
+
+    async def ListKeys(self, request: keys_pb2.ListKeysRequest, context: Context) -> keys_pb2.ListKeysResponse:
+        return keys_pb2.ListKeysResponse(
+            keys=map(_make_message, await self._keys.list_own(request.user, request.state))
+        )
+
+    async def GetKey(self, request: keys_pb2.GetKeyRequest, context: Context) -> keys_pb2.GetKeyResponse:
+        return keys_pb2.GetKeyResponse(key=_make_message(await self._keys.get(request.key_id)))
+
+    async def UpdateKey(self, request: keys_pb2.UpdateKeyRequest, context: Context) -> keys_pb2.UpdateKeyResponse:
+        fields = {field.name: value for field, value in request.ListFields()}
+        if fields.pop("no_roles", False):
+            if "roles" in fields:
+                raise InvalidRequest.of("noRoles", "must not stand beside roles")
+            fields["roles"] = ()
+        key = await self._keys.update(fields.pop("key_id"), fields)
+        return keys_pb2.UpdateKeyResponse(key=_make_message(key))
+
+    async def RevokeKey(self, request: keys_pb2.RevokeKeyRequest, context: Context) -> keys_pb2.RevokeKeyResponse:
+        return keys_pb2.RevokeKeyResponse(key=_make_message(await self._keys.revoke(request.key_id)))
+
+    async def ReadKeyChanges(
+        self, request: keys_pb2.ReadKeyChangesRequest, context: Context
+    ) -> keys_pb2.ReadKeyChangesResponse:
+        return await read_changes(self._keys, request.after_revision)
+
+
+async def read_changes(keys: KeyStore, after_revision: int) -> keys_pb2.ReadKeyChangesResponse:
+    found, has_more = await keys.list_changes(after_revision)
+    revision = found[-1].revision if found else after_revision
+    return keys_pb2.ReadKeyChangesResponse(keys=map(_make_record, found), revision=revision, has_more=has_more)
+
+
+def _make_message(key: StoredKey) -> keys_pb2.ApiKey:
+    plain: dict[str, Any] = {name: getattr(key, name) for name in _PLAIN}
+    optional: dict[str, Any] = {name: getattr(key, name) or None for name in (*_OPTIONAL, "revoked_at")}
+    credential = name_key(bytes.fromhex(key.sha256))
+    return keys_pb2.ApiKey(**plain, **optional, state=key.find_state(now_ms()), credential=credential)
+
+
+def _make_record(key: StoredKey) -> keys_pb2.KeyRecord:
+    return keys_pb2.KeyRecord(
+        key_id=key.key_id,
+        sha256=bytes.fromhex(key.sha256),
+        tenant=key.tenant,
+        user=key.user,
+        roles=key.roles,
+        scopes=key.scopes,
+        disabled=key.disabled,
+        revoked=bool(key.revoked_at),
+        **{name: getattr(key, name) or None for name in _OPTIONAL},
+    )

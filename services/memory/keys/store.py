@@ -1,0 +1,204 @@
+"""The API keys of the current tenant, by the rules of KeyService."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, PermissionDenied, QuotaExceeded
+from services.memory.storage.keys import StoredKey
+from services.runtime.auth import identity
+from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
+from services.runtime.auth.key_text import KEYS_MAX, make_key_text
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Keys
+
+SCOPE = "admin"
+
+TENANT_KEYS_MAX = 1000
+"""Keys of a tenant, those that have ended less than KEPT_MS ago included."""
+
+KEPT_MS = 30 * 86_400_000
+"""How long a key that has ended is shown. Long after every service has heard of its end."""
+
+RUNS_MAX, REQUESTS_MAX = 100_000, 1_000_000
+
+TRIES_MAX = 20
+"""Changes of others that one change waits for."""
+
+CHANGES_MAX = 500
+"""Keys of one answer to a service."""
+
+_LIMITS = {"runs_max": ("runsMax", RUNS_MAX), "requests_per_minute": ("requestsPerMinute", REQUESTS_MAX)}
+
+log = structlog.get_logger()
+
+
+class KeyStore:
+    def __init__(self, keys: Keys, clock: Callable[[], int] = now_ms) -> None:
+        """`clock` tells Unix milliseconds."""
+        self._keys = keys
+        self._clock = clock
+
+    async def create(self, key_id: str, fields: dict[str, Any]) -> tuple[StoredKey, str]:
+        """Return the key of these fields and its text, which is empty when the key was there."""
+        caller, now = identity.require_scope(SCOPE), self._clock()
+        text = make_key_text()
+        given: dict[str, Any] = {"scopes": tuple(sorted(DEFAULT_SCOPES))} | _order_lists(fields)
+        key = StoredKey(
+            key_id=key_id or new_uuid(),
+            tenant=caller.tenant,
+            version=1,
+            sha256=hashlib.sha256(text.encode()).hexdigest(),
+            created_at=now,
+            created_by=caller.user,
+            updated_at=now,
+            **given,
+        )
+        _check_key(key, fields, now, least=1)
+        _check_scopes(key.scopes, caller)
+        if (stored := await self._keys.find(key.key_id)) is not None:
+            return _check_same(stored, key), ""
+        await self._check_room(caller.tenant, now)
+        if not await self._keys.put(key):
+            stored = await self.get(key.key_id)
+            # A statement whose answer was lost is repeated, and then finds its own key.
+            if stored.sha256 != key.sha256:
+                return _check_same(stored, key), ""
+        _log_deed("api key made", key, caller)
+        return key, text
+
+    async def list_own(self, user: str, state: str) -> list[StoredKey]:
+        """List the tenant's keys, or those of one user or in one state."""
+        tenant, now = identity.require_scope(SCOPE).tenant, self._clock()
+        keys = [key for key in await self._keys.list_own(tenant) if not _is_forgotten(key, now)]
+        return [key for key in keys if user in ("", key.user) and state in ("", key.find_state(now))]
+
+    async def get(self, key_id: str) -> StoredKey:
+        """Return the tenant's key. Raises NotFound."""
+        tenant = identity.require_scope(SCOPE).tenant
+        key = await self._keys.find(key_id)
+        if key is None or key.tenant != tenant or _is_forgotten(key, self._clock()):
+            raise _make_not_found(key_id)
+        return key
+
+    async def update(self, key_id: str, fields: dict[str, Any]) -> StoredKey:
+        """Change fields by name."""
+        caller = identity.require_scope(SCOPE)
+        if fields.get("name") == "":
+            raise InvalidRequest.of("name", "must not be empty")
+        changes = _order_lists(fields)
+        _check_scopes(changes.get("scopes", ()), caller)
+
+        def change(key: StoredKey) -> StoredKey:
+            if key.revoked_at:
+                raise InvalidRequest.of("keyId", "must be that of a key that is not revoked")
+            changed = replace(key, **changes)
+            _check_key(changed, fields, self._clock(), least=0)
+            return changed
+
+        key = await self._change(await self.get(key_id), change)
+        _log_deed("api key changed", key, caller)
+        return key
+
+    async def revoke(self, key_id: str) -> StoredKey:
+        caller = identity.require_scope(SCOPE)
+
+        def change(key: StoredKey) -> StoredKey:
+            return key if key.revoked_at else replace(key, revoked_at=self._clock(), revoked_by=caller.user)
+
+        key = await self._change(await self.get(key_id), change)
+        _log_deed("api key revoked", key, caller)
+        return key
+
+    async def list_changes(self, after_revision: int) -> tuple[list[StoredKey], bool]:
+        """Return keys of all tenants that were changed later, and whether there are more."""
+        found = await self._keys.list_changes(after_revision, CHANGES_MAX + 1)
+        return found[:CHANGES_MAX], len(found) > CHANGES_MAX
+
+    async def _check_room(self, tenant: str, now: int) -> None:
+        """Forget what has ended long ago. Raises QuotaExceeded."""
+        kept = 0
+        for key in await self._keys.list_own(tenant):
+            if _is_forgotten(key, now):
+                await self._keys.delete(key.key_id)
+            else:
+                kept += 1
+        if kept >= TENANT_KEYS_MAX:
+            limit = str(TENANT_KEYS_MAX)
+            raise QuotaExceeded(f"{limit} keys are there already, those that ended lately included", limit=limit)
+        if await self._keys.count_all() >= KEYS_MAX:
+            raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
+
+    async def _change(self, key: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
+        """Change what is stored, again for as long as others change it meanwhile."""
+        stored: StoredKey | None = key
+        for _ in range(TRIES_MAX):
+            if stored is None:
+                raise _make_not_found(key.key_id)
+            changed = change(stored)
+            if changed == stored:
+                return stored
+            changed = replace(changed, version=stored.version + 1, updated_at=self._clock())
+            if await self._keys.put(changed):
+                return changed
+            stored = await self._keys.find(key.key_id)
+        raise Overloaded("the key is being changed by others; try again later")
+
+
+def _order_lists(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with each list as a tuple in order, without repetitions. Raises InvalidRequest."""
+    if unknown := set(fields.get("scopes", ())) - ALL_SCOPES:
+        raise InvalidRequest.of("scopes", f"{min(unknown)!r} is none of {', '.join(sorted(ALL_SCOPES))}")
+    lists = {name: tuple(sorted(set(fields[name]))) for name in ("roles", "scopes") if name in fields}
+    return fields | lists
+
+
+def _check_key(key: StoredKey, fields: dict[str, Any], now: int, *, least: int) -> None:
+    """Raises InvalidRequest for what `fields` has changed; limits may be `least` at least."""
+    if not Identity(key.tenant, key.user).is_valid:
+        raise InvalidRequest.of("user", "must be 1 to 128 visible ASCII characters")
+    if len(key.roles) > ROLES_MAX or not all(map(is_role, key.roles)):
+        raise InvalidRequest.of("roles", "must be 1 to 64 visible ASCII characters each, without commas")
+    for name, (field, most) in _LIMITS.items():
+        if name in fields and not least <= getattr(key, name) <= most:
+            raise InvalidRequest.of(field, f"must be {least} to {most}")
+    if "expires_at" in fields and key.expires_at <= now and (least or key.expires_at):
+        raise InvalidRequest.of("expiresAt", "must be in the future, in Unix milliseconds")
+
+
+def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
+    lacking: Collection[str] = set(scopes) - caller.scopes
+    if lacking:
+        scope = min(lacking)
+        raise PermissionDenied(f"this credential has no scope {scope!r}, so no key of it can have it", scope=scope)
+
+
+def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:
+    """Return what is stored if it was made by the same request."""
+    if stored.tenant != key.tenant:
+        raise _make_not_found(key.key_id)
+    names = ("version", "sha256", "created_at", "created_by", "updated_at", "revision")
+    if replace(key, **{name: getattr(stored, name) for name in names}) != stored:
+        raise InvalidRequest.of("keyId", "must be new, or that of the same key")
+    return stored
+
+
+def _is_forgotten(key: StoredKey, now: int) -> bool:
+    ended_at = key.find_end(now)
+    return 0 < ended_at <= now - KEPT_MS
+
+
+def _make_not_found(key_id: str) -> NotFound:
+    return NotFound(f"key {key_id} does not exist", keyId=key_id)
+
+
+def _log_deed(deed: str, key: StoredKey, caller: Identity) -> None:
+    log.info(deed, key_id=key.key_id, of=key.user, scopes=key.scopes, by=caller.user, credential=caller.credential)

@@ -1,0 +1,36 @@
+"""What API keys made by RPC may have at once, and what becomes of their runs when they end."""
+
+from __future__ import annotations
+
+from headrace.errors import QuotaExceeded
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.runtime.auth import identity
+from services.runtime.auth.stored_keys import StoredKeys
+from services.runtime.capacity import RETRY_AFTER_S
+
+
+class KeyLimits:
+    def __init__(self, keys: StoredKeys, live: LiveRuns) -> None:
+        self._keys = keys
+        self._live = live
+
+    def check(self, request_id: str) -> None:
+        """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have."""
+        credential = identity.require_identity().credential
+        key = self._keys.find(credential)
+        if key is None or not key.runs_max:
+            return
+        own = [run for run in self._live.all() if run.identity.credential == credential]
+        if len(own) >= key.runs_max and all(run.query.request_id != request_id for run in own):
+            raise QuotaExceeded(
+                f"the API key has {key.runs_max} live runs already; try again when one has ended",
+                retry_after_s=RETRY_AFTER_S,
+                limit=key.runs_max,
+            )
+
+    def cancel_ended(self) -> None:
+        """Cancel the live runs whose keys have ended."""
+        for run in self._live.all():
+            key = self._keys.find(run.identity.credential)
+            if key is not None and key.has_ended and run.control.mode != "now":
+                run.control.cancel()

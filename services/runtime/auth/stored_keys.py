@@ -1,0 +1,262 @@
+"""API keys that memory has, as a service knows them: all of them, read again and again.
+
+So a call costs no question to memory, whatever it shows. Only a text of our own form that is unknown waits for the next
+look, for it may be a key that was just made; looks have a rate, so that strangers cannot make load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+import structlog
+
+from headrace.errors import CredentialEnded, HeadraceError, Overloaded, QuotaExceeded, Unauthenticated
+from headrace.v1 import keys_pb2
+from services.runtime.auth.identity import Identity
+from services.runtime.auth.key_text import name_key
+from services.runtime.clock import monotonic_s, now_ms
+
+LOOK_GAP_S = 0.2
+"""Shortest time between looks: texts that nobody knows make no more than five in a second."""
+
+WAITING_MAX = 256
+"""Calls with unknown texts that wait for a look; the next is told to try again."""
+
+UNKNOWN_MAX, UNKNOWN_S = 4096, 30.0
+"""Texts that a look has not found, and how long they are refused without another one."""
+
+MINUTE_S = 60.0
+
+PAGES_MAX = 1000
+"""Pages of one look: more than all keys have."""
+
+ReadChanges: TypeAlias = Callable[[int], Awaitable[keys_pb2.ReadKeyChangesResponse]]
+"""Reads the keys that were changed behind a revision; raises HeadraceError or AioRpcError."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    identity: Identity
+    expires_at: int
+    """Unix milliseconds; 0: never."""
+    disabled: bool
+    revoked: bool
+    runs_max: int
+    requests_per_minute: int
+    """0: no limit of its own."""
+
+    def check(self) -> None:
+        """Raises CredentialEnded if it is of no use."""
+        if self.revoked:
+            raise CredentialEnded("the API key was revoked; get a new one")
+        if 0 < self.expires_at <= now_ms():
+            raise CredentialEnded("the API key has expired; get a new one")
+        if self.disabled:
+            raise CredentialEnded("the API key is disabled")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.revoked or self.disabled or 0 < self.expires_at <= now_ms()
+
+
+class StoredKeys:
+    def __init__(self, good_s: float) -> None:
+        """Keys stay good for `good_s` seconds after the last look."""
+        self._good_s = good_s
+        self._by_hash: dict[bytes, KnownKey] = {}
+        self._by_id: dict[str, KnownKey] = {}
+        self._by_credential: dict[str, KnownKey] = {}
+        self._revision = 0
+        self._read_at = float("-inf")
+        self._is_complete = False
+        """Whether every look since the one that read all keys has succeeded."""
+        self._is_away = False
+        """Whether the last look failed."""
+        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        """When each may be looked for again."""
+        self._asked = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Calls that wait for the end of a look that is yet to begin."""
+        self._open: dict[str, set[asyncio.Timeout]] = {}
+        """Open calls by their keys' ids."""
+        self._full_at: dict[str, float] = {}
+        """When a key with a rate will have used up none of it, by its id."""
+        self._listeners: list[Callable[[], None]] = []
+
+    async def find_identity(self, text: str) -> Identity:
+        """Return the holder of the key, and count a call.
+
+        Raises:
+            Unauthenticated: There is no such key. CredentialEnded: It is of no use any more.
+            Overloaded: Memory has been away for too long. QuotaExceeded: The key has had its calls for now.
+        """
+        sha256 = hashlib.sha256(text.encode()).digest()
+        key = self._by_hash.get(sha256) or await self._look_for(sha256)
+        if not self._is_fresh or (key is None and self._is_away):
+            raise Overloaded("API keys cannot be checked now; try again later", retry_after_s=1.0)
+        if key is None:
+            raise Unauthenticated("the credential is not valid here")
+        key.check()
+        self._count_call(key)
+        return key.identity
+
+    def find(self, credential: str) -> KnownKey | None:
+        """Return the key that logs and runs call so."""
+        return self._by_credential.get(credential)
+
+    def listen(self, act: Callable[[], None]) -> None:
+        """Call `act` after each look."""
+        self._listeners.append(act)
+
+    @asynccontextmanager
+    async def ending_with_key(self, key_id: str) -> AsyncGenerator[None]:
+        """Run the block for as long as the key is good; raises CredentialEnded."""
+        ending = asyncio.timeout(None)
+        opened = self._open.setdefault(key_id, set())
+        try:
+            async with ending:
+                opened.add(ending)
+                yield
+        except TimeoutError:
+            if ending.expired():
+                self._check_end(key_id)
+            raise
+        finally:
+            opened.discard(ending)
+            if not opened and self._open.get(key_id) is opened:
+                del self._open[key_id]
+
+    async def follow(self, read: ReadChanges, poll_s: float) -> None:
+        """Look for changes every `poll_s` seconds, for ever."""
+        try:
+            while True:
+                await self._look(read)
+                await asyncio.sleep(min(LOOK_GAP_S, poll_s))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, poll_s - LOOK_GAP_S)):
+                        await self._asked.wait()
+        finally:
+            _release(self._waiting)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return monotonic_s() - self._read_at <= self._good_s
+
+    async def _look(self, read: ReadChanges) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._asked.clear()
+        began_at = monotonic_s()
+        try:
+            await self._read_changes(read)
+        except (HeadraceError, grpc.aio.AioRpcError) as error:
+            if not self._is_away:
+                log.warning("api keys cannot be read", problem=type(error).__name__, good_s=self._good_s)
+            # The store may be another one when it is back, and count on from where a copy of it was: all is read again.
+            self._is_away, self._is_complete = True, False
+        else:
+            if self._is_away:
+                log.info("api keys are read again", keys=len(self._by_id))
+            self._read_at, self._is_away, self._is_complete = began_at, False, True
+        finally:
+            _release(waiting)
+        self._end_calls()
+        for act in self._listeners:
+            act()
+
+    async def _read_changes(self, read: ReadChanges) -> None:
+        after, records = self._revision if self._is_complete else 0, list[keys_pb2.KeyRecord]()
+        for _ in range(PAGES_MAX):
+            page = await read(after)
+            records += page.keys
+            after = page.revision
+            if not page.has_more:
+                break
+        if not self._is_complete:
+            for known in (self._by_hash, self._by_id, self._by_credential):
+                known.clear()
+        self._revision = after
+        for record in records:
+            self._take(record)
+
+    def _take(self, record: keys_pb2.KeyRecord) -> None:
+        credential = name_key(record.sha256)
+        holder = Identity(
+            record.tenant,
+            record.user,
+            credential,
+            frozenset(record.roles),
+            frozenset(record.scopes),
+            record.key_id,
+        )
+        key = KnownKey(
+            holder,
+            record.expires_at,
+            record.disabled,
+            record.revoked,
+            record.runs_max,
+            record.requests_per_minute,
+        )
+        self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key
+        if not key.requests_per_minute:
+            self._full_at.pop(record.key_id, None)
+
+    async def _look_for(self, sha256: bytes) -> KnownKey | None:
+        now = monotonic_s()
+        if self._unknown.get(sha256, now) > now:
+            return None
+        if len(self._waiting) >= WAITING_MAX:
+            raise Overloaded("too many unknown API keys are looked for; try again later", retry_after_s=1.0)
+        looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(looked)
+        self._asked.set()
+        await looked
+        key = self._by_hash.get(sha256)
+        if key is None and self._is_complete:
+            self._unknown[sha256] = monotonic_s() + UNKNOWN_S
+            self._unknown.move_to_end(sha256)
+            while len(self._unknown) > UNKNOWN_MAX:
+                self._unknown.popitem(last=False)
+        return key
+
+    def _count_call(self, key: KnownKey) -> None:
+        if not key.requests_per_minute:
+            return
+        key_id, now = key.identity.key_id, monotonic_s()
+        full_at = max(now, self._full_at.get(key_id, 0.0)) + MINUTE_S / key.requests_per_minute
+        if (wait_s := full_at - now - MINUTE_S) > 1e-6:
+            raise QuotaExceeded(
+                f"the API key has {key.requests_per_minute} calls a minute; try again later",
+                retry_after_s=wait_s,
+                limit=key.requests_per_minute,
+            )
+        self._full_at[key_id] = full_at
+
+    def _end_calls(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key_id, opened in self._open.items():
+            key = self._by_id.get(key_id)
+            if key is None or key.has_ended:
+                for ending in opened:
+                    ending.reschedule(now)
+                opened.clear()  # each is ended once
+
+    def _check_end(self, key_id: str) -> None:
+        key = self._by_id.get(key_id)
+        if key is not None:
+            key.check()
+        raise CredentialEnded("the API key has ended; get a new one")
+
+
+def _release(waiting: list[asyncio.Future[None]]) -> None:
+    for looked in waiting:
+        if not looked.done():
+            looked.set_result(None)

@@ -1,0 +1,37 @@
+"""Reads API keys from memory, for all services but memory itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.streams import rpc_errors
+from headrace.v1 import keys_pb2
+from headrace.v1.keys_pb2_grpc import KeyServiceStub
+from services.runtime.auth.identity import acting_as
+from services.runtime.auth.setup import following_keys
+
+if TYPE_CHECKING:
+    import grpc
+
+    from services.runtime.auth.settings import AuthSettings
+    from services.runtime.auth.stored_keys import StoredKeys
+
+READ_TIMEOUT_S = 1.5
+"""With the longest time between looks, a memory that just answered in time leaves nobody in for over 5 s."""
+
+
+@asynccontextmanager
+async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel) -> AsyncGenerator[StoredKeys]:
+    """Yield the API keys that the memory service behind `memory` has."""
+    # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+    stub: Any = KeyServiceStub(memory)
+
+    async def read_changes(after_revision: int) -> keys_pb2.ReadKeyChangesResponse:
+        with acting_as(None), rpc_errors():
+            request = keys_pb2.ReadKeyChangesRequest(after_revision=after_revision)
+            return await stub.ReadKeyChanges(request, timeout=READ_TIMEOUT_S)
+
+    async with following_keys(settings, read_changes) as keys:
+        yield keys

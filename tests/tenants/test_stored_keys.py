@@ -1,0 +1,200 @@
+"""Keys made by RPC, over three orchestrators, the facade, memory and tools: one that ends, ends everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.client import Client
+from headrace.errors import CredentialEnded, QuotaExceeded, Unauthenticated
+from headrace.sse import SseReader
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, gates_pb2, gates_pb2_grpc, keys_pb2
+from services.orchestrator.config import Config
+from services.orchestrator.server import orchestrator
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, house
+
+CAT = Identity("acme", "cat")
+
+
+@dataclass(frozen=True)
+class Stage:
+    it: House
+    replicas: Sequence[str]
+    """Addresses of the orchestrators."""
+
+    @asynccontextmanager
+    async def client(self, token: str, replica: int = 0) -> AsyncGenerator[Client]:
+        memory, tools = (self.it.addresses[name] for name in ("MemoryService", "ToolService"))
+        address = self.replicas[replica]
+        async with Client(address, memory_address=memory, tools_address=tools, token=token) as client:
+            yield client
+
+    async def make_key(self, **fields: Any) -> keys_pb2.CreateKeyResponse:
+        async with self.client(KEYS[ADA]) as admin:
+            return await admin.create_key("of the test", CAT.user, **fields)
+
+    async def change(self, made: keys_pb2.CreateKeyResponse, **fields: Any) -> None:
+        """Change the key; without fields, revoke it."""
+        async with self.client(KEYS[ADA]) as admin:
+            if fields:
+                await admin.update_key(made.key.key_id, **fields)
+            else:
+                await admin.revoke_key(made.key.key_id)
+
+    async def run_state(self, run_id: str) -> str:
+        """State of a run of Cat's, at the replica that has it."""
+        with acting_as(CAT):
+            for address in self.replicas:
+                async with open_channel(address, self.it.shown) as channel:
+                    stub: Any = agent_pb2_grpc.AgentServiceStub(channel)
+                    with rpc_errors():
+                        run = (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id))).run
+                    if run.state:
+                        return run.state
+        raise AssertionError("nobody has it")
+
+
+@asynccontextmanager
+async def stage(folder: Path, **config: Any) -> AsyncGenerator[Stage]:
+    async with asyncio.timeout(TIMEOUT_S), house(folder, **config) as it, AsyncExitStack() as stack:
+        replicas = [it.addresses["AgentService"]]
+        for _ in range(2):
+            other = Config(
+                server=ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings),
+                config_dir=folder,
+                llm_gateway_address=it.addresses["LlmService"],
+                memory_address=it.addresses["MemoryService"],
+                tools_address=it.addresses["ToolService"],
+                **config,
+            )
+            replicas.append((await stack.enter_async_context(orchestrator(other))).addresses[0])
+        yield Stage(it, replicas)
+
+
+async def ask_slowly(client: Client, begun: asyncio.Queue[str]) -> None:
+    """Read the run of a question without an end; raises what ends the stream."""
+    async with client.ask(SLOW, agent_key="plain") as run:
+        async for event in run:
+            if event.HasField("run_start"):
+                begun.put_nowait(event.run_start.run_id)
+
+
+async def watch_gates(stage: Stage, secret: str, begun: asyncio.Queue[str]) -> None:
+    async with open_channel(stage.replicas[1]) as channel:
+        stub: Any = gates_pb2_grpc.GateServiceStub(channel)
+        call = stub.WatchGates(gates_pb2.WatchGatesRequest(), metadata=(("x-api-key", secret),))
+        async with reading(call) as answers:
+            async for _ in answers:
+                begun.put_nowait("")
+
+
+async def ask_over_http(it: House, secret: str, begun: asyncio.Queue[str]) -> tuple[str | None, Any]:
+    """Return the event type and the data of the last frame of a stream that has ended."""
+    reader, last = SseReader(), None
+    body, headers = {"message": SLOW, "agentKey": "plain"}, {"X-API-Key": secret}
+    async with it.http.post("/api/query", json=body, headers=headers) as response:
+        async for chunk in response.content.iter_any():
+            for last in reader.feed(chunk):
+                data = json.loads(last.data)
+                if data.get("type") == "run.start":
+                    begun.put_nowait(data["runId"])
+    assert last is not None
+    return last.event, json.loads(last.data)
+
+
+async def until_refused(call: Callable[[], Awaitable[Any]]) -> None:
+    """Call again and again, until the key has ended."""
+    while True:
+        try:
+            await call()
+        except CredentialEnded:
+            return
+        await asyncio.sleep(0.02)
+
+
+async def test_a_revoked_key_ends_at_every_replica_and_its_runs_go_on(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
+            made = await stage_.make_key()
+            clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
+            begun, watched = asyncio.Queue[str](), asyncio.Queue[str]()
+            streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
+            streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
+            shown = asyncio.create_task(ask_over_http(stage_.it, made.secret, begun))
+            runs = [await begun.get() for _ in range(4)]
+            await watched.get()
+            await stage_.change(made)
+            for stream in streams:
+                with pytest.raises(CredentialEnded, match="revoked"):
+                    await stream
+            kind, last = await shown
+            assert (kind, last["code"], last["error"]["code"]) == ("error", 401, "CREDENTIAL_ENDED")
+            for client in clients:
+                with pytest.raises(CredentialEnded):
+                    await client.agents()
+            await until_refused(clients[0].facts)  # memory and tools look at times of their own
+            await until_refused(lambda: clients[0].upload("notes.txt", b"hello"))
+            async with stage_.it.http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
+                assert response.status == 401
+                assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
+            assert {await stage_.run_state(run_id) for run_id in runs} == {"running"}
+    assert made.secret.removeprefix("hrk_") not in str(logged)
+
+
+async def test_its_runs_end_with_it_where_a_setting_says_so(tmp_path: Path) -> None:
+    async with stage(tmp_path, revoked_key_runs="cancel") as stage_:
+        made = await stage_.make_key()
+        begun = asyncio.Queue[str]()
+        async with stage_.client(made.secret, 1) as client:
+            stream = asyncio.create_task(ask_slowly(client, begun))
+            shown = asyncio.create_task(ask_over_http(stage_.it, made.secret, begun))
+            runs = [await begun.get() for _ in range(2)]
+            await stage_.change(made, disabled=True)
+            with pytest.raises(CredentialEnded, match="disabled"):
+                await stream
+            await shown
+        for run_id in runs:
+            while await stage_.run_state(run_id) == "running":
+                await asyncio.sleep(0.02)
+            assert await stage_.run_state(run_id) == "cancelled"
+
+
+async def test_a_key_has_its_runs_at_once_and_its_calls_a_minute(tmp_path: Path) -> None:
+    async with stage(tmp_path) as stage_:
+        made = await stage_.make_key(runs_max=1)
+        begun = asyncio.Queue[str]()
+        async with stage_.client(made.secret) as client:
+            stream = asyncio.create_task(ask_slowly(client, begun))
+            run_id = await begun.get()
+            with pytest.raises(QuotaExceeded, match="1 live runs"):
+                await ask_slowly(client, begun)
+            await client.cancel(run_id)
+            await stream
+            while True:  # its place is free a moment after its end
+                try:
+                    async with client.ask("hello", agent_key="plain") as run:
+                        assert [event async for event in run][-1].HasField("run_complete")
+                    break
+                except QuotaExceeded:
+                    await asyncio.sleep(0.02)
+            limited = await stage_.make_key(requests_per_minute=2)
+            async with stage_.client(limited.secret) as few:
+                await few.agents()
+                await few.agents()
+                with pytest.raises(QuotaExceeded, match="2 calls"):
+                    await few.agents()
+            with pytest.raises(Unauthenticated):
+                async with stage_.client("hrk_nobodys") as nobody:
+                    await nobody.agents()
