@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import InvalidRequest, NotFound, PermissionDenied
-from headrace.v1 import memory_pb2
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QueueFull
+from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
+from services.orchestrator.calls.grants import GRANTS_MAX
 from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.calls.test_answerers import KEYS, as_user
 from tests.orchestrator.calls.test_ask_person import rules_in_force
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
@@ -225,7 +228,38 @@ async def test_who_takes_a_run_over_goes_by_the_grant_that_was_used_whatever_has
         [grant] = (await it.client.grants()).grants
         assert await it.client.revoke_grant(it.chat_id, grant.grant_id) == "revoked"
         await it.stop()
+        events: list[Event] = []
         async with again(it) as client, client.attach(it.run_ids[0], 0) as run:
-            events = [as_json(delta) async for delta in run]
+            async for delta in run:
+                events.append(as_json(delta))
+                assert len(pick(events, "gate.open")) <= 1, "nobody is asked a second time"
         assert events[-1]["type"] == "run.complete"
         assert (len(pick(events, "gate.open")), len(pick(events, "grant.use"))) == (1, 1)
+
+
+async def test_a_chat_has_so_many_grants_and_no_more(house: Open) -> None:
+    async with house(act("1"), ANSWER, **LISTED) as it:
+        offer(it, approval="ask")
+        run_id = chat_id = ""
+        async with it.client.ask("go", agent_key="react") as run:
+            async for delta in run:
+                if delta.HasField("run_start"):
+                    run_id, chat_id = delta.run_start.run_id, delta.run_start.chat_id
+                elif delta.HasField("gate_open"):
+                    for number in range(GRANTS_MAX):
+                        await put_grant(it, chat_id, run_id, f"g_{number}")
+                    gate_id = delta.gate_open.gate_id
+                    with pytest.raises(QueueFull, match="64 grants of this chat are in force"):
+                        await it.client.answer_gate(run_id, gate_id, FOR_CHAT)
+                    assert (await it.client.answer_gate(run_id, gate_id, APPROVE)).status == "accepted"
+        assert list_ran(it) == ["1"]
+
+
+async def put_grant(it: House, chat_id: str, run_id: str, grant_id: str) -> None:
+    """Have the log a grant that covers nothing."""
+    grant = agent_pb2.GrantMake(grant_id=grant_id, scope="chat", made_by=["default"], expires_at=now_ms() + 600_000)
+    event = agent_pb2.AgentDelta(timestamp=now_ms(), grant_make=grant)
+    line = memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))
+    async with open_channel(it.config.memory_address) as channel:
+        stub = memory_pb2_grpc.MemoryServiceStub(channel)
+        await stub.Append(memory_pb2.AppendRequest(chat_id=chat_id, run_id=run_id, request_id=new_uuid(), lines=[line]))
