@@ -12,7 +12,7 @@ from typing import Any
 from headrace.cassette.lines import Cassette, TapeLine
 from headrace.cassette.methods import load_answer, load_request
 from headrace.v1 import agent_pb2
-from services.replay.differences import TIMES, UNCOMPARED, Difference, describe, differs, drop_members
+from services.replay.differences import BESIDE, UNCOMPARED, Difference, describe, differs, drop_members
 from services.replay.heard import Heard, HeardCall, event_json
 from services.replay.scripted_peers import END, Broken, ScriptedCalls, make_error
 from services.replay.time import ReplayClock
@@ -88,7 +88,7 @@ class Conductor:
             )
         event = self._heard.events.popleft()
         replayed = event_json(event)
-        one, other = drop_members(recorded, TIMES), drop_members(replayed, TIMES)
+        one, other = drop_members(recorded, BESIDE), drop_members(replayed, BESIDE)
         if differs(one, other):
             raise Difference(
                 f"line {line.number}: event {recorded['seq']} ({recorded['type']}): {describe(one, other)}"

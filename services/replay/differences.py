@@ -11,6 +11,9 @@ from services.runtime.telemetry.masking import MASK, mask_secrets
 TIMES = frozenset({"timestamp", "expiresAt", "remindAt", "escalateAt", "until", "openedAt"})
 """Members of events that are times, in which a replay may differ."""
 
+BESIDE = TIMES | {"agentVersionHash"}
+"""Members of events that are not compared: a changed definition is told by what it changes."""
+
 UNCOMPARED = frozenset({"timeoutMs", "requestId", "timeLeftMs", "traceparent"})
 """Members of requests that hang on the clock, or are new each time."""
 
