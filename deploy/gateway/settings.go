@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ func readSettings(environment []string) (settings, error) {
 		"GATEWAY_MEMORY_ADDRESS": "127.0.0.1:7003", "GATEWAY_TOOLS_ADDRESS": "127.0.0.1:7004",
 		"GATEWAY_TLS_CERTIFICATE": "", "GATEWAY_TLS_KEY": "", "TLS_CERT": "", "TLS_KEY": "", "TLS_CA": "",
 		"INTERNAL_TOKEN": "", "GATEWAY_HEARTBEAT_S": "15", "GATEWAY_SLOW_READER_S": "60", "GATEWAY_DRAIN_S": "10",
-		"GATEWAY_HOSTS": "", "GATEWAY_METRICS_LISTEN": "", "AUTH": "none",
+		"GATEWAY_HOSTS": "", "GATEWAY_FACADE_ADDRESS": "", "GATEWAY_METRICS_LISTEN": "", "AUTH": "none",
 		"ALLOW_UNAUTHENTICATED": "false",
 	}
 	var problems []error
@@ -70,6 +71,7 @@ func readSettings(environment []string) (settings, error) {
 		handlers: gateway.Settings{
 			Heartbeat: seconds("GATEWAY_HEARTBEAT_S"), SlowReader: seconds("GATEWAY_SLOW_READER_S"),
 			Hosts:                gateway.Hosts{Credentials: given["AUTH"] != "none", Names: splitNames(given["GATEWAY_HOSTS"])},
+			Facade:               given["GATEWAY_FACADE_ADDRESS"],
 			AllowUnauthenticated: slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(given["ALLOW_UNAUTHENTICATED"])),
 		},
 	}
@@ -100,6 +102,11 @@ func checkSettings(given map[string]string) (problems []error) {
 	for _, name := range []string{"GATEWAY_ORCHESTRATOR_ADDRESS", "GATEWAY_MEMORY_ADDRESS", "GATEWAY_TOOLS_ADDRESS"} {
 		if err := channels.CheckAddress(given[name]); err != nil {
 			problems = append(problems, fmt.Errorf("%s%s: %w", prefix, name, err))
+		}
+	}
+	if facade := given["GATEWAY_FACADE_ADDRESS"]; facade != "" && !strings.HasPrefix(facade, "unix:/") {
+		if _, _, err := net.SplitHostPort(facade); err != nil {
+			problems = append(problems, fmt.Errorf("%sFACADE_ADDRESS: %q: expected host:port or unix:/path", own, facade))
 		}
 	}
 	return problems

@@ -47,6 +47,7 @@ _REST = {
     ("GET", "extendedAgentCard"): "GetExtendedAgentCard",
 }
 _REST_TASK = {("GET", ""): "GetTask", ("POST", ":cancel"): "CancelTask", ("POST", ":subscribe"): "SubscribeToTask"}
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:]+\](:\d{1,5})?", re.ASCII)
 _TASK_PATH = re.compile(r"tasks/([^/:]+)(:[a-z]+)?(/pushNotificationConfigs.*)?")
 
 PUSH = frozenset(f"{verb}TaskPushNotificationConfig" for verb in ("Create", "Get", "Delete")) | {
@@ -200,7 +201,9 @@ def _read_cursor(request: web.Request) -> int:
 
 def _make_url(request: web.Request, agent_key: str) -> str:
     scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
-    return f"{'https' if scheme == 'https' else 'http'}://{request.host}/a2a/{agent_key}"
+    host = request.headers.get("X-Forwarded-Host", request.host)
+    host = host if _HOST.fullmatch(host) else request.host
+    return f"{'https' if scheme == 'https' else 'http'}://{host}/a2a/{agent_key}"
 
 
 def _convert_failure(error: A2aError | HeadraceError | grpc.aio.AioRpcError) -> A2aError:

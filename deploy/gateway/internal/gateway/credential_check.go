@@ -36,7 +36,7 @@ func (g *gateway) withCredentialCheck(next http.Handler) http.Handler {
 	}
 	c := credentialCheck{agents: headracev1.NewAgentServiceClient(g.peers.Orchestrator), admitted: map[[sha256.Size]byte]time.Time{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if request.Body != http.NoBody && strings.HasPrefix(request.URL.Path, "/api/") {
+		if request.Body != http.NoBody && isGuarded(request.URL.Path) {
 			if err := c.check(request); err != nil {
 				writeError(w, err)
 				return

@@ -24,6 +24,8 @@ type Settings struct {
 	SlowReader time.Duration
 	// Hosts are the names under which requests are served.
 	Hosts Hosts
+	// Facade is the address of the embedded facade, for the paths that it alone serves; empty: they are not found.
+	Facade string
 	// AllowUnauthenticated lets every user of this machine in where nobody shows credentials.
 	AllowUnauthenticated bool
 }
@@ -68,9 +70,10 @@ func New(ctx context.Context, settings Settings, peers Peers) (http.Handler, err
 	if err := registerServices(ctx, mux, peers); err != nil {
 		return nil, err
 	}
-	guarded := g.withCredentialCheck(mux)
+	served := g.withFacade(mux)
+	guarded := g.withCredentialCheck(served)
 	if !settings.Hosts.Credentials && !settings.AllowUnauthenticated {
-		guarded = withLocalUserCheck(mux)
+		guarded = withLocalUserCheck(served)
 	}
 	return withRequestLog(withPageGuard(settings.Hosts, guarded)), g.registerHandlers(mux, all)
 }

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 
 	"headrace/gateway/internal/envelope"
 	"headrace/gateway/internal/localusers"
@@ -14,7 +13,7 @@ import (
 // are made by this process's own user.
 func withLocalUserCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if strings.HasPrefix(request.URL.Path, "/api/") && isForeignUser(request) {
+		if isGuarded(request.URL.Path) && isForeignUser(request) {
 			envelope.Failure{Status: http.StatusForbidden, Reason: "PERMISSION_DENIED", Message: "without credentials only the " +
 				"user who runs this service may call it from this machine: set HEADRACE_AUTH, or " +
 				"HEADRACE_ALLOW_UNAUTHENTICATED to let every user in"}.Write(w)

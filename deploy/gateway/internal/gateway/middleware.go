@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
 	"headrace/gateway/internal/envelope"
@@ -25,7 +24,7 @@ func withRequestLog(next http.Handler) http.Handler {
 		started := time.Now()
 		id, forwarded := readCallMetadata(request.Header)
 		entry := &requestLog{ResponseWriter: w, route: "unknown", admit: func() {
-			if strings.HasPrefix(request.URL.Path, "/api/") {
+			if isGuarded(request.URL.Path) {
 				strangers.Admit(request.Context())
 			}
 		}}

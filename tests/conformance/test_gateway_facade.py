@@ -1,0 +1,78 @@
+"""One address: what the embedded facade alone serves, through deploy/gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from mcp.client.client import Client
+
+from tests.conformance.fronts import PEERS, Timing, gateway
+from tests.facade.scripted import Script, Suite, answering, frames_of, opening, suite, text
+from tests.timing import within
+
+RUN_INPUT = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hi"}]}
+
+
+@asynccontextmanager
+async def one_address(folder: Path, script: Script, behind: str | None = None) -> AsyncGenerator[tuple[str, Suite]]:
+    """The gateway's URL, and the facade behind it."""
+    async with suite(folder, script) as facade:
+        peers = dict.fromkeys(PEERS, f"unix:{folder}/peer.sock")
+        address = facade.url.removeprefix("http://") if behind is None else behind
+        async with gateway(peers, Timing(), FACADE_ADDRESS=address) as url:
+            yield url, facade
+
+
+async def test_each_event_comes_as_it_is_sent_and_leaving_reaches_the_facade(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    steps = [*opening(), *answering("x")[3:4], text(5, "one"), gate, text(6, " two"), *answering("x")[-2:]]
+    script = Script(query=steps, publish=["ag-ui"])
+    async with one_address(tmp_path, script) as (url, _), aiohttp.ClientSession(url) as http:
+        async with within(50), http.post("/agui/helper", json=RUN_INPUT) as response:
+            while b'"delta":"one"' not in await response.content.readline():
+                pass
+            gate.set()
+            kinds = [json.loads(frame.data)["type"] for frame in await frames_of(response)]
+        assert kinds[-1] == "RUN_FINISHED"
+        assert len(response.headers.getall("X-Request-Id")) == 1
+        script.query = [*steps[:5], asyncio.Event()]
+        script.closed.clear()
+        async with within(50), http.post("/agui/helper", json=RUN_INPUT) as response:
+            await response.content.readline()
+        async with within(50):
+            await script.closed.wait()
+
+
+async def test_the_other_faces_and_the_console_are_there_too(tmp_path: Path) -> None:
+    script = Script(query=answering("x"), publish=["a2a", "mcp"])
+    async with one_address(tmp_path, script) as (url, _), aiohttp.ClientSession(url) as http:
+        for path in ("/", "/console/main.js", "/v1/models", "/api/agents"):
+            async with http.get(path) as response:
+                assert response.status == 200, path
+        async with http.get("/a2a/helper/.well-known/agent-card.json") as response:
+            assert (await response.json())["supportedInterfaces"][0]["url"] == f"{url}/a2a/helper"
+        async with within(50), Client(f"{url}/mcp") as client:
+            assert (await client.call_tool("helper", {"message": "hi"})).structured_content["answer"] == "x"  # pyright: ignore
+        for path in ("/v2/models", "/aguish", "/mcp/x"):
+            async with http.get(path) as response:
+                assert response.status == 404, path
+        headers = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
+        async with http.post("/agui/helper", json=RUN_INPUT, headers=headers) as response:
+            assert response.status == 403
+
+
+@pytest.mark.parametrize("behind", ["127.0.0.1:9", ""])
+async def test_a_facade_that_is_away_is_said_to_be(tmp_path: Path, behind: str) -> None:
+    async with (
+        one_address(tmp_path, Script(), behind) as (url, _),
+        aiohttp.ClientSession(url) as http,
+        http.get("/v1/models") as response,
+    ):
+        assert response.status == (503 if behind else 404)
+        assert (await response.json())["error"]["code"] == ("OVERLOADED" if behind else "NOT_FOUND")
