@@ -198,7 +198,7 @@ class AgentVersions(Protocol):
         ...
 
     async def list_all(self) -> list[AgentVersion]:
-        """List the versions of all agents."""
+        """List the versions of all agents, by tenant, key and number."""
         ...
 
     async def find(

@@ -107,6 +107,9 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         asked = schedule_pb2.CreateScheduleRequest(agent_key="guide", message="news?", cron="0 9 * * *")
         schedule = (await memory.schedules.CreateSchedule(asked)).schedule
         key = (await memory.keys.CreateKey(keys_pb2.CreateKeyRequest(name="laptop", user="ada"))).key
+        for number in (1, 2, 3):
+            kept = memory_pb2.PutAgentVersionRequest(agent_key="guide", is_shared=number < 3, definition=str(number))
+            await memory.stub.PutAgentVersion(kept)
     async with memory_in(database_url) as memory:
         second = await write(memory)
         there = await views(memory, second)
@@ -115,7 +118,7 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     await tool(folder, "export", "--output", b, second, url=database_url)
     assert (await tool(folder, "import", a, url=database_url)).split() == [first]
     assert await tool(folder, "export", "--output", str(tmp_path / "c"), url=database_url) == ""
-    for name in ("facts.jsonl", "schedules.jsonl", "keys.jsonl"):
+    for name in ("facts.jsonl", "schedules.jsonl", "keys.jsonl", "agent_versions.jsonl"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
     await tool(tmp_path / "new", "import", str(tmp_path / "c"))
     assert (await tool(folder, "import", b)).split() == [second]
@@ -136,6 +139,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         assert [await memory.remember("again", "r1") for memory in (one, other)] == facts[:1] * 2
         assert len(await other.search("no request")) == 1
     async with memory_over(tmp_path / "new") as new:
+        wanted = memory_pb2.ReadAgentVersionRequest(agent_key="guide", is_shared=True, version=2)
+        assert (await new.stub.ReadAgentVersion(wanted)).definition == "2"
         assert await new.remember("again", "r1") == facts[0]
         assert len(await new.search("no request")) == 1
 

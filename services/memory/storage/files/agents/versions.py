@@ -62,7 +62,8 @@ class VersionFolder:
 
     def list_all(self) -> list[AgentVersion]:
         with self._lock:
-            return [version for versions in self._by_agent.values() for version in versions.values()]
+            found = [version for versions in self._by_agent.values() for version in versions.values()]
+        return sorted(found, key=lambda version: (version.tenant, version.agent_key, version.version))
 
     def list_versions(self, tenant: str, agent_key: str) -> dict[int, AgentVersion]:
         with self._lock:
