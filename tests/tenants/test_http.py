@@ -7,6 +7,7 @@ import os
 import sys
 import uuid
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -95,6 +96,32 @@ async def test_a_face_of_another_protocol_knows_its_callers_chats_alone(it: Hous
     thread = str(uuid.uuid4())
     assert (await run(ADA, thread))[0] == 200
     assert (await run(BOB, thread))[0] == 404
+
+
+async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
+    async def ask(who: Identity, path: str, method: str, **params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with it.http.post(path, json=body, headers={"X-API-Key": KEYS[who]}) as response:
+            return await response.json()
+
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+    task = (await ask(ADA, "/a2a/plain", "SendMessage", message=message))["result"]["task"]
+    assert (await ask(ADA, "/a2a/plain", "GetTask", id=task["id"]))["result"]["artifacts"] == task["artifacts"]
+    for method, params in (
+        ("GetTask", {"id": task["id"]}),
+        ("CancelTask", {"id": task["id"]}),
+        ("SubscribeToTask", {"id": task["id"]}),
+        ("ListTasks", {"contextId": task["contextId"]}),
+        ("SendMessage", {"message": message | {"contextId": task["contextId"]}}),
+        ("SendMessage", {"message": message | {"taskId": task["id"]}}),
+    ):
+        assert (await ask(BOB, "/a2a/plain", method, **params))["error"]["code"] == -32001, method
+    uri = f"headrace://chats/{task['contextId']}"
+    listed = [(await ask(who, "/mcp", "resources/list"))["result"]["resources"] for who in (ADA, BOB)]
+    assert [uri in [one["uri"] for one in found] for found in listed] == [True, False]
+    assert "result" in await ask(ADA, "/mcp", "resources/read", uri=uri)
+    for path in (uri, f"{uri}/files/notes.md"):
+        assert (await ask(BOB, "/mcp", "resources/read", uri=path))["error"]["code"] == -32002
 
 
 async def test_the_client_shows_its_token(it: House) -> None:
