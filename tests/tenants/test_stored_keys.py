@@ -106,8 +106,10 @@ async def ask_over_http(it: House, secret: str, begun: asyncio.Queue[str]) -> tu
     body, headers = {"message": SLOW, "agentKey": "plain"}, {"X-API-Key": secret}
     async with it.http.post("/api/query", json=body, headers=headers) as response:
         async for chunk in response.content.iter_any():
-            for last in reader.feed(chunk):
-                data = json.loads(last.data)
+            for frame in reader.feed(chunk):
+                if frame.data == b"[DONE]":  # the run's own end has come first
+                    break
+                data, last = json.loads(frame.data), frame
                 if data.get("type") == "run.start":
                     begun.put_nowait(data["runId"])
     assert last is not None
