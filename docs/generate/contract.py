@@ -92,6 +92,18 @@ def describe_rpcs(service: str) -> str:
     return "\n\n".join(parts)
 
 
+def list_scopes() -> str:
+    """The RPCs that want a scope, with their routes."""
+    paths = {route.grpc_path: f"{route.verb} {route.path}" for route in sources.load_routes()}
+    rows: list[list[str]] = []
+    for method, scope in sorted(sources.SCOPES.items(), key=lambda item: (item[1], item[0])):
+        service, name = method.removeprefix("/headrace.v1.").split("/")
+        path = paths.get(method)
+        over_http = f"[{code(path)}](http.md#{slug(path)})" if path else ""
+        rows.append([code(scope), f"[{service}.{name}](#{slug(f'{service}.{name}')})", over_http])
+    return format_table("scope | RPC | over HTTP", rows)
+
+
 def _signature(rpc: MethodDescriptor) -> str:
     takes = "stream " * rpc.client_streaming + rpc.input_type.name
     return f"{rpc.name}({takes}) returns ({'stream ' * rpc.server_streaming}{rpc.output_type.name})"

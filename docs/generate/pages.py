@@ -25,6 +25,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "http-messages": contract.describe_http_messages,
     "routes": contract.describe_routes,
     "rpcs": contract.describe_rpcs,
+    "scopes": contract.list_scopes,
     "errors": code_tables.list_errors,
     "metrics": code_tables.list_metrics,
     "commands": command_line.describe_commands,

@@ -83,6 +83,22 @@ WITHOUT_USER = frozenset(
 """Methods of no user or of all users, which a service calls on its own account."""
 
 
+def _need(service: str, methods: str, scope: str) -> dict[str, str]:
+    return {service + method: scope for method in methods.split()}
+
+
+SCOPES: dict[str, str] = {
+    **_need(_AGENT, "ListAgentProblems GetAgentVersion DiffAgentVersions", "operate"),
+    **_need(_AGENT, "ValidateAgent", "publish"),
+    **_need(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", "admin"),
+    **_need(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", "operate"),
+    **_need(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", "admin"),
+    **_need(_WEBHOOKS, "PingWebhook ListDeliveries ReplayDeliveries", "admin"),
+}
+"""Scopes that RPCs want whatever is asked of them: what the handlers check, as documents say it. A test holds the two
+against each other."""
+
+
 def check_caller(caller: str, method: str) -> None:
     if caller not in CALLERS.get(method, frozenset()):
         raise PermissionDenied(f"{caller} may not call {method}", caller=caller)
