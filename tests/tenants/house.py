@@ -124,7 +124,7 @@ class House:
     async def ask(self, who: Identity, message: str, chat_id: str | None = None) -> tuple[str, str]:
         """Chat and run of a question, which is answered to the end, unless it is a slow one."""
         rpc = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Query"]
-        request = agent_pb2.QueryRequest(message=message, chat_id=chat_id, agent_key="plain")
+        request = agent_pb2.QueryRequest(message=message, chat_id=chat_id, agent_key="plain", record=True)
         outcome = await self.call(rpc, who, [request])
         assert outcome.code == "OK", outcome
         start = next(event.run_start for event in outcome.reply if event.HasField("run_start"))

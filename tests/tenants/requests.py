@@ -91,6 +91,7 @@ REQUESTS: dict[str, Make] = {
     "AgentService.ListRuns": _one(lambda ids: agent_pb2.ListRunsRequest(chat_id=ids.chat)),
     "AgentService.GetContext": _one(lambda ids: agent_pb2.GetContextRequest(chat_id=ids.chat, run_id=ids.run)),
     "AgentService.GetRun": _one(lambda ids: agent_pb2.GetRunRequest(run_id=ids.run)),
+    "AgentService.GetCassette": _one(lambda ids: agent_pb2.GetCassetteRequest(run_id=ids.run)),
     "GateService.GetGate": _one(lambda ids: gates_pb2.GetGateRequest(run_id=ids.run, gate_id="c_1")),
     "GateService.AnswerGate": _one(
         lambda ids: gates_pb2.AnswerGateRequest(run_id=ids.run, gate_id="c_1", payload="{}")

@@ -30,7 +30,8 @@ async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
 
 
 async def test_every_route_of_the_contract_is_guarded() -> None:
-    assert [route.path for route in load_routes() if not route.path.startswith(GUARDED)] == []
+    unguarded = [route.path for route in load_routes() if not route.path.startswith(GUARDED)]
+    assert unguarded == ["/hooks/{schedule_id}"]  # which a signature of the posted body opens
 
 
 @pytest.mark.parametrize("path", ["/", "/console/main.js", "/healthz", "/readyz", "/openapi.json"])
