@@ -137,5 +137,5 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
         await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Schedules"])
     async with opening() as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
-        shown = ["Chats", "Inbox", "Live", "Spend", "Agents", "Schedules", "Webhooks", "Providers"]
+        shown = ["Chats", "Inbox", "Live", "Spend", "Agents", "Schedules", "Webhooks", "Keys", "Providers"]
         await expect(links).to_have_text(shown)

@@ -63,7 +63,8 @@ export function createField(label, input, hint) {
   return createElement("label", {}, label, hint ? createElement("small", {}, hint) : null, input);
 }
 
-/** Create a form that is folded away; what `submit()` throws is shown in it, and it is emptied when that went well. */
+/** Create a form that is folded away; what `submit()` throws is shown in it, and it is emptied when that went well. What
+ * `submit()` returns is called when the form is folded again, so that what it shows is not moved out of sight. */
 export function createFoldedForm(title, fields, label, submit) {
   const problem = createElement("p", { class: "problem", role: "alert" });
   const button = createElement("button", { type: "submit", class: "primary" }, label);
@@ -79,9 +80,10 @@ export function createFoldedForm(title, fields, label, submit) {
     problem.textContent = "";
     fieldset.disabled = true;
     try {
-      await submit();
+      const finish = await submit();
       form.reset();
       folded.open = false;
+      await finish?.();
     } catch (error) {
       problem.textContent = error.message;
     } finally {

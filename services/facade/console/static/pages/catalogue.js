@@ -7,5 +7,6 @@ export const PAGES = {
   agents: { name: "Agents", load: () => import("./agents.js") },
   schedules: { name: "Schedules", load: () => import("./schedules.js") },
   webhooks: { name: "Webhooks", scope: "admin", load: () => import("./webhooks.js") },
+  keys: { name: "Keys", scope: "admin", load: () => import("./keys.js") },
   providers: { name: "Providers", scope: "operate", load: () => import("./providers.js") },
 };

@@ -12,6 +12,7 @@ import {
   createTable,
   replaceItems,
 } from "../elements/page.js";
+import { createSecretBox } from "../elements/secret_box.js";
 import { formatHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
 
@@ -20,7 +21,7 @@ const OUTCOME_MARKS = { started: "good", failed: "bad", missed: "bad" };
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Schedules" });
   const empty = createElement("p", { hidden: true }, "There is no schedule yet.");
-  const secret = createElement("div", { role: "status" });
+  const secret = createSecretBox(() => element.querySelector("h2"));
   const results = new Map(); // by id: the open results of a schedule
   const { element, showProblem } = createFrame(
     {
@@ -29,8 +30,8 @@ export function createPage() {
       tools: [createButton("Refresh", () => load())],
       className: "schedules",
     },
-    createForm(load, makeSecret),
-    secret,
+    createForm(load, (scheduleId) => attempt(() => makeSecret(scheduleId))),
+    secret.element,
     empty,
     list,
   );
@@ -61,28 +62,10 @@ export function createPage() {
   /** Make a secret for a schedule's posts, and show it this once: the server does not tell it again. */
   async function makeSecret(scheduleId) {
     const { schedule, secret: text } = await api.postData("/api/schedule/secret", { scheduleId });
-    const createShown = (label, value) => {
-      const field = createElement("input", { type: "text", readonly: "", "aria-label": `${label} of ${schedule.name}` });
-      field.value = value;
-      return field;
-    };
-    const address = createShown("Address", new URL(`/hooks/${scheduleId}`, location.href).href);
-    const field = createShown("Secret", text);
-    secret.replaceChildren(
-      createElement(
-        "div",
-        { class: "secret" },
-        createElement("p", {}, `What is posted to this address is signed with the secret. It is shown this once.`),
-        address,
-        field,
-        createButton("I have kept it", () => {
-          secret.replaceChildren();
-          element.querySelector("h2").focus();
-        }),
-      ),
-    );
-    field.focus();
-    field.select();
+    secret.show("What is posted to this address is signed with the secret. It is shown this once.", {
+      [`Address of ${schedule.name}`]: new URL(`/hooks/${scheduleId}`, location.href).href,
+      [`Secret of ${schedule.name}`]: text,
+    });
   }
 
   async function loadResults(scheduleId) {
@@ -231,8 +214,7 @@ function createForm(load, makeSecret) {
       overlap: overlap.select.value,
       catchUp: catchUp.checked,
     });
-    if (made.onWebhook) await makeSecret(made.scheduleId);
-    await load();
+    return () => (made.onWebhook ? makeSecret(made.scheduleId) : load());
   }
 
   showTimes();

@@ -12,6 +12,7 @@ import {
   createTable,
   replaceItems,
 } from "../elements/page.js";
+import { createSecretBox } from "../elements/secret_box.js";
 import * as api from "../server/api.js";
 
 const TYPES = [
@@ -28,7 +29,7 @@ const STATE_MARKS = { dead: "bad", waiting: "warn", delivered: "good" };
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Webhooks" });
   const empty = createElement("p", { hidden: true }, "There is no webhook yet.");
-  const secret = createElement("div", { role: "status" });
+  const secret = createSecretBox(() => element.querySelector("h2"));
   const opened = new Map(); // by id: the open deliveries of a webhook
   const { element, showProblem } = createFrame(
     {
@@ -41,7 +42,7 @@ export function createPage() {
       showSecret(made);
       await load();
     }),
-    secret,
+    secret.element,
     empty,
     list,
   );
@@ -73,21 +74,8 @@ export function createPage() {
   /** Show a secret this once: the server does not tell it again. */
   function showSecret({ webhook, secret: text }) {
     if (!text) return;
-    const field = createElement("input", { type: "text", readonly: "", "aria-label": `Secret of ${webhook.name}` });
-    field.value = text;
-    field.addEventListener("focus", () => field.select());
-    secret.replaceChildren(
-      createElement(
-        "div",
-        { class: "secret" },
-        createElement("p", {}, `The secret of ${webhook.name} signs what is sent. It is shown this once.`),
-        field,
-        createButton("I have kept it", () => {
-          secret.replaceChildren();
-          element.querySelector("h2").focus();
-        }),
-      ),
-    );
+    const about = `The secret of ${webhook.name} signs what is sent. It is shown this once.`;
+    secret.show(about, { [`Secret of ${webhook.name}`]: text });
   }
 
   function createItem(webhook) {
@@ -226,7 +214,7 @@ function createForm(onMade) {
       ...(name.value && { name: name.value }),
       ...(agentKeys.length && { agentKeys }),
     });
-    await onMade(made);
+    return () => onMade(made);
   }
 
   return createFoldedForm(

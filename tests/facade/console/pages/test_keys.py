@@ -1,0 +1,67 @@
+"""The page of API keys: made with a text that is shown once, disabled, revoked."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Orchestrator
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_key_is_made_and_its_text_is_shown_once(opening: Opening) -> None:
+    async with opening(place="#page=keys", bypass_csp=True) as console:
+        page, store = console.page, console.suite.memory.keys
+        await expect(page.get_by_text("There is none.")).to_be_visible()
+        await page.get_by_text("New key").click()
+        await page.get_by_role("textbox", name="Name what").fill("laptop")
+        await page.get_by_role("textbox", name="User whose").fill("with a space")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("alert").filter(has_text="user")).to_be_visible()
+        await page.get_by_role("textbox", name="User whose").fill("bob")
+        await page.get_by_label("answer gates").uncheck()
+        await page.get_by_role("textbox", name="Roles with").fill("finance, board")
+        await page.get_by_role("spinbutton", name="Runs at once").fill("2")
+        await page.get_by_role("button", name="Make it").click()
+        text = page.get_by_label("Key laptop")
+        await expect(text).to_be_focused()
+        await expect(text).to_be_in_viewport()
+        assert (await text.input_value()).startswith("hrk_")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        (made,) = await store.list_own("", "")
+        assert (made.user, made.scopes, made.roles, made.runs_max) == ("bob", ("ask",), ("board", "finance"), 2)
+        await page.get_by_role("button", name="I have kept it").click()
+        await expect(text).to_have_count(0)
+        await page.reload()
+        item = page.get_by_role("list", name="Keys").locator("> li")
+        await expect(item).to_contain_text("bob · ask")
+        await expect(item).to_contain_text("roles: board, finance · 2 runs at once")
+        await expect(page.get_by_text("hrk_")).to_have_count(0)
+
+
+async def test_a_key_is_disabled_and_revoked(opening: Opening) -> None:
+    async with opening(place="#page=keys") as console:
+        page, store = console.page, console.suite.memory.keys
+        key, _ = await store.create("", {"name": "robot", "user": "ci", "kind": "service"})
+        await page.get_by_role("button", name="Refresh").click()
+        await page.get_by_role("button", name="Disable: robot").click()
+        await expect(page.get_by_text("There is none.")).to_be_visible()
+        await page.get_by_role("combobox", name="Show").select_option("disabled")
+        await page.get_by_role("button", name="Enable: robot").click()
+        await expect(page.get_by_text("There is none.")).to_be_visible()
+        await page.get_by_role("combobox", name="Show").select_option("all")
+        await page.get_by_role("button", name="Revoke: robot").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        item = page.get_by_role("list", name="Keys").locator("> li")
+        await expect(item).to_contain_text("revoked")
+        await expect(item.get_by_role("button")).to_have_count(0)
+        assert (await store.get(key.key_id)).find_state(0) == "revoked"
+
+
+async def test_the_page_is_for_who_may_manage_keys(opening: Opening) -> None:
+    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
+        await expect(console.page.get_by_role("link", name="Keys")).to_have_count(0)
