@@ -48,8 +48,6 @@ NAME, GATES, OPERATING = (f"headrace.v1.{name}Service" for name in ("Agent", "Ga
 @asynccontextmanager
 async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; entering it waits for memory, leaving it drains the runs."""
-    agents_dir = config.agents_dir or config.config_dir / "agents"
-    registry = Registry(agents_dir, config.default_agent)
     shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
         channels = {
@@ -60,13 +58,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         peers = Peers.from_channels(**channels)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
-        rules_path = config.config_dir / "approvals.yaml"
-        rules = RulesFile(rules_path)
-        budgets_path = config.config_dir / "budgets.yaml"
-        budgets = BudgetsFile(budgets_path)
-        watched = ((agents_dir, registry.reload), (rules_path, rules.reload), (budgets_path, budgets.reload))
-        for path, read in watched:
-            await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
+        registry, rules, budgets = await stack.enter_async_context(_following_definitions(config))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
         lanes = await stack.enter_async_context(PeerChannels(shown))
@@ -119,3 +111,17 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 keys=keys,
             )
         )
+
+
+@asynccontextmanager
+async def _following_definitions(config: Config) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile]]:
+    """Read agents and rules at once, and inside the block again whenever a file of them changes."""
+    agents_dir = config.agents_dir or config.config_dir / "agents"
+    rules_path, budgets_path = config.config_dir / "approvals.yaml", config.config_dir / "budgets.yaml"
+    registry = Registry(agents_dir, config.default_agent)
+    rules, budgets = RulesFile(rules_path), BudgetsFile(budgets_path)
+    watched = ((agents_dir, registry.reload), (rules_path, rules.reload), (budgets_path, budgets.reload))
+    async with AsyncExitStack() as stack:
+        for path, read in watched:
+            await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
+        yield registry, rules, budgets
