@@ -329,7 +329,8 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
     cls = BY_REASON.get(info.reason) if info.domain == DOMAIN else None
     if cls is None:
         return None
-    metadata = {key: value for key, value in info.metadata.items() if key != _RETRIABLE_KEY}
+    # In order: the map on the wire has none, and answers that are alike shall be the same bytes.
+    metadata = {key: info.metadata[key] for key in sorted(info.metadata) if key != _RETRIABLE_KEY}
     error = cls(status.message, retry_after_s=retry_after_s)
     error.metadata = metadata
     return error

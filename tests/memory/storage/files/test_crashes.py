@@ -57,7 +57,7 @@ INJECTIONS = [
     "pwrite64:error=ENOSPC:when=1+2",
     "fdatasync:error=EIO:when=3+4",
     "fdatasync:error=ENOSPC:when=1+3",
-    "fsync:error=EIO:when=3+2",
+    "fsync:error=EIO:when=1+2",
     "openat:error=EMFILE:when=8+6",
     "fstat,newfstatat:error=EIO:when=6+7",
     "fdatasync:signal=KILL:when=20",
@@ -69,6 +69,8 @@ INJECTIONS = [
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_a_call_that_fails_loses_and_doubles_nothing(serve: Serve, folder: Path, injection: str) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+    async with serve():
+        pass  # makes the folders, without which nothing starts
     await run_injected(folder, chat_ids, told, f"inject={injection}")
     assert told.spans
     async with asyncio.timeout(600), serve() as memory:
