@@ -18,6 +18,10 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
     signal.signal(signal.SIGHUP, ignore_hangup)
 
+# A shell has its background jobs ignore Ctrl-C, and so their children, which tests end by it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 import pytest
 from hypothesis import settings
 
