@@ -17,7 +17,8 @@ from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_
 from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
-from services.memory.storage.files.schedules import FileSchedules, ScheduleFolder
+from services.memory.storage.files.records import RecordFolder
+from services.memory.storage.files.schedules import SCHEDULES, FileSchedules
 from services.memory.storage.files.spend.ledger import SpendLedger
 from services.memory.storage.files.tables.leases import LeaseTable
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
@@ -60,7 +61,7 @@ async def open_files(
     ledger = SpendLedger(disk.folder / SPEND)
     commits = Commits(disk, room, index, table, ledger)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
-    schedule_folder = await asyncio.to_thread(ScheduleFolder, disk.folder / "schedules", room)
+    schedule_folder = await asyncio.to_thread(RecordFolder, disk.folder / "schedules", room, SCHEDULES)
     version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room)
     key_folder = await asyncio.to_thread(KeyFolder, disk.folder / "keys", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")

@@ -1,68 +1,22 @@
-"""Schedules in a folder, each a file that is written whole, and in memory. Everything but FileSchedules blocks."""
+"""Schedules in a folder."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from threading import Lock
 from typing import TYPE_CHECKING
 
-import msgspec
-import structlog
-
-from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.records import RecordFolder, RecordKind
 from services.memory.storage.schedules import Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from services.memory.storage.files.disk_room import DiskRoom
     from services.runtime.auth.identity import Identity
 
-log = structlog.get_logger()
-
-
-class ScheduleFolder:
-    def __init__(self, folder: Path, room: DiskRoom) -> None:
-        self._disk = Disk(folder)
-        self._room = room
-        self._lock = Lock()
-        self._disk.delete_unfinished()
-        self._schedules: dict[str, Schedule] = {}
-        for schedule_id in self._disk.list_logs():
-            try:
-                self._schedules[schedule_id] = decode_schedule(self._disk.read_log(schedule_id))
-            except (OSError, msgspec.DecodeError) as error:
-                log.error("schedule cannot be read", schedule_id=schedule_id, error=str(error))
-
-    def close(self) -> None:
-        self._disk.close()
-
-    def list_all(self) -> list[Schedule]:
-        return list(self._schedules.values())  # without the lock, which is held while the disk writes
-
-    def find(self, schedule_id: str) -> Schedule | None:
-        return self._schedules.get(schedule_id)
-
-    def put(self, schedule: Schedule) -> bool:
-        schedule_id = schedule.schedule_id
-        with self._lock:
-            before = self._schedules.get(schedule_id)
-            if schedule.version != (before.version if before else 0) + 1:
-                return False
-            with self._room.writing(schedule_id):
-                self._disk.rewrite_log(schedule_id, encode_schedule(schedule))
-            self._schedules[schedule_id] = schedule
-            return True
-
-    def delete(self, schedule_id: str) -> None:
-        with self._lock, self._room.writing(schedule_id):
-            self._disk.delete_log(schedule_id)
-            self._schedules.pop(schedule_id, None)
+SCHEDULES = RecordKind[Schedule]("schedule", lambda schedule: schedule.schedule_id, encode_schedule, decode_schedule)
 
 
 class FileSchedules:
-    def __init__(self, folder: ScheduleFolder) -> None:
+    def __init__(self, folder: RecordFolder[Schedule]) -> None:
         self._folder = folder
 
     async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
