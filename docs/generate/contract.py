@@ -96,7 +96,10 @@ def list_scopes() -> str:
     """The RPCs that want a scope, with their routes."""
     paths = {route.grpc_path: f"{route.verb} {route.path}" for route in sources.load_routes()}
     rows: list[list[str]] = []
-    for method, scope in sorted(sources.SCOPES.items(), key=lambda item: (item[1], item[0])):
+    scopes = {method: sources.find_scope(method) for method in sources.CALLERS}
+    for method, scope in sorted(scopes.items(), key=lambda item: (item[1], item[0])):
+        if not scope:
+            continue
         service, name = method.removeprefix("/headrace.v1.").split("/")
         path = paths.get(method)
         over_http = f"[{code(path)}](http.md#{slug(path)})" if path else ""

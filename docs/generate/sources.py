@@ -36,7 +36,7 @@ from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.orchestrator.run.budgets import rules as budget_rules
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.auth.callers import SCOPES
+from services.runtime.auth.callers import CALLERS, find_scope
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.json_form import rules_of
 from services.runtime.process.config import PREFIX
@@ -53,6 +53,7 @@ __all__ = [
     "BUILTIN",
     "BUILT_IN",
     "BY_REASON",
+    "CALLERS",
     "COMMAND_LINE",
     "CONFIGS",
     "CONTRACT",
@@ -64,10 +65,10 @@ __all__ = [
     "OTHER_DEFAULTS",
     "OWN",
     "PREFIX",
-    "SCOPES",
     "Route",
     "agent_pb2",
     "find_comment",
+    "find_scope",
     "load_routes",
     "rules_of",
 ]

@@ -360,5 +360,11 @@ class Answerers(_message.Message):
 Global___Answerers: _TypeAlias = Answerers  # noqa: Y015
 
 RULES_FIELD_NUMBER: _builtins.int
+SCOPE_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]
 """Rules of this field; see FieldRules."""
+scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
+"""What a caller's credential must be good for: ask, answer, operate, read_content, publish or admin. It is checked
+before anything else of the request; a credential without it is answered PERMISSION_DENIED. RPCs without this
+option take every credential, and say themselves what some of their requests need.
+"""

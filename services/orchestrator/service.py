@@ -17,7 +17,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.runtime.auth.identity import Identity, acting_as, require_identity, require_scope
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
@@ -131,7 +131,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ListAgentProblems(
         self, request: agent_pb2.ListAgentProblemsRequest, context: Context
     ) -> agent_pb2.ListAgentProblemsResponse:
-        require_scope("operate")
         return agent_pb2.ListAgentProblemsResponse(
             problems=[
                 agent_pb2.AgentProblem(file=file, problem=problem, agent_key=key)

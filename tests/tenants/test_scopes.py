@@ -14,8 +14,8 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.client import Client
 from headrace.errors import CredentialEnded
 from services.facade.proto_routes import load_routes
-from services.runtime.auth.callers import SCOPES
-from services.runtime.auth.identity import Identity
+from services.runtime.auth.callers import find_scope
+from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
 from tests.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, path
 from tests.tenants.requests import REQUESTS, RPCS, Ids
@@ -23,9 +23,14 @@ from tests.tenants.requests import REQUESTS, RPCS, Ids
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PUBLIC = [name for name, rpc in RPCS.items() if is_public(rpc)]
-NAMING_AGENTS = ("GetAgentVersion", "DiffAgentVersions", "ValidateAgent")
-NEEDED = {"agent_key": "plain", "definition": "{}", "version": 1, "to_version": 1}
-"""RPCs that look at scopes behind the fields that they need, and these."""
+FOR_EVERY_SCOPE = {
+    "AgentService": "ListAgents GetAgent ListAgentVersions GetIdentity",
+    "GateService": "ListGates WatchGates GetGate ListGrants RevokeGrant ExportGates",
+    "ScheduleService": "ReceiveWebhook",  # whose signature is its credential
+    "SpendService": "GetUsage",
+    "ToolService": "ListTools GetTool ListSkills",
+}
+"""Public RPCs that take every credential, and say themselves what some requests need."""
 
 ENDED = ("revoked", "disabled", "expired")
 
@@ -35,15 +40,13 @@ class Stage:
     it: House
     ended: dict[str, str]
     """A key's text for each way to end."""
+    lacking: dict[str, str]
+    """A key's text for each scope, which has all others."""
 
-    async def call(self, name: str, who: Identity, *, as_client: bool = True) -> Outcome:
+    async def call(self, name: str, who: Identity) -> Outcome:
         ids = Ids(fresh(), fresh())
         request = REQUESTS[name](ids) if name in REQUESTS else [GetMessageClass(RPCS[name].input_type)()]
-        for field, value in NEEDED.items():
-            for message in request:
-                if field in message.DESCRIPTOR.fields_by_name and name.partition(".")[2] in NAMING_AGENTS:
-                    setattr(message, field, value)
-        return await self.it.call(RPCS[name], who, request, as_client=as_client)
+        return await self.it.call(RPCS[name], who, request, as_client=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -53,6 +56,10 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
         addresses["tools_address"] = it.addresses["ToolService"]
         async with Client(it.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
             made = {way: await admin.create_key(way, "cat") for way in ENDED[:2]}
+            lacking = {
+                scope: await admin.create_key(f"no {scope}", "dan", scopes=[*ALL_SCOPES - {scope}])
+                for scope in ALL_SCOPES
+            }
             made["expired"] = await admin.create_key("expired", "cat", expires_at=now_ms() + 1000)
             await admin.revoke_key(made["revoked"].key.key_id)
             await admin.update_key(made["disabled"].key.key_id, disabled=True)
@@ -61,7 +68,11 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
                 for call in (client.agents, client.facts, lambda ask=client: ask.upload("notes.txt", b"hello")):
                     await until_refused(call)
             await until_refused_over_http(it, one.secret)
-        yield Stage(it, {way: one.secret for way, one in made.items()})
+        yield Stage(
+            it,
+            {way: one.secret for way, one in made.items()},
+            {scope: one.secret for scope, one in lacking.items()},
+        )
 
 
 async def until_refused(call: Any) -> None:
@@ -93,13 +104,21 @@ async def test_a_key_that_has_ended_serves_for_nothing(
         assert way in outcome.message
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "GateService.WatchGates"])  # which has no end
-async def test_a_scope_is_wanted_where_the_reference_says_so(name: str, stage: Stage) -> None:
-    outcome = await stage.call(name, Identity("acme", "eve"), as_client=False)
-    lacking = f"this credential has no scope {SCOPES.get(path(RPCS[name]), '')!r}"
-    assert (outcome.message == lacking) == (path(RPCS[name]) in SCOPES), outcome
-    if path(RPCS[name]) in SCOPES:
-        assert outcome.code == "PERMISSION_DENIED"
+async def test_each_public_rpc_wants_a_scope_or_says_why_not() -> None:
+    open_to_all = {f"{service}.{name}" for service, names in FOR_EVERY_SCOPE.items() for name in names.split()}
+    assert {name for name in PUBLIC if not find_scope(path(RPCS[name]))} == open_to_all & set(PUBLIC)
+    assert {find_scope(path(RPCS[name])) for name in PUBLIC} - {""} <= ALL_SCOPES
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if find_scope(path(RPCS[name]))])
+async def test_a_credential_without_the_scope_is_refused(
+    name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dan = Identity("acme", "dan")
+    monkeypatch.setitem(KEYS, dan, stage.lacking[find_scope(path(RPCS[name]))])
+    outcome = await stage.call(name, dan)
+    assert (outcome.code, outcome.reason) == ("PERMISSION_DENIED", "PERMISSION_DENIED"), outcome
+    assert outcome.message == f"this credential has no scope {find_scope(path(RPCS[name]))!r}"
 
 
 async def test_over_http_the_same(stage: Stage) -> None:

@@ -20,7 +20,6 @@ from services.runtime.randomness import new_uuid
 if TYPE_CHECKING:
     from services.memory.storage.engine import Keys
 
-SCOPE = "admin"
 
 TENANT_KEYS_MAX = 1000
 """Keys of a tenant, those that have ended less than KEPT_MS ago included."""
@@ -49,7 +48,7 @@ class KeyStore:
 
     async def create(self, key_id: str, fields: dict[str, Any]) -> tuple[StoredKey, str]:
         """Return the key of these fields and its text, which is empty when the key was there."""
-        caller, now = identity.require_scope(SCOPE), self._clock()
+        caller, now = identity.require_identity(), self._clock()
         text = make_key_text()
         given: dict[str, Any] = {"scopes": tuple(sorted(DEFAULT_SCOPES))} | _order_lists(fields)
         key = StoredKey(
@@ -77,13 +76,13 @@ class KeyStore:
 
     async def list_own(self, user: str, state: str) -> list[StoredKey]:
         """List the tenant's keys, or those of one user or in one state."""
-        tenant, now = identity.require_scope(SCOPE).tenant, self._clock()
+        tenant, now = identity.require_identity().tenant, self._clock()
         keys = [key for key in await self._keys.list_own(tenant) if not _is_forgotten(key, now)]
         return [key for key in keys if user in ("", key.user) and state in ("", key.find_state(now))]
 
     async def get(self, key_id: str) -> StoredKey:
         """Return the tenant's key. Raises NotFound."""
-        tenant = identity.require_scope(SCOPE).tenant
+        tenant = identity.require_identity().tenant
         key = await self._keys.find(key_id)
         if key is None or key.tenant != tenant or _is_forgotten(key, self._clock()):
             raise _make_not_found(key_id)
@@ -91,7 +90,7 @@ class KeyStore:
 
     async def update(self, key_id: str, fields: dict[str, Any]) -> StoredKey:
         """Change fields by name."""
-        caller = identity.require_scope(SCOPE)
+        caller = identity.require_identity()
         if fields.get("name") == "":
             raise InvalidRequest.of("name", "must not be empty")
         changes = _order_lists(fields)
@@ -109,7 +108,7 @@ class KeyStore:
         return key
 
     async def revoke(self, key_id: str) -> StoredKey:
-        caller = identity.require_scope(SCOPE)
+        caller = identity.require_identity()
 
         def change(key: StoredKey) -> StoredKey:
             return key if key.revoked_at else replace(key, revoked_at=self._clock(), revoked_by=caller.user)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Webhooks
     from services.memory.storage.webhooks import Delivery
 
-SCOPE = "admin"
 
 WEBHOOKS_MAX = 20
 """Webhooks of a tenant."""
@@ -59,7 +58,7 @@ class WebhookStore:
         paused: bool = False,
     ) -> tuple[Webhook, str]:
         """Return the webhook and its secret, which is empty when the webhook was there."""
-        tenant, now = identity.require_scope(SCOPE).tenant, now_ms()
+        tenant, now = identity.require_identity().tenant, now_ms()
         host = self._check_url(url)
         secret = make_secret()
         webhook = Webhook(
@@ -93,11 +92,11 @@ class WebhookStore:
         return _check_same(await self.get(webhook.webhook_id), webhook), ""
 
     async def list_own(self) -> list[Webhook]:
-        return await self._webhooks.list_own(identity.require_scope(SCOPE).tenant)
+        return await self._webhooks.list_own(identity.require_identity().tenant)
 
     async def get(self, webhook_id: str) -> Webhook:
         """Return the tenant's webhook. Raises NotFound."""
-        tenant = identity.require_scope(SCOPE).tenant
+        tenant = identity.require_identity().tenant
         webhook = await self._webhooks.find(webhook_id)
         if webhook is None or webhook.tenant != tenant:
             raise _not_found(webhook_id)

@@ -15,12 +15,10 @@ from services.orchestrator.operating.content import strip_content
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.service import AgentService
-from services.runtime.auth.identity import Identity, acting_as, require_scope
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
-
-SCOPE = "operate"
 
 RUNS_MAX = 200
 """Runs that a request names or ends."""
@@ -45,13 +43,12 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     async def ListRuns(
         self, request: operator_pb2.OperatorListRunsRequest, context: Context
     ) -> operator_pb2.OperatorListRunsResponse:
-        require_scope(SCOPE)
         return await self._list_runs(request)
 
     async def GetRun(
         self, request: operator_pb2.OperatorGetRunRequest, context: Context
     ) -> operator_pb2.OperatorGetRunResponse:
-        operator = require_scope(SCOPE)
+        operator = require_identity()
         found = await self._list_runs(operator_pb2.OperatorListRunsRequest(run_ids=[request.run_id]))
         if not found.runs:
             raise NotFound(f"run {request.run_id} does not exist", runId=request.run_id)
@@ -78,7 +75,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     async def CancelRuns(
         self, request: operator_pb2.CancelRunsRequest, context: Context
     ) -> operator_pb2.CancelRunsResponse:
-        operator = require_scope(SCOPE)
+        operator = require_identity()
         wanted = _choose_runs(request)
         found = await self._list_runs(wanted)
         rows = {run.run_id: run for run in found.runs}
@@ -123,14 +120,13 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     async def ListProviders(
         self, request: llm_pb2.ListProvidersRequest, context: Context
     ) -> llm_pb2.ListProvidersResponse:
-        require_scope(SCOPE)
         with translating_peer_errors():
             return await self._peers.llm.ListProviders(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def ListReplicas(
         self, request: operator_pb2.ListReplicasRequest, context: Context
     ) -> operator_pb2.ListReplicasResponse:
-        operator = require_scope(SCOPE)
+        operator = require_identity()
         with acting_as(None):
             unfinished = await stored_runs.list_unfinished(self._peers)
         owned = (run for run in unfinished if run.tenant == operator.tenant and run.owner)

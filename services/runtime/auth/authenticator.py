@@ -85,6 +85,7 @@ class Authenticator:
         if caller == callers.CLIENT:
             identity = await self.identify_client(headers, is_foreign_user)
             callers.check_caller(caller, method)
+            callers.check_method_scope(method, identity)
             return identity
         callers.check_caller(caller, method)
         note_service()
@@ -95,11 +96,15 @@ class Authenticator:
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
                     f" {CREDENTIAL}, {ROLES}, {SCOPES}: valid ones where they are given"
                 )
+            if caller == callers.FACADE:  # the others call for a run, which has been admitted with its query
+                callers.check_method_scope(method, identity)
             return identity
         if method in callers.WITHOUT_USER:
             return None
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
-        return await self.identify_client(headers)
+        identity = await self.identify_client(headers)
+        callers.check_method_scope(method, identity)
+        return identity
 
     async def identify_client(
         self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = _is_own_user

@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from google.protobuf.descriptor_pool import Default
+
 from headrace.errors import PermissionDenied
+from headrace.v1 import common_pb2
+from services.runtime.auth.identity import Identity, check_scope
 
 CLIENT, FACADE, ORCHESTRATOR, LLM_GATEWAY, MEMORY, TOOLS = (
     "client",
@@ -83,22 +89,19 @@ WITHOUT_USER = frozenset(
 """Methods of no user or of all users, which a service calls on its own account."""
 
 
-def _need(service: str, methods: str, scope: str) -> dict[str, str]:
-    return {service + method: scope for method in methods.split()}
-
-
-SCOPES: dict[str, str] = {
-    **_need(_AGENT, "ListAgentProblems GetAgentVersion DiffAgentVersions", "operate"),
-    **_need(_AGENT, "ValidateAgent", "publish"),
-    **_need(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", "admin"),
-    **_need(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", "operate"),
-    **_need(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", "admin"),
-    **_need(_WEBHOOKS, "PingWebhook ListDeliveries ReplayDeliveries", "admin"),
-}
-"""Scopes that RPCs want whatever is asked of them: what the handlers check, as documents say it. A test holds the two
-against each other."""
-
-
 def check_caller(caller: str, method: str) -> None:
     if caller not in CALLERS.get(method, frozenset()):
         raise PermissionDenied(f"{caller} may not call {method}", caller=caller)
+
+
+def check_method_scope(method: str, identity: Identity) -> None:
+    """Raise PermissionDenied if the credential has not the scope that the contract wants for the RPC."""
+    if scope := find_scope(method):
+        check_scope(identity, scope)
+
+
+@lru_cache(maxsize=1024)
+def find_scope(method: str) -> str:
+    """Return the scope that the contract names for the RPC, a name of CALLERS; empty: none."""
+    found = Default().FindMethodByName(method[1:].replace("/", "."))
+    return found.GetOptions().Extensions[common_pb2.scope]

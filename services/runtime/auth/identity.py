@@ -84,9 +84,14 @@ def require_identity() -> Identity:
 def require_scope(scope: str) -> Identity:
     """Return the current identity; raises PermissionDenied where its credential is not good for `scope`."""
     identity = require_identity()
+    check_scope(identity, scope)
+    return identity
+
+
+def check_scope(identity: Identity, scope: str) -> None:
+    """Raise PermissionDenied if the identity's credential is not good for `scope`."""
     if scope not in identity.scopes:
         raise PermissionDenied(f"this credential has no scope {scope!r}", scope=scope)
-    return identity
 
 
 def is_own_account() -> bool:

@@ -38,6 +38,7 @@ UNFINISHED = "/headrace.v1.MemoryService/ListUnfinishedRuns"
 ADA = Identity("acme", "ada")
 FOR_ADA = [("x-headrace-tenant", "acme"), ("x-headrace-user", "ada")]
 KEY = [("x-api-key", "secret")]
+ALL = ",".join(sorted(ALL_SCOPES))
 
 
 def shown(service: str, token: str = INTERNAL) -> list[tuple[str, str]]:
@@ -49,9 +50,10 @@ def certificate(*names: str) -> dict[str, Any]:
 
 
 async def admitted(
-    folder: Path, metadata: list[Any], method: str = QUERY, context: dict[str, Any] | None = None
+    folder: Path, metadata: list[Any], method: str = QUERY, context: dict[str, Any] | None = None, scopes: str = ""
 ) -> Identity | None:
-    async with open_authenticator(key_settings(folder, secret="acme/ada"), has_certificates=True) as gate:
+    settings = key_settings(folder, secret=f"acme/ada staff {scopes}" if scopes else "acme/ada")
+    async with open_authenticator(settings, has_certificates=True) as gate:
         return await gate.admit_call(method, metadata, context or {})
 
 
@@ -133,7 +135,7 @@ def test_without_credentials_everybody_has_all_scopes_and_no_role() -> None:
 async def test_a_client_may_call_what_is_for_clients(tmp_path: Path) -> None:
     for method, callers in CALLERS.items():
         if CLIENT in callers:
-            assert await admitted(tmp_path, KEY, method) == ADA
+            assert await admitted(tmp_path, KEY, method, scopes=ALL) == ADA
         else:
             with pytest.raises(PermissionDenied, match="client may not call"):
                 await admitted(tmp_path, KEY, method)
@@ -144,12 +146,20 @@ async def test_a_client_may_call_what_is_for_clients(tmp_path: Path) -> None:
 async def test_a_service_with_the_suites_token_is_believed(tmp_path: Path) -> None:
     for method, callers in CALLERS.items():
         for service in SERVICES:
-            metadata = [*shown(service), *FOR_ADA]
+            metadata = [*shown(service), *FOR_ADA, ("x-headrace-scopes", ALL)]
             if service in callers:
                 assert await admitted(tmp_path, metadata, method) == ADA
             else:
                 with pytest.raises(PermissionDenied, match=f"{service} may not call"):
                     await admitted(tmp_path, metadata, method)
+
+
+async def test_who_comes_by_a_facade_needs_the_scope_of_the_rpc(tmp_path: Path) -> None:
+    answers = [*FOR_ADA, ("x-headrace-scopes", "answer")]
+    for metadata in ([*shown(FACADE), *answers], [*shown(FACADE), *KEY]):  # the Go gateway passes credentials on
+        with pytest.raises(PermissionDenied, match="no scope 'ask'"):
+            await admitted(tmp_path, metadata, QUERY, scopes="answer")
+    assert await admitted(tmp_path, [*shown(ORCHESTRATOR), *answers], CHAT) == ADA, "a run has been admitted before"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.version_diff import diff_documents
 from services.orchestrator.lifecycle.versions.pins import read_stored
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.runtime.auth.identity import require_scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 CHANGES_MAX = 1000
@@ -23,7 +22,6 @@ async def list_versions(
 
 
 async def get_version(peers: Peers, request: agent_pb2.GetAgentVersionRequest) -> agent_pb2.GetAgentVersionResponse:
-    require_scope("operate")
     _check_number("version", request.version)
     return await _read_version(peers, request.agent_key, request.version)
 
@@ -31,7 +29,6 @@ async def get_version(peers: Peers, request: agent_pb2.GetAgentVersionRequest) -
 async def diff_versions(
     peers: Peers, request: agent_pb2.DiffAgentVersionsRequest
 ) -> agent_pb2.DiffAgentVersionsResponse:
-    require_scope("operate")
     _check_number("fromVersion", request.from_version)
     _check_number("toVersion", request.to_version)
     after = await _read_version(peers, request.agent_key, request.to_version)
