@@ -19,7 +19,6 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
-from services.runtime.auth.identity import Identity
 from services.runtime.json_form import encode
 from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, path
 from tests.tenants.requests import REQUESTS, RPCS, Ids, names_ids
@@ -276,10 +275,3 @@ async def test_who_calls_is_who_the_credential_says(stage: Stage) -> None:
     assert (caller.tenant, caller.user, list(caller.roles)) == ("acme", "ada", ["staff"])
     assert caller.credential.startswith("api_key:")
     assert caller.scopes == ["admin", "answer", "ask", "operate", "publish", "read_content"]
-
-
-async def test_problems_of_agent_files_are_for_operators(stage: Stage) -> None:
-    name = "AgentService.ListAgentProblems"
-    assert (await stage.call(name, ADA, stage.resting)).code == "OK"
-    asked = await stage.call(name, Identity("acme", "eve"), stage.resting, as_client=False)
-    assert (asked.code, asked.message) == ("PERMISSION_DENIED", "this credential has no scope 'operate'")
