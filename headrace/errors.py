@@ -233,6 +233,12 @@ class DiskFull(Overloaded):
     reason = "DISK_FULL"
 
 
+class IndexIncomplete(Overloaded):
+    """What was asked for needs the index of all chats, which is being made; chats asked for by id are served."""
+
+    reason = "INDEX_INCOMPLETE"
+
+
 class ProviderUnavailable(HeadraceError):
     """The provider, or another service, cannot be reached."""
 

@@ -359,6 +359,35 @@ class Answerers(_message.Message):
 
 Global___Answerers: _TypeAlias = Answerers  # noqa: Y015
 
+@_typing.final
+class IndexProgress(_message.Message):
+    """How far the index of all chats is, which is made from their logs behind a memory service that serves: after an update
+    that needs another one, or where it was lost. A chat that is asked for by its id is as ever. Lists and searches have
+    what is known. What must know all chats is refused as INDEX_INCOMPLETE, with a time after which to try again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHATS_DONE_FIELD_NUMBER: _builtins.int
+    CHATS_FIELD_NUMBER: _builtins.int
+    chats_done: _builtins.int
+    """Chats that it has taken in since the start."""
+    chats: _builtins.int
+    """All that it had to take in at the start."""
+    def __init__(
+        self,
+        *,
+        chats_done: _builtins.int = ...,
+        chats: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chats", b"chats", "chats_done", b"chats_done"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexProgress: _TypeAlias = IndexProgress  # noqa: Y015
+
 RULES_FIELD_NUMBER: _builtins.int
 SCOPE_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]

@@ -95,21 +95,29 @@ class ListGatesResponse(_message.Message):
 
     GATES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
         """The one that waits longest first; without arguments."""
 
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Gates of chats that it lacks are left out.
+        """
+
     def __init__(
         self,
         *,
         gates: _abc.Iterable[Global___Gate] | None = ...,
         next_page_token: _builtins.str = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gates", b"gates", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gates", b"gates", "index_progress", b"index_progress", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -225,12 +233,21 @@ class GateListEnd(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Gates of chats that it lacks follow as it takes them in.
+        """
+
     def __init__(
         self,
+        *,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -691,21 +708,29 @@ class ListGrantsResponse(_message.Message):
 
     GRANTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
         """The oldest first."""
 
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Grants of chats that it lacks are left out.
+        """
+
     def __init__(
         self,
         *,
         grants: _abc.Iterable[Global___Grant] | None = ...,
         next_page_token: _builtins.str = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "index_progress", b"index_progress", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -132,7 +132,8 @@ class GateServiceServicer(object):
         """Get a gate, open or closed, with the arguments of its call.
 
         Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
+        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
+        INDEX_INCOMPLETE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,7 +236,7 @@ class GateServiceServicer(object):
         for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
         with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
         behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
-        (chat); PERMISSION_DENIED (scope).
+        (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

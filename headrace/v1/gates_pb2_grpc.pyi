@@ -59,7 +59,8 @@ class GateServiceStub:
     """Get a gate, open or closed, with the arguments of its call.
 
     Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
+    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
+    INDEX_INCOMPLETE.
     """
     AnswerGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]
     """Answer a gate; the same as Submit with its id.
@@ -130,7 +131,7 @@ class GateServiceStub:
     for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
     with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
     behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
-    (chat); PERMISSION_DENIED (scope).
+    (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
     """
 
 @_typing.type_check_only
@@ -164,7 +165,8 @@ class GateServiceAsyncStub(GateServiceStub):
     """Get a gate, open or closed, with the arguments of its call.
 
     Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
+    with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
+    INDEX_INCOMPLETE.
     """
     AnswerGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.AnswerGateRequest, _gates_pb2.AnswerGateResponse]  # type: ignore[assignment]
     """Answer a gate; the same as Submit with its id.
@@ -235,7 +237,7 @@ class GateServiceAsyncStub(GateServiceStub):
     for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
     with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
     behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
-    (chat); PERMISSION_DENIED (scope).
+    (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
     """
 
 class GateServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -284,7 +286,8 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         """Get a gate, open or closed, with the arguments of its call.
 
         Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate).
+        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
+        INDEX_INCOMPLETE.
         """
 
     @_abc_1.abstractmethod
@@ -403,7 +406,7 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
         with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
         behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
-        (chat); PERMISSION_DENIED (scope).
+        (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
         """
 
 def add_GateServiceServicer_to_server(servicer: GateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

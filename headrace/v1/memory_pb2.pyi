@@ -61,21 +61,29 @@ class ListChatsResponse(_message.Message):
 
     CHATS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def chats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chat]:
         """The last changed first."""
 
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Chats that it lacks are left out: those that were changed long ago come last.
+        """
+
     def __init__(
         self,
         *,
         chats: _abc.Iterable[Global___Chat] | None = ...,
         next_page_token: _builtins.str = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chats", b"chats", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chats", b"chats", "index_progress", b"index_progress", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,18 +513,26 @@ class SearchResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HITS_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
         """Best first."""
+
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Chats that it lacks are not searched.
+        """
 
     def __init__(
         self,
         *,
         hits: _abc.Iterable[Global___SearchHit] | None = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "index_progress", b"index_progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3418,18 +3434,26 @@ class ListUnfinishedRunsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNS_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnfinishedRun]:
         """Oldest first."""
+
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Runs of chats that it lacks are left out of the list of all: who takes over runs looks again.
+        """
 
     def __init__(
         self,
         *,
         runs: _abc.Iterable[Global___UnfinishedRun] | None = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -613,7 +613,7 @@ class MemoryServiceServicer(object):
     def ListUnfinishedRuns(self, request, context):
         """List runs that have a query line and no run line: after a crash, those to take over.
 
-        Changes nothing. Oldest first, complete.
+        Changes nothing. Oldest first, complete but where index_progress says otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -645,7 +645,7 @@ class MemoryServiceServicer(object):
         ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
         Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
         Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
-        NOT_FOUND (run); INVALID_REQUEST.
+        NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of a period is not in the index.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

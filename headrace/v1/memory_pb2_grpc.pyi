@@ -242,7 +242,7 @@ class MemoryServiceStub:
     ListUnfinishedRuns: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListUnfinishedRunsRequest, _memory_pb2.ListUnfinishedRunsResponse]
     """List runs that have a query line and no run line: after a crash, those to take over.
 
-    Changes nothing. Oldest first, complete.
+    Changes nothing. Oldest first, complete but where index_progress says otherwise.
     """
     ListGates: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]
     """List gates that wait: GateService.ListGates, which asks this.
@@ -262,7 +262,7 @@ class MemoryServiceStub:
     ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
     Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
     Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
-    NOT_FOUND (run); INVALID_REQUEST.
+    NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of a period is not in the index.
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_operator_pb2.OperatorListRunsRequest, _operator_pb2.OperatorListRunsResponse]
     """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
@@ -518,7 +518,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     ListUnfinishedRuns: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListUnfinishedRunsRequest, _memory_pb2.ListUnfinishedRunsResponse]  # type: ignore[assignment]
     """List runs that have a query line and no run line: after a crash, those to take over.
 
-    Changes nothing. Oldest first, complete.
+    Changes nothing. Oldest first, complete but where index_progress says otherwise.
     """
     ListGates: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]  # type: ignore[assignment]
     """List gates that wait: GateService.ListGates, which asks this.
@@ -538,7 +538,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
     Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
     Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
-    NOT_FOUND (run); INVALID_REQUEST.
+    NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of a period is not in the index.
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_operator_pb2.OperatorListRunsRequest, _operator_pb2.OperatorListRunsResponse]  # type: ignore[assignment]
     """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
@@ -995,7 +995,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.ListUnfinishedRunsResponse, _abc.Awaitable[_memory_pb2.ListUnfinishedRunsResponse]]:
         """List runs that have a query line and no run line: after a crash, those to take over.
 
-        Changes nothing. Oldest first, complete.
+        Changes nothing. Oldest first, complete but where index_progress says otherwise.
         """
 
     @_abc_1.abstractmethod
@@ -1033,7 +1033,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
         Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
         Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
-        NOT_FOUND (run); INVALID_REQUEST.
+        NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of a period is not in the index.
         """
 
     @_abc_1.abstractmethod

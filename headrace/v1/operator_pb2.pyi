@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from headrace.v1 import agent_pb2 as _agent_pb2
+from headrace.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -106,21 +107,29 @@ class OperatorListRunsResponse(_message.Message):
 
     RUNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperatorRun]:
         """The one that began last first."""
 
+    @_builtins.property
+    def index_progress(self) -> _common_pb2.IndexProgress:
+        """While the index of all chats is made: how far it is; absent: it has everything.
+        Runs of chats that it lacks are left out.
+        """
+
     def __init__(
         self,
         *,
         runs: _abc.Iterable[Global___OperatorRun] | None = ...,
         next_page_token: _builtins.str = ...,
+        index_progress: _common_pb2.IndexProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_progress", b"index_progress", "next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,7 +101,8 @@ class OperatorServiceServicer(object):
         Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had; the answer
         says for each what became of it, and the log who asked. It comes when the cancels are under way, not when the runs
         have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended is answered `ended`.
-        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED.
+        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
+        filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

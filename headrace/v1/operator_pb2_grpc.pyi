@@ -58,7 +58,8 @@ class OperatorServiceStub:
     Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had; the answer
     says for each what became of it, and the log who asked. It comes when the cancels are under way, not when the runs
     have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended is answered `ended`.
-    Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED.
+    Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
+    filter.
     """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_llm_pb2.ListProvidersRequest, _llm_pb2.ListProvidersResponse]
     """Show the health of the providers in force: LlmService.ListProviders, which this asks.
@@ -102,7 +103,8 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
     Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had; the answer
     says for each what became of it, and the log who asked. It comes when the cancels are under way, not when the runs
     have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended is answered `ended`.
-    Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED.
+    Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
+    filter.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_llm_pb2.ListProvidersRequest, _llm_pb2.ListProvidersResponse]  # type: ignore[assignment]
     """Show the health of the providers in force: LlmService.ListProviders, which this asks.
@@ -161,7 +163,8 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had; the answer
         says for each what became of it, and the log who asked. It comes when the cancels are under way, not when the runs
         have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended is answered `ended`.
-        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED.
+        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
+        filter.
         """
 
     @_abc_1.abstractmethod

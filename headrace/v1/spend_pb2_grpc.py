@@ -55,7 +55,7 @@ class SpendServiceServicer(object):
         Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
         titles), and compactions between runs that came to no summary.
         Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
-        `operate`.
+        `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class SpendServiceStub:
     Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
     titles), and compactions between runs that came to no summary.
     Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
-    `operate`.
+    `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
     """
 
 @_typing.type_check_only
@@ -59,7 +59,7 @@ class SpendServiceAsyncStub(SpendServiceStub):
     Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
     titles), and compactions between runs that came to no summary.
     Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
-    `operate`.
+    `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
     """
 
 class SpendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -79,7 +79,7 @@ class SpendServiceServicer(metaclass=_abc_1.ABCMeta):
         Not in it: model calls of embeddings, calls that a killed process had under way, questions after a run's end (facts,
         titles), and compactions between runs that came to no summary.
         Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
-        `operate`.
+        `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
         """
 
 def add_SpendServiceServicer_to_server(servicer: SpendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -125,7 +125,7 @@ class WebhookServiceServicer(object):
 
         Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what waited before
         goes on afterwards.
-        Errors: NOT_FOUND; INVALID_REQUEST.
+        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

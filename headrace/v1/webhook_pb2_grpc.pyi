@@ -59,7 +59,7 @@ class WebhookServiceStub:
 
     Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what waited before
     goes on afterwards.
-    Errors: NOT_FOUND; INVALID_REQUEST.
+    Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it was.
     """
     RotateSecret: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.RotateSecretRequest, _webhook_pb2.RotateSecretResponse]
     """Give a webhook a new secret. The one before it signs beside it for some time, any older one no more.
@@ -120,7 +120,7 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
 
     Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what waited before
     goes on afterwards.
-    Errors: NOT_FOUND; INVALID_REQUEST.
+    Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it was.
     """
     RotateSecret: _aio.UnaryUnaryMultiCallable[_webhook_pb2.RotateSecretRequest, _webhook_pb2.RotateSecretResponse]  # type: ignore[assignment]
     """Give a webhook a new secret. The one before it signs beside it for some time, any older one no more.
@@ -202,7 +202,7 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what waited before
         goes on afterwards.
-        Errors: NOT_FOUND; INVALID_REQUEST.
+        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it was.
         """
 
     @_abc_1.abstractmethod

@@ -13,6 +13,7 @@ from services.memory.log.chat import get_first_n
 from services.memory.log.lines import Sharing, Title
 from services.memory.log.stamps import make_stamp
 from services.memory.log.titles import clean_title
+from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
@@ -39,6 +40,7 @@ class ChatRpcs(MemoryServiceServicer):
         caller, page = identity.require_identity(), Page.parse(request.page_size, request.page_token)
         index = self._engine.index
         list_chats = index.list_shared if request.scope == "shared" else index.list_page
+        progress = index.get_progress()
         entries, next_page_token = await list_chats(caller, page)
         chats = [
             memory_pb2.Chat(
@@ -53,7 +55,9 @@ class ChatRpcs(MemoryServiceServicer):
             )
             for entry in entries
         ]
-        return memory_pb2.ListChatsResponse(chats=chats, next_page_token=next_page_token)
+        return memory_pb2.ListChatsResponse(
+            chats=chats, next_page_token=next_page_token, index_progress=describe_progress(progress)
+        )
 
     async def UpdateChat(
         self, request: memory_pb2.UpdateChatRequest, context: Context
@@ -91,6 +95,7 @@ class ChatRpcs(MemoryServiceServicer):
 
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
         question = Question.parse(request.query, request.scope, request.limit)
+        progress = self._engine.index.get_progress()
         hits = await self._engine.index.search(identity.require_identity(), question)
         if question.has_facts:
             hits = await self._facts.add_hits(request.query, question, hits)
@@ -100,7 +105,8 @@ class ChatRpcs(MemoryServiceServicer):
                     chat_id=hit.chat_id, title=hit.title, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score
                 )
                 for hit in hits
-            ]
+            ],
+            index_progress=describe_progress(progress),
         )
 
     async def _append_line(self, line: Known, request: Message) -> int:

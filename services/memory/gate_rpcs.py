@@ -12,6 +12,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import common_pb2, gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.gates.query import GateQuery, parse_page
+from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
 from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity
@@ -41,8 +42,13 @@ class GateRpcs(MemoryServiceServicer):
             return gates_pb2.ListGatesResponse()
         opened_before = max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None
         query = replace(query, opened_before=opened_before, size=size, after=after)
+        progress = self._engine.index.get_progress()
         gates, next_page_token = await self._engine.gates.list_gates(query)
-        return gates_pb2.ListGatesResponse(gates=map(_make_gate, gates), next_page_token=next_page_token)
+        return gates_pb2.ListGatesResponse(
+            gates=map(_make_gate, gates),
+            next_page_token=next_page_token,
+            index_progress=describe_progress(progress),
+        )
 
     async def WatchGates(
         self, request: gates_pb2.WatchGatesRequest, context: Context
@@ -62,13 +68,14 @@ class GateRpcs(MemoryServiceServicer):
         """Yield all gates that wait; ends early where the reader falls behind meanwhile."""
         reader.begin_list()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
-        query = reader.query
+        query, progress = reader.query, self._engine.index.get_progress()
         while not reader.must_list:
             gates, next_page_token = await self._engine.gates.list_gates(query)
             for gate in gates:
                 yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
             if not next_page_token:
-                yield gates_pb2.WatchGatesResponse(list_end=gates_pb2.GateListEnd())
+                end = gates_pb2.GateListEnd(index_progress=describe_progress(progress))
+                yield gates_pb2.WatchGatesResponse(list_end=end)
                 return
             query = replace(query, after=parse_page(0, next_page_token)[1])
 

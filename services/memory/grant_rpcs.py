@@ -15,6 +15,7 @@ from services.memory.log.lines import Revocation
 from services.memory.log.proto_json import load_delta
 from services.memory.log.stamps import make_stamp
 from services.memory.storage.gates.grant_query import GrantQuery, parse_grant_page
+from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
@@ -44,8 +45,13 @@ class GrantRpcs(MemoryServiceServicer):
             size=size,
             after=after,
         )
+        progress = self._engine.index.get_progress()
         grants, next_page_token = await self._engine.gates.list_grants(query)
-        return gates_pb2.ListGrantsResponse(grants=map(_make_grant, grants), next_page_token=next_page_token)
+        return gates_pb2.ListGrantsResponse(
+            grants=map(_make_grant, grants),
+            next_page_token=next_page_token,
+            index_progress=describe_progress(progress),
+        )
 
     async def RevokeGrant(
         self, request: gates_pb2.RevokeGrantRequest, context: Context

@@ -9,6 +9,7 @@ import grpc
 from headrace.errors import InvalidRequest
 from headrace.v1 import operator_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.operating.run_query import RunEntry, RunQuery, parse_run_page
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -32,6 +33,7 @@ class OperatorRpcs(MemoryServiceServicer):
             if getattr(request, field) < 0:
                 raise InvalidRequest.of(request.DESCRIPTOR.fields_by_name[field].json_name, "must not be negative")
         size, after = parse_run_page(request.page_size, request.page_token)
+        progress = self._engine.index.get_progress()
         runs, next_page_token = await self._engine.index.list_runs(
             RunQuery(
                 tenant,
@@ -46,7 +48,9 @@ class OperatorRpcs(MemoryServiceServicer):
                 run_ids=request.run_ids,
             )
         )
-        return operator_pb2.OperatorListRunsResponse(runs=map(_make_run, runs), next_page_token=next_page_token)
+        return operator_pb2.OperatorListRunsResponse(
+            runs=map(_make_run, runs), next_page_token=next_page_token, index_progress=describe_progress(progress)
+        )
 
 
 def _make_run(entry: RunEntry) -> operator_pb2.OperatorRun:

@@ -29,6 +29,7 @@ from services.memory.operator_rpcs import OperatorRpcs
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
+from services.memory.storage.index_progress import describe_progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -187,6 +188,7 @@ class MemoryService(
         chat_id = await self._access.find_chat_of_run(request.run_id) if request.run_id else None
         if request.run_id and chat_id is None:
             return memory_pb2.ListUnfinishedRunsResponse()
+        progress = None if chat_id else self._engine.index.get_progress()
         runs = [
             memory_pb2.UnfinishedRun(
                 run_id=run.run_id,
@@ -201,7 +203,7 @@ class MemoryService(
             )
             for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
         ]
-        return memory_pb2.ListUnfinishedRunsResponse(runs=runs)
+        return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
 
     async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
         chat = await self._access.load_chat(request.chat_id)

@@ -29,9 +29,11 @@ from services.memory.__main__ import (
 )
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
+from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.engine import open_files
+from services.memory.storage.files.index_recovery import START_LOGS_MAX
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
@@ -90,12 +92,16 @@ async def memory_over(
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     probe_s: float = PROBE_S,
+    start_logs_max: int = START_LOGS_MAX,
+    run_backlog: RunBacklog = run_steps,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over the logs of a folder."""
+    opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "probe_s": probe_s}
+    opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog}
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
-            open_files(disk, cache_bytes_max=cache_bytes_max, clock=clock, probe_s=probe_s) as engine,
+            open_files(disk, **opening) as engine,
             _serving(engine, clock, **options) as memory,
         ):
             yield memory

@@ -51,6 +51,7 @@ async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerato
 async def _clean_up_daily(engine: Engine, days: float | None) -> None:
     while True:
         try:
+            await engine.index.wait_until_complete()
             orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
             gone = [] if days is None else await prune_chats(engine, days)
             log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)

@@ -63,6 +63,7 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
     elif arguments.command == "reindex":
         raise OSError("a database keeps its index with the lines: there is none to make anew")
     async with open_engine(config) as engine:
+        await engine.index.wait_until_complete()
         return await _COMMANDS[arguments.command](engine, arguments)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.query import GateQuery
     from services.memory.storage.gates.rows import GateEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
+    from services.memory.storage.index_progress import IndexProgress
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.keys import StoredKey
     from services.memory.storage.leases import Lease
@@ -74,6 +75,15 @@ class ChatLogs(Protocol):
 
 
 class ChatIndex(Protocol):
+    """A view of the logs. While it is made, lists have what is known, and what must have all raises IndexIncomplete;
+    what is asked for by a chat's id is as ever."""
+
+    def get_progress(self) -> IndexProgress | None:
+        """Return how far the index is; None: it has everything."""
+        ...
+
+    async def wait_until_complete(self) -> None: ...
+
     async def find_entry(self, chat_id: str) -> ChatEntry:
         """Return the chat's row. Raises NotFound."""
         ...
@@ -86,7 +96,9 @@ class ChatIndex(Protocol):
         """Return a page of others' chats that `reader` may read, as list_page does."""
         ...
 
-    async def find_chat_of_run(self, run_id: str) -> str | None: ...
+    async def find_chat_of_run(self, run_id: str) -> str | None:
+        """Return the run's chat. Raises IndexIncomplete."""
+        ...
 
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
@@ -98,10 +110,13 @@ class ChatIndex(Protocol):
         """Return a page of a tenant's runs, the one that began last first, and the next page's token."""
         ...
 
-    async def list_chats(self) -> list[str]: ...
+    async def list_chats(self) -> list[str]:
+        """List all chats. Raises IndexIncomplete."""
+        ...
 
     async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        """List chats whose last line is older and whose runs have all ended, the oldest first."""
+        """List chats whose last line is older and whose runs have all ended, the oldest first. Raises
+        IndexIncomplete."""
         ...
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
@@ -110,10 +125,11 @@ class ChatIndex(Protocol):
 
 
 class GateIndex(Protocol):
-    """Where runs wait for people: a view of the logs, complete for every append that was acknowledged."""
+    """Where runs wait for people: a view of the logs, complete for every append that was acknowledged, as far as the
+    chats' index is made."""
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
-        """Return the gate, open or closed, of this tenant."""
+        """Return the gate, open or closed, of this tenant. Raises IndexIncomplete."""
         ...
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
@@ -125,7 +141,7 @@ class GateIndex(Protocol):
         ...
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
-        """List chats that have had gates and whose last line is not older."""
+        """List chats that have had gates and whose last line is not older. Raises IndexIncomplete."""
         ...
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
@@ -137,11 +153,15 @@ class SpendIndex(Protocol):
     """What was spent: a view of the logs, complete for every append that was acknowledged, and of deleted chats."""
 
     async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
-        """Grant a run a part of budgets, one claim of a tenant at a time; None if it has no such run that goes on."""
+        """Grant a run a part of budgets, one claim of a tenant at a time; None if it has no such run that goes on.
+
+        Raises IndexIncomplete: a log that may have charges of a budget's period is not in the index yet.
+        """
         ...
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
-        """Return the sums by group, one group more than may be shown where there are as many."""
+        """Return the sums by group, one group more than may be shown where there are as many. Raises IndexIncomplete
+        as grant_claim does."""
         ...
 
 

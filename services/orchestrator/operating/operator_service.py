@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from headrace.errors import HeadraceError, InvalidRequest, NotFound
+from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.operating.content import strip_content
@@ -78,6 +78,8 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         operator = require_identity()
         wanted = _choose_runs(request)
         found = await self._list_runs(wanted)
+        if found.HasField("index_progress") and not request.run_ids:
+            raise IndexIncomplete("which runs there are is not known before the index is made; try again later")
         rows = {run.run_id: run for run in found.runs}
         places = asyncio.Semaphore(CANCELS_MAX)
         async with asyncio.TaskGroup() as group:

@@ -67,7 +67,7 @@ class FileChats:
         chat = await self._open_chat(chat_id)
         run_id = lines[0].run_id
         if run_id and run_id not in chat.info.runs:
-            check_run_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
+            check_run_chat(run_id, chat_id, await self._index.find_known_chat_of_run(run_id))
         answer = await self._commits.append_lines(chat, lines, size_bytes, lease, beside)
         self._cache_chat(chat)
         return chat, answer
@@ -100,6 +100,7 @@ class FileChats:
     async def _open_chat(self, chat_id: str) -> Chat:
         chat = self._open.get(chat_id)
         if chat is None:
+            await self._index.backlog.take_in(chat_id)  # what is appended later is counted once
             with disk_errors(chat_id):
                 if not self._disk.has_log(chat_id):
                     chat = self._open[chat_id] = Chat.empty(chat_id)

@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
+from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.index import Index
-from services.memory.storage.files.index_recovery import SPEND, OpenIndex, open_index, read_change
+from services.memory.storage.files.index_recovery import (
+    SPEND,
+    START_LOGS_MAX,
+    OpenIndex,
+    open_index,
+    read_change,
+    read_changes,
+)
 from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
@@ -46,16 +53,27 @@ async def open_files(
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     probe_s: float = PROBE_S,
+    start_logs_max: int = START_LOGS_MAX,
+    run_backlog: RunBacklog = run_steps,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of `disk`; leaving the block commits what waits.
 
-    Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`.
+    Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`. Of logs that the index lacks,
+    `start_logs_max` are read before this enters its block, and `run_backlog` has the others taken in meanwhile.
     """
     outbox = await asyncio.to_thread(Outbox, disk.folder)
-    opened, room = await _open_index(disk, outbox), DiskRoom(disk.folder, probe_s)
+    opened, room = await _open_index(disk, outbox, start_logs_max), DiskRoom(disk.folder, probe_s)
     gate_watch = GateWatch()
     index = Index(
-        opened.database, opened.reader, lambda chat_id: read_change(disk, chat_id), room, clock, outbox, gate_watch
+        opened.database,
+        opened.reader,
+        lambda chat_id: read_change(disk, chat_id),
+        room,
+        clock,
+        outbox,
+        gate_watch,
+        opened.backlog,
+        lambda chat_ids: read_changes(disk, chat_ids),
     )
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     ledger = SpendLedger(disk.folder / SPEND)
@@ -70,6 +88,7 @@ async def open_files(
     leases = FileLeases(chats, commits, table)
     writing = guard_task(asyncio.create_task(commits.run_commits()))
     indexing = guard_task(asyncio.create_task(index.run_writes()))
+    taking_in = guard_task(asyncio.create_task(run_backlog(index.backlog, index.is_behind, index.settle)))
     probing = guard_task(asyncio.create_task(room.run_probes()))
     watching = guard_task(asyncio.create_task(gate_watch.run_reads(index.find_gates)))
     try:
@@ -93,6 +112,8 @@ async def open_files(
         watching.cancel()
         commits.close()
         await writing
+        taking_in.cancel()
+        await index.backlog.wait_for_taken()
         index.close()
         await indexing
         probing.cancel()
@@ -103,13 +124,11 @@ async def open_files(
         outbox.close()
 
 
-async def _open_index(disk: Disk, outbox: Outbox) -> OpenIndex:
-    stopped = threading.Event()
-    indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped, outbox))
+async def _open_index(disk: Disk, outbox: Outbox, start_logs_max: int) -> OpenIndex:
+    opening = asyncio.create_task(asyncio.to_thread(open_index, disk, outbox, start_logs_max))
     try:
-        return await asyncio.shield(indexing)
+        return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        stopped.set()
-        (await indexing).close()
+        (await opening).close()
         outbox.close()
         raise

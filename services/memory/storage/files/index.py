@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import TypeVar
@@ -17,6 +17,7 @@ import structlog
 
 from headrace.errors import Overloaded
 from services.memory.log.chat import chat_not_found
+from services.memory.storage.files.backlog.backlog import DAY_MS, Backlog, LogState
 from services.memory.storage.files.database import IndexDatabase, database_errors
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.outbox import Outbox
@@ -24,8 +25,9 @@ from services.memory.storage.files.search import search_texts
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.grant_rows import GrantEntry
 from services.memory.storage.gates.query import GateQuery
-from services.memory.storage.gates.rows import GateEntry
+from services.memory.storage.gates.rows import GateChange, GateEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
+from services.memory.storage.index_progress import IndexProgress
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.operating.claims import SpendClaim, SpendDecision
 from services.memory.storage.operating.run_query import RunEntry, RunQuery
@@ -33,7 +35,7 @@ from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
 from services.memory.storage.spend.query import SpendAnswer, SpendQuery
 from services.runtime.auth.identity import Identity
-from services.runtime.clock import now_ms
+from services.runtime.clock import now_ms, thread_time_s
 from services.runtime.disk import disk_errors
 
 T = TypeVar("T")
@@ -63,9 +65,12 @@ class Index:
         clock: Callable[[], int] = now_ms,
         outbox: Outbox | None = None,
         gate_watch: GateWatch | None = None,
+        backlog: Mapping[str, LogState] | None = None,
+        read_new: Callable[[Iterable[str]], Generator[IndexChange]] | None = None,
     ) -> None:
         """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread. `outbox` has the
-        events of changes before the index has these, and `gate_watch` is told of the gates in them."""
+        events of changes before the index has these, and `gate_watch` is told of the gates in them. `read_new` reads
+        the logs of `backlog`, which the file lacks and nobody has opened."""
         self._database = database
         self._disk_room = room
         self._read = read
@@ -83,6 +88,8 @@ class Index:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
+        self._read_new = read_new
+        self.backlog = Backlog(backlog or {}, self._take_in)
 
     def put_change(self, change: IndexChange) -> None:
         self._unwritten |= dict.fromkeys((run.run_id for run in change.runs), change.chat.chat_id)
@@ -118,6 +125,20 @@ class Index:
         self._closed.set()
         self._wake.set()
 
+    def is_behind(self) -> bool:
+        """Return whether changes were refused and wait to be read again."""
+        return bool(self._behind)
+
+    async def settle(self) -> None:
+        """Have everything committed before in the file. Raises Overloaded."""
+        await self.query_file(lambda _: None)
+
+    def get_progress(self) -> IndexProgress | None:
+        return self.backlog.get_progress()
+
+    async def wait_until_complete(self) -> None:
+        await self.backlog.wait_until_empty()
+
     async def query_file(self, question: Callable[[IndexDatabase], T]) -> T:
         """Return the file's answer, with everything committed before.
 
@@ -149,12 +170,20 @@ class Index:
             change(self._database)
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
+        await self.backlog.take_in(chat_id)
         entry = await self.query_file(lambda database: database.find_chat(chat_id))
         if entry is None:
             raise chat_not_found(chat_id)
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
+        chat_id = await self.find_known_chat_of_run(run_id)
+        if chat_id is None:
+            self.backlog.check_empty("the chat of the run")
+        return chat_id
+
+    async def find_known_chat_of_run(self, run_id: str) -> str | None:
+        """Return the run's chat; None where it is in a log that was not taken in."""
 
         def find(database: IndexDatabase) -> str | None:
             return database.find_chat_of_run(run_id)
@@ -172,6 +201,8 @@ class Index:
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
+        if chat_id is not None:
+            await self.backlog.take_in(chat_id)
         expired_at = self._clock() if without_owner else None
         return await self.query_file(lambda database: database.list_unfinished(chat_id, expired_at))
 
@@ -185,12 +216,15 @@ class Index:
         return page.split(await self.query_file(lambda database: database.list_shared(reader, page)))
 
     async def list_chats(self) -> list[str]:
+        self.backlog.check_empty("the list of all chats")
         return sorted(await self.query_file(lambda database: database.list_logs()))
 
     async def list_unchanged_since(self, updated_at: int) -> list[str]:
+        self.backlog.check_empty("which chats are unused")
         return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
+        await self.backlog.take_in(await self.find_chat_of_run(run_id) or "")
         return await self.query_file(lambda database: database.gates.find_gate(tenant, run_id, gate_id))
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
@@ -200,15 +234,20 @@ class Index:
         return await self.query_file(lambda database: database.gates.find_gates(keys))
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
+        self.backlog.check_since(since, "which chats have had gates")
         return await self.query_file(lambda database: database.gates.list_chats(tenant, since))
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         return await self.query_file(lambda database: database.gates.list_grants(query))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
+        self.backlog.check_since(query.first_day * DAY_MS, "what was spent")
         return await self.query_file(lambda database: database.spend.sum_spend(query))
 
     async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+        first_day = min((budget.first_day for budget in claim.budgets), default=None)
+        if first_day is not None:
+            self.backlog.check_since(first_day * DAY_MS, "what the budgets have left")
         return await self.query_file(lambda database: database.grant_claim(claim))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
@@ -244,12 +283,39 @@ class Index:
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
 
+    async def _take_in(self, chat_ids: Sequence[str]) -> float:
+        """Write the rows of whole logs and return the CPU seconds; what the file refuses now is read again later, as
+        changes are."""
+        loop = asyncio.get_running_loop()
+        gates, used_s = await loop.run_in_executor(self._thread, self._apply_logs, chat_ids)
+        if self._gate_watch is not None:
+            for change in gates:
+                self._gate_watch.report_change(change)
+        return used_s
+
+    def _apply_logs(self, chat_ids: Sequence[str]) -> tuple[list[GateChange], float]:
+        assert self._read_new is not None, "there is no backlog without it"
+        began_s, gates = thread_time_s(), list[GateChange]()
+        try:
+            with self._disk_room.noting(), database_errors(), closing(self._read_new(chat_ids)) as changes:
+                self._store_changes(_note_gates(changes, gates))
+        except Exception:
+            log.exception("logs not indexed", chats=len(chat_ids))
+            self._behind |= set(chat_ids)
+        return gates, thread_time_s() - began_s
+
     def _store_changes(self, changes: Iterable[IndexChange | str]) -> None:
         if self._outbox is None:
             self._database.apply_changes(changes)
             return
         with closing(self._outbox.record(changes)) as recorded:
             self._database.apply_changes(recorded)
+
+
+def _note_gates(changes: Iterable[IndexChange], gates: list[GateChange]) -> Iterator[IndexChange]:
+    for change in changes:
+        gates.append(change.gates)
+        yield change
 
 
 def _make_behind_error() -> Overloaded:

@@ -161,8 +161,10 @@ class FileWebhooks(SqlWebhooks):
         outbox.wake = lambda: loop.call_soon_threadsafe(self.wake) and None
 
     async def put(self, webhook: Webhook) -> bool:
-        # What happened before is told by the webhooks as they were then.
-        await self._index.query_file(lambda _: None)
+        # What happened before is told by the webhooks as they were then, and a new one is told of nothing before it.
+        if webhook.version > 1:
+            self._index.backlog.check_empty("what the webhook is to be told of before its change")
+        await self._index.settle()
         return await super().put(webhook)
 
     async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:

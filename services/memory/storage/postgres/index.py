@@ -60,6 +60,12 @@ class PostgresIndex:
         self._database = database
         self._clock = clock
 
+    def get_progress(self) -> None:
+        """An append and its rows are one transaction: everything is there."""
+
+    async def wait_until_complete(self) -> None:
+        pass
+
     async def find_entry(self, chat_id: str) -> ChatEntry:
         row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
         if row is None:

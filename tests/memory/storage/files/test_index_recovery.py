@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.memory.conftest import Serve
 from tests.memory.editing import without_checksums
 from tests.memory.writing import new_id
 
-CHATS = index_recovery.BATCH_LOGS_MAX * 2 + 1
+CHATS = index_recovery.START_LOGS_MAX * 2 + 1
 
 
 async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
@@ -37,24 +37,28 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
 
 async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
-    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as opened:
-        assert set(opened.database.list_logs()) == chats
-        assert opened.database.list_logs() == disk.list_logs()
-        entry = opened.database.find_chat(min(chats))
+    with closing(Disk(folder)) as disk:
+        async with open_files(disk) as engine:
+            await engine.index.wait_until_complete()
+        with closing(open_index(disk)) as opened:
+            assert opened.backlog == {}
+            assert set(opened.database.list_logs()) == chats
+            assert opened.database.list_logs() == disk.list_logs()
+            entry = opened.database.find_chat(min(chats))
     assert entry is not None
     assert entry.name == "水车"
 
 
-async def test_logs_that_are_large_together_are_taken_in_portions(serve: Serve, folder: Path) -> None:
-    chats = await copies(serve, folder, 3)
-    for chat_id in chats:
-        with (folder / f"{chat_id}.json").open("r+b") as log:
-            line = log.readline()
-            log.truncate(0)
-            log.seek(0)
-            log.write(line.replace("水车".encode(), b"x" * (index_recovery.BATCH_BYTES_MAX // 2 + 1)))
-    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as opened:
-        assert set(opened.database.list_logs()) == chats
+async def test_a_start_reads_what_was_changed_last_and_no_more_than_is_read_at_once(serve: Serve, folder: Path) -> None:
+    chats = sorted(await copies(serve, folder, 4))
+    for at_s, chat_id in enumerate(chats, 1_000_000):
+        os.utime(folder / f"{chat_id}.json", (at_s, at_s))
+    large = folder / f"{chats[-2]}.json"
+    large.write_bytes(large.read_bytes().replace("水车".encode(), b"x" * (index_recovery.START_BYTES_MAX + 1)))
+    os.utime(large, (1_000_002, 1_000_002))
+    with closing(Disk(folder)) as disk, closing(open_index(disk)) as opened:
+        assert list(opened.database.list_logs()) == [chats[-1]]
+        assert list(opened.backlog) == [chats[2], chats[1], chats[0]]
 
 
 async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
@@ -67,9 +71,6 @@ async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(ser
             opening_it.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening_it
-        stopped = threading.Event()
-        stopped.set()
-        with closing(open_index(disk, stopped)) as opened:
-            assert len(opened.database.list_logs()) < len(chats)
-        with closing(open_index(disk, threading.Event())) as opened:
-            assert set(opened.database.list_logs()) == chats
+        async with open_files(disk) as engine:
+            await engine.index.wait_until_complete()
+            assert set(await engine.index.list_chats()) == chats

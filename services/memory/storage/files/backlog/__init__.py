@@ -1,0 +1,1 @@
+"""The index is made while the folder is served."""

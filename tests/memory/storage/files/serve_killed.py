@@ -1,0 +1,33 @@
+"""`python -m tests.memory.storage.files.serve_killed FOLDER` serves a folder and prints how many chats its index has as
+soon as it has taken in some of a backlog; whoever runs it kills it then."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from services.memory.storage.files.backlog.backlog import Backlog
+from services.memory.storage.files.backlog.indexing import Settle
+from tests.memory.conftest import memory_over
+
+
+async def take_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
+    await backlog.take_step()
+    progress = backlog.get_progress()
+    assert progress is not None
+    sys.stdout.write(f"done {progress.chats_done}\n")
+    sys.stdout.flush()
+    while backlog.get_progress() is not None:
+        await backlog.take_step()
+        await asyncio.sleep(0.05)
+
+
+async def main(folder: Path) -> None:
+    async with memory_over(folder, run_backlog=take_steps):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
