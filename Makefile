@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PROTO_RUN := PATH="$(CURDIR)/$(PROTO_VENV)/bin:$$PATH" protos/compile -I protos
 PROTOS := $(sort $(wildcard protos/headrace/v1/*.proto))
-SERVICES := $(filter-out %/common.proto,$(PROTOS))
+SERVICES := $(filter-out %/common.proto %/limits.proto,$(PROTOS))
 IMAGE := protos/headrace.binpb
 PIP := pip install --quiet --disable-pip-version-check
 

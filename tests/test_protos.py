@@ -17,6 +17,7 @@ from headrace.v1 import (
     common_pb2,
     gates_pb2,
     keys_pb2,
+    limits_pb2,
     llm_pb2,
     memory_pb2,
     operator_pb2,
@@ -34,6 +35,7 @@ FILES = [
         agent_pb2,
         gates_pb2,
         keys_pb2,
+        limits_pb2,
         llm_pb2,
         memory_pb2,
         operator_pb2,
@@ -51,19 +53,20 @@ RPCS = {
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
     "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",
-    "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders",
+    "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders ListLimits",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
-    " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend PutAgentVersion ReadAgentVersion"
+    " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend MeasureBudgets ListLimits"
+    " PutAgentVersion ReadAgentVersion"
     " FindAgentVersions ListGrants RevokeGrant ExportGates> ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
-    "OperatorService": "ListRuns GetRun CancelRuns ListProviders ListReplicas",
+    "OperatorService": "ListRuns GetRun CancelRuns ListProviders GetLimits ListReplicas",
     "ScheduleService": "CreateSchedule ListSchedules GetSchedule UpdateSchedule DeleteSchedule TriggerSchedule"
     " RotateScheduleSecret ReceiveWebhook ListDueSchedules RecordFiring",
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
-    " ListFiles",
+    " ListFiles ListLimits",
     "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
     " ListDeliveries ReplayDeliveries",
 }
@@ -145,6 +148,7 @@ ROUTES = {
     "GET /api/operator/run": "OperatorService.GetRun",
     "POST /api/operator/runs/cancel": "OperatorService.CancelRuns",
     "GET /api/operator/providers": "OperatorService.ListProviders",
+    "GET /api/operator/limits": "OperatorService.GetLimits",
     "GET /api/operator/replicas": "OperatorService.ListReplicas",
     "POST /api/gate/claim": "GateService.ClaimGate",
     "POST /api/gate/release": "GateService.ReleaseGate",

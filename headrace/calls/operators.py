@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.calls.unary import UnaryCalls
-from headrace.v1 import llm_pb2, operator_pb2
+from headrace.v1 import limits_pb2, llm_pb2, operator_pb2
 
 CANCEL_TIMEOUT_S = 300.0
 """Two hundred runs, of which each may have to be looked for."""
@@ -39,6 +39,12 @@ class OperatorCalls(UnaryCalls):
             self._operating.ListProviders, llm_pb2.ListProvidersRequest()
         )
         return list(reply.providers)
+
+    async def limits(self, user: str = "", *, key: str = "", agent_key: str = "") -> limits_pb2.GetLimitsResponse:
+        """Return the limits in force for a user of the tenant, oneself where none is named, with what is used of each;
+        `missing` names the services that did not answer."""
+        request = limits_pb2.GetLimitsRequest(user=user, key=key, agent_key=agent_key)
+        return await self._send(self._operating.GetLimits, request)
 
     async def replicas(self) -> list[operator_pb2.Replica]:
         """Return the replicas that have runs of the tenant, and the one that answers."""

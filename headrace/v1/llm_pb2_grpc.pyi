@@ -5,6 +5,7 @@ The model side: provider-neutral requests and the stream of deltas that answers 
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from headrace.v1 import limits_pb2 as _limits_pb2
 from headrace.v1 import llm_pb2 as _llm_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -78,6 +79,11 @@ class LlmServiceStub:
     model is as well as it is for everybody; numbers of calls are the caller's tenant's.
     Errors: OVERLOADED without a valid provider file since the start.
     """
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
+    """
 
 @_typing.type_check_only
 class LlmServiceAsyncStub(LlmServiceStub):
@@ -128,6 +134,11 @@ class LlmServiceAsyncStub(LlmServiceStub):
     Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
     model is as well as it is for everybody; numbers of calls are the caller's tenant's.
     Errors: OVERLOADED without a valid provider file since the start.
+    """
+    ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
     """
 
 class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -206,6 +217,17 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
         model is as well as it is for everybody; numbers of calls are the caller's tenant's.
         Errors: OVERLOADED without a valid provider file since the start.
+        """
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _limits_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_limits_pb2.ListLimitsResponse, _abc.Awaitable[_limits_pb2.ListLimitsResponse]]:
+        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+        Changes nothing. Errors: none of its own.
         """
 
 def add_LlmServiceServicer_to_server(servicer: LlmServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3514,6 +3514,88 @@ class UnfinishedRun(_message.Message):
 Global___UnfinishedRun: _TypeAlias = UnfinishedRun  # noqa: Y015
 
 @_typing.final
+class MeasureBudgetsRequest(_message.Message):
+    """Budgets to be measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpendBudget]:
+        """Limits of the tenant's, as ReserveSpend is asked for them."""
+
+    def __init__(
+        self,
+        *,
+        budgets: _abc.Iterable[Global___SpendBudget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureBudgetsRequest: _TypeAlias = MeasureBudgetsRequest  # noqa: Y015
+
+@_typing.final
+class MeasureBudgetsResponse(_message.Message):
+    """What is used of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def uses(self) -> _containers.RepeatedCompositeFieldContainer[Global___BudgetUse]:
+        """One for each, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        uses: _abc.Iterable[Global___BudgetUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureBudgetsResponse: _TypeAlias = MeasureBudgetsResponse  # noqa: Y015
+
+@_typing.final
+class BudgetUse(_message.Message):
+    """What is used of a budget in its period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPENT_FIELD_NUMBER: _builtins.int
+    RESERVED_FIELD_NUMBER: _builtins.int
+    ENDS_AT_FIELD_NUMBER: _builtins.int
+    ends_at: _builtins.int
+    """When the period ends, Unix milliseconds."""
+    @_builtins.property
+    def spent(self) -> Global___SpendAmount:
+        """What was spent."""
+
+    @_builtins.property
+    def reserved(self) -> Global___SpendAmount:
+        """What runs that go on may still spend of their grants."""
+
+    def __init__(
+        self,
+        *,
+        spent: Global___SpendAmount | None = ...,
+        reserved: Global___SpendAmount | None = ...,
+        ends_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reserved", b"reserved", "spent", b"spent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "reserved", b"reserved", "spent", b"spent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetUse: _TypeAlias = BudgetUse  # noqa: Y015
+
+@_typing.final
 class ReserveSpendRequest(_message.Message):
     """What a run is to spend, and whose budgets it is held against."""
 

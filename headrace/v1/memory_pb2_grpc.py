@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from headrace.v1 import gates_pb2 as headrace_dot_v1_dot_gates__pb2
+from headrace.v1 import limits_pb2 as headrace_dot_v1_dot_limits__pb2
 from headrace.v1 import memory_pb2 as headrace_dot_v1_dot_memory__pb2
 from headrace.v1 import operator_pb2 as headrace_dot_v1_dot_operator__pb2
 
@@ -263,6 +264,16 @@ class MemoryServiceStub(object):
                 '/headrace.v1.MemoryService/ExportGates',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
+                _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/headrace.v1.MemoryService/ListLimits',
+                request_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
+                _registered_method=True)
+        self.MeasureBudgets = channel.unary_unary(
+                '/headrace.v1.MemoryService/MeasureBudgets',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.MeasureBudgetsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.MeasureBudgetsResponse.FromString,
                 _registered_method=True)
 
 
@@ -724,6 +735,24 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLimits(self, request, context):
+        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+        Changes nothing. Errors: none of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MeasureBudgets(self, request, context):
+        """Tell what is spent of budgets of the tenant, and what is reserved by runs that go on, for OperatorService.GetLimits.
+
+        Changes nothing, and warns nobody. Errors: none of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -951,6 +980,16 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ExportGates,
                     request_deserializer=headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.SerializeToString,
+            ),
+            'MeasureBudgets': grpc.unary_unary_rpc_method_handler(
+                    servicer.MeasureBudgets,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.MeasureBudgetsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.MeasureBudgetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2171,6 +2210,60 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/ExportGates',
             headrace_dot_v1_dot_gates__pb2.ExportGatesRequest.SerializeToString,
             headrace_dot_v1_dot_gates__pb2.ExportGatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ListLimits',
+            headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
+            headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MeasureBudgets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/MeasureBudgets',
+            headrace_dot_v1_dot_memory__pb2.MeasureBudgetsRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.MeasureBudgetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ The one log and its views."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from headrace.v1 import gates_pb2 as _gates_pb2
+from headrace.v1 import limits_pb2 as _limits_pb2
 from headrace.v1 import memory_pb2 as _memory_pb2
 from headrace.v1 import operator_pb2 as _operator_pb2
 import abc as _abc_1
@@ -305,6 +306,16 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
     """
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
+    """
+    MeasureBudgets: _grpc.UnaryUnaryMultiCallable[_memory_pb2.MeasureBudgetsRequest, _memory_pb2.MeasureBudgetsResponse]
+    """Tell what is spent of budgets of the tenant, and what is reserved by runs that go on, for OperatorService.GetLimits.
+
+    Changes nothing, and warns nobody. Errors: none of its own.
+    """
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
@@ -580,6 +591,16 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """Export what has happened at gates: GateService.ExportGates, which asks this.
 
     Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
+    """
+    ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
+    """
+    MeasureBudgets: _aio.UnaryUnaryMultiCallable[_memory_pb2.MeasureBudgetsRequest, _memory_pb2.MeasureBudgetsResponse]  # type: ignore[assignment]
+    """Tell what is spent of budgets of the tenant, and what is reserved by runs that go on, for OperatorService.GetLimits.
+
+    Changes nothing, and warns nobody. Errors: none of its own.
     """
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -1123,6 +1144,28 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Export what has happened at gates: GateService.ExportGates, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _limits_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_limits_pb2.ListLimitsResponse, _abc.Awaitable[_limits_pb2.ListLimitsResponse]]:
+        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+        Changes nothing. Errors: none of its own.
+        """
+
+    @_abc_1.abstractmethod
+    def MeasureBudgets(
+        self,
+        request: _memory_pb2.MeasureBudgetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.MeasureBudgetsResponse, _abc.Awaitable[_memory_pb2.MeasureBudgetsResponse]]:
+        """Tell what is spent of budgets of the tenant, and what is reserved by runs that go on, for OperatorService.GetLimits.
+
+        Changes nothing, and warns nobody. Errors: none of its own.
         """
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

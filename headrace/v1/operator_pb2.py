@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from headrace.v1 import agent_pb2 as headrace_dot_v1_dot_agent__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
+from headrace.v1 import limits_pb2 as headrace_dot_v1_dot_limits__pb2
 from headrace.v1 import llm_pb2 as headrace_dot_v1_dot_llm__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aheadrace/v1/operator.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\x1a\x15headrace/v1/llm.proto\"\xab\x03\n\x17OperatorListRunsRequest\x12N\n\x05state\x18\x01 \x01(\tB:\x8a\xb5\x18\x36\x1a\x04live\x1a\x07running\x1a\x07waiting\x1a\tcompleted\x1a\tcancelled\x1a\x06\x66\x61iledH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02H\x01\x88\x01\x01\x12\x1a\n\x04user\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x02\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x62\x65gan_after\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12#\n\x16\x63ost_at_least_nano_usd\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x1a\n\x07run_ids\x18\x07 \x03(\tB\t\x8a\xb5\x18\x05\x10\x01(\xc8\x01\x12\x11\n\tpage_size\x18\x08 \x01(\x05\x12\x1b\n\npage_token\x18\t \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x42\x08\n\x06_stateB\x0c\n\n_agent_keyB\x07\n\x05_userB\x10\n\x0e_older_than_msB\x0e\n\x0c_began_afterB\x19\n\x17_cost_at_least_nano_usd\"\x8f\x01\n\x18OperatorListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.headrace.v1.OperatorRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x32\n\x0eindex_progress\x18\x03 \x01(\x0b\x32\x1a.headrace.v1.IndexProgress\"\xaa\x02\n\x0bOperatorRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x02 \x01(\t\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08\x62\x65gan_at\x18\x07 \x01(\x03\x12\x12\n\nupdated_at\x18\x08 \x01(\x03\x12\x13\n\x0bmodel_calls\x18\t \x01(\x03\x12\x14\n\x0cinput_tokens\x18\n \x01(\x03\x12\x15\n\routput_tokens\x18\x0b \x01(\x03\x12\x15\n\rcost_nano_usd\x18\x0c \x01(\x03\x12\r\n\x05owner\x18\r \x01(\t\x12\x18\n\x10lease_expires_at\x18\x0e \x01(\x03\x12\x12\n\ncredential\x18\x0f \x01(\t\"I\n\x15OperatorGetRunRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x16\n\x0einclude_events\x18\x02 \x01(\x08\"\xa3\x01\n\x16OperatorGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.headrace.v1.OperatorRun\x12 \n\x06\x64\x65tail\x18\x02 \x01(\x0b\x32\x10.headrace.v1.Run\x12\'\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x17.headrace.v1.AgentDelta\x12\x17\n\x0fwithout_content\x18\x04 \x01(\x08\"e\n\x11\x43\x61ncelRunsRequest\x12\x1a\n\x07run_ids\x18\x01 \x03(\tB\t\x8a\xb5\x18\x05\x10\x01(\xc8\x01\x12\x34\n\x06\x66ilter\x18\x02 \x01(\x0b\x32$.headrace.v1.OperatorListRunsRequest\"V\n\x12\x43\x61ncelRunsResponse\x12\'\n\x04runs\x18\x01 \x03(\x0b\x32\x19.headrace.v1.CancelledRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x0c\x43\x61ncelledRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x15\n\x13ListReplicasRequest\">\n\x14ListReplicasResponse\x12&\n\x08replicas\x18\x01 \x03(\x0b\x32\x14.headrace.v1.Replica\"e\n\x07Replica\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04runs\x18\x02 \x01(\x05\x12\x18\n\x10lease_expires_at\x18\x03 \x01(\x03\x12\x10\n\x08is_alive\x18\x04 \x01(\x08\x12\x0f\n\x07is_this\x18\x05 \x01(\x08\x32\xac\x05\n\x0fOperatorService\x12\x84\x01\n\x08ListRuns\x12$.headrace.v1.OperatorListRunsRequest\x1a%.headrace.v1.OperatorListRunsResponse\"+\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x1a\x12\x12/api/operator/runsb\x04runs\x12w\n\x06GetRun\x12\".headrace.v1.OperatorGetRunRequest\x1a#.headrace.v1.OperatorGetRunResponse\"$\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x13\x12\x11/api/operator/run\x12~\n\nCancelRuns\x12\x1e.headrace.v1.CancelRunsRequest\x1a\x1f.headrace.v1.CancelRunsResponse\"/\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x1e\"\x19/api/operator/runs/cancel:\x01*\x12\x8d\x01\n\rListProviders\x12!.headrace.v1.ListProvidersRequest\x1a\".headrace.v1.ListProvidersResponse\"5\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02$\x12\x17/api/operator/providersb\tproviders\x12\x88\x01\n\x0cListReplicas\x12 .headrace.v1.ListReplicasRequest\x1a!.headrace.v1.ListReplicasResponse\"3\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\"\x12\x16/api/operator/replicasb\x08replicasBD\n\x0bheadrace.v1B\rOperatorProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aheadrace/v1/operator.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x17headrace/v1/agent.proto\x1a\x18headrace/v1/common.proto\x1a\x18headrace/v1/limits.proto\x1a\x15headrace/v1/llm.proto\"\xab\x03\n\x17OperatorListRunsRequest\x12N\n\x05state\x18\x01 \x01(\tB:\x8a\xb5\x18\x36\x1a\x04live\x1a\x07running\x1a\x07waiting\x1a\tcompleted\x1a\tcancelled\x1a\x06\x66\x61iledH\x00\x88\x01\x01\x12\x1f\n\tagent_key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02H\x01\x88\x01\x01\x12\x1a\n\x04user\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x02\x88\x01\x01\x12\x1a\n\rolder_than_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x18\n\x0b\x62\x65gan_after\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12#\n\x16\x63ost_at_least_nano_usd\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x1a\n\x07run_ids\x18\x07 \x03(\tB\t\x8a\xb5\x18\x05\x10\x01(\xc8\x01\x12\x11\n\tpage_size\x18\x08 \x01(\x05\x12\x1b\n\npage_token\x18\t \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x42\x08\n\x06_stateB\x0c\n\n_agent_keyB\x07\n\x05_userB\x10\n\x0e_older_than_msB\x0e\n\x0c_began_afterB\x19\n\x17_cost_at_least_nano_usd\"\x8f\x01\n\x18OperatorListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.headrace.v1.OperatorRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x32\n\x0eindex_progress\x18\x03 \x01(\x0b\x32\x1a.headrace.v1.IndexProgress\"\xaa\x02\n\x0bOperatorRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hat_id\x18\x02 \x01(\t\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x11\n\tagent_key\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08\x62\x65gan_at\x18\x07 \x01(\x03\x12\x12\n\nupdated_at\x18\x08 \x01(\x03\x12\x13\n\x0bmodel_calls\x18\t \x01(\x03\x12\x14\n\x0cinput_tokens\x18\n \x01(\x03\x12\x15\n\routput_tokens\x18\x0b \x01(\x03\x12\x15\n\rcost_nano_usd\x18\x0c \x01(\x03\x12\r\n\x05owner\x18\r \x01(\t\x12\x18\n\x10lease_expires_at\x18\x0e \x01(\x03\x12\x12\n\ncredential\x18\x0f \x01(\t\"I\n\x15OperatorGetRunRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01\x10\x01\x12\x16\n\x0einclude_events\x18\x02 \x01(\x08\"\xa3\x01\n\x16OperatorGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.headrace.v1.OperatorRun\x12 \n\x06\x64\x65tail\x18\x02 \x01(\x0b\x32\x10.headrace.v1.Run\x12\'\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x17.headrace.v1.AgentDelta\x12\x17\n\x0fwithout_content\x18\x04 \x01(\x08\"e\n\x11\x43\x61ncelRunsRequest\x12\x1a\n\x07run_ids\x18\x01 \x03(\tB\t\x8a\xb5\x18\x05\x10\x01(\xc8\x01\x12\x34\n\x06\x66ilter\x18\x02 \x01(\x0b\x32$.headrace.v1.OperatorListRunsRequest\"V\n\x12\x43\x61ncelRunsResponse\x12\'\n\x04runs\x18\x01 \x03(\x0b\x32\x19.headrace.v1.CancelledRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x0c\x43\x61ncelledRun\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x15\n\x13ListReplicasRequest\">\n\x14ListReplicasResponse\x12&\n\x08replicas\x18\x01 \x03(\x0b\x32\x14.headrace.v1.Replica\"e\n\x07Replica\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04runs\x18\x02 \x01(\x05\x12\x18\n\x10lease_expires_at\x18\x03 \x01(\x03\x12\x10\n\x08is_alive\x18\x04 \x01(\x08\x12\x0f\n\x07is_this\x18\x05 \x01(\x08\x32\xa1\x06\n\x0fOperatorService\x12\x84\x01\n\x08ListRuns\x12$.headrace.v1.OperatorListRunsRequest\x1a%.headrace.v1.OperatorListRunsResponse\"+\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x1a\x12\x12/api/operator/runsb\x04runs\x12w\n\x06GetRun\x12\".headrace.v1.OperatorGetRunRequest\x1a#.headrace.v1.OperatorGetRunResponse\"$\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x13\x12\x11/api/operator/run\x12~\n\nCancelRuns\x12\x1e.headrace.v1.CancelRunsRequest\x1a\x1f.headrace.v1.CancelRunsResponse\"/\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x1e\"\x19/api/operator/runs/cancel:\x01*\x12\x8d\x01\n\rListProviders\x12!.headrace.v1.ListProvidersRequest\x1a\".headrace.v1.ListProvidersResponse\"5\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02$\x12\x17/api/operator/providersb\tproviders\x12s\n\tGetLimits\x12\x1d.headrace.v1.GetLimitsRequest\x1a\x1e.headrace.v1.GetLimitsResponse\"\'\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\x16\x12\x14/api/operator/limits\x12\x88\x01\n\x0cListReplicas\x12 .headrace.v1.ListReplicasRequest\x1a!.headrace.v1.ListReplicasResponse\"3\x8a\xb5\x18\x07operate\x82\xd3\xe4\x93\x02\"\x12\x16/api/operator/replicasb\x08replicasBD\n\x0bheadrace.v1B\rOperatorProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,30 +59,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATORSERVICE'].methods_by_name['CancelRuns']._serialized_options = b'\212\265\030\007operate\202\323\344\223\002\036\"\031/api/operator/runs/cancel:\001*'
   _globals['_OPERATORSERVICE'].methods_by_name['ListProviders']._loaded_options = None
   _globals['_OPERATORSERVICE'].methods_by_name['ListProviders']._serialized_options = b'\212\265\030\007operate\202\323\344\223\002$\022\027/api/operator/providersb\tproviders'
+  _globals['_OPERATORSERVICE'].methods_by_name['GetLimits']._loaded_options = None
+  _globals['_OPERATORSERVICE'].methods_by_name['GetLimits']._serialized_options = b'\212\265\030\007operate\202\323\344\223\002\026\022\024/api/operator/limits'
   _globals['_OPERATORSERVICE'].methods_by_name['ListReplicas']._loaded_options = None
   _globals['_OPERATORSERVICE'].methods_by_name['ListReplicas']._serialized_options = b'\212\265\030\007operate\202\323\344\223\002\"\022\026/api/operator/replicasb\010replicas'
-  _globals['_OPERATORLISTRUNSREQUEST']._serialized_start=148
-  _globals['_OPERATORLISTRUNSREQUEST']._serialized_end=575
-  _globals['_OPERATORLISTRUNSRESPONSE']._serialized_start=578
-  _globals['_OPERATORLISTRUNSRESPONSE']._serialized_end=721
-  _globals['_OPERATORRUN']._serialized_start=724
-  _globals['_OPERATORRUN']._serialized_end=1022
-  _globals['_OPERATORGETRUNREQUEST']._serialized_start=1024
-  _globals['_OPERATORGETRUNREQUEST']._serialized_end=1097
-  _globals['_OPERATORGETRUNRESPONSE']._serialized_start=1100
-  _globals['_OPERATORGETRUNRESPONSE']._serialized_end=1263
-  _globals['_CANCELRUNSREQUEST']._serialized_start=1265
-  _globals['_CANCELRUNSREQUEST']._serialized_end=1366
-  _globals['_CANCELRUNSRESPONSE']._serialized_start=1368
-  _globals['_CANCELRUNSRESPONSE']._serialized_end=1454
-  _globals['_CANCELLEDRUN']._serialized_start=1456
-  _globals['_CANCELLEDRUN']._serialized_end=1518
-  _globals['_LISTREPLICASREQUEST']._serialized_start=1520
-  _globals['_LISTREPLICASREQUEST']._serialized_end=1541
-  _globals['_LISTREPLICASRESPONSE']._serialized_start=1543
-  _globals['_LISTREPLICASRESPONSE']._serialized_end=1605
-  _globals['_REPLICA']._serialized_start=1607
-  _globals['_REPLICA']._serialized_end=1708
-  _globals['_OPERATORSERVICE']._serialized_start=1711
-  _globals['_OPERATORSERVICE']._serialized_end=2395
+  _globals['_OPERATORLISTRUNSREQUEST']._serialized_start=174
+  _globals['_OPERATORLISTRUNSREQUEST']._serialized_end=601
+  _globals['_OPERATORLISTRUNSRESPONSE']._serialized_start=604
+  _globals['_OPERATORLISTRUNSRESPONSE']._serialized_end=747
+  _globals['_OPERATORRUN']._serialized_start=750
+  _globals['_OPERATORRUN']._serialized_end=1048
+  _globals['_OPERATORGETRUNREQUEST']._serialized_start=1050
+  _globals['_OPERATORGETRUNREQUEST']._serialized_end=1123
+  _globals['_OPERATORGETRUNRESPONSE']._serialized_start=1126
+  _globals['_OPERATORGETRUNRESPONSE']._serialized_end=1289
+  _globals['_CANCELRUNSREQUEST']._serialized_start=1291
+  _globals['_CANCELRUNSREQUEST']._serialized_end=1392
+  _globals['_CANCELRUNSRESPONSE']._serialized_start=1394
+  _globals['_CANCELRUNSRESPONSE']._serialized_end=1480
+  _globals['_CANCELLEDRUN']._serialized_start=1482
+  _globals['_CANCELLEDRUN']._serialized_end=1544
+  _globals['_LISTREPLICASREQUEST']._serialized_start=1546
+  _globals['_LISTREPLICASREQUEST']._serialized_end=1567
+  _globals['_LISTREPLICASRESPONSE']._serialized_start=1569
+  _globals['_LISTREPLICASRESPONSE']._serialized_end=1631
+  _globals['_REPLICA']._serialized_start=1633
+  _globals['_REPLICA']._serialized_end=1734
+  _globals['_OPERATORSERVICE']._serialized_start=1737
+  _globals['_OPERATORSERVICE']._serialized_end=2538
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from headrace.v1 import limits_pb2 as headrace_dot_v1_dot_limits__pb2
 from headrace.v1 import llm_pb2 as headrace_dot_v1_dot_llm__pb2
 from headrace.v1 import operator_pb2 as headrace_dot_v1_dot_operator__pb2
 
@@ -58,6 +59,11 @@ class OperatorServiceStub(object):
                 '/headrace.v1.OperatorService/ListProviders',
                 request_serializer=headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.FromString,
+                _registered_method=True)
+        self.GetLimits = channel.unary_unary(
+                '/headrace.v1.OperatorService/GetLimits',
+                request_serializer=headrace_dot_v1_dot_limits__pb2.GetLimitsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_limits__pb2.GetLimitsResponse.FromString,
                 _registered_method=True)
         self.ListReplicas = channel.unary_unary(
                 '/headrace.v1.OperatorService/ListReplicas',
@@ -118,6 +124,19 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLimits(self, request, context):
+        """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it opens.
+
+        Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a service that
+        does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of a limit that all
+        share, only whether it is full for this one. Not in it: limits of one agent (its own file has them), of the form of
+        requests (each field's rule is in the contract), and of the sandbox for one command.
+        Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListReplicas(self, request, context):
         """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
 
@@ -150,6 +169,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListProviders,
                     request_deserializer=headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.SerializeToString,
+            ),
+            'GetLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLimits,
+                    request_deserializer=headrace_dot_v1_dot_limits__pb2.GetLimitsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_limits__pb2.GetLimitsResponse.SerializeToString,
             ),
             'ListReplicas': grpc.unary_unary_rpc_method_handler(
                     servicer.ListReplicas,
@@ -269,6 +293,33 @@ class OperatorService(object):
             '/headrace.v1.OperatorService/ListProviders',
             headrace_dot_v1_dot_llm__pb2.ListProvidersRequest.SerializeToString,
             headrace_dot_v1_dot_llm__pb2.ListProvidersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.OperatorService/GetLimits',
+            headrace_dot_v1_dot_limits__pb2.GetLimitsRequest.SerializeToString,
+            headrace_dot_v1_dot_limits__pb2.GetLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

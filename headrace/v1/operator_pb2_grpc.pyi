@@ -5,6 +5,7 @@ What runs, with whom and for whom: for those who operate a deployment."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from headrace.v1 import limits_pb2 as _limits_pb2
 from headrace.v1 import llm_pb2 as _llm_pb2
 from headrace.v1 import operator_pb2 as _operator_pb2
 import abc as _abc_1
@@ -67,6 +68,15 @@ class OperatorServiceStub:
     Changes nothing, and asks no provider. Of several replicas of the gateway one answers, for itself.
     Errors: PERMISSION_DENIED; OVERLOADED without a valid provider file since the start.
     """
+    GetLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.GetLimitsRequest, _limits_pb2.GetLimitsResponse]
+    """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it opens.
+
+    Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a service that
+    does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of a limit that all
+    share, only whether it is full for this one. Not in it: limits of one agent (its own file has them), of the form of
+    requests (each field's rule is in the contract), and of the sandbox for one command.
+    Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
+    """
     ListReplicas: _grpc.UnaryUnaryMultiCallable[_operator_pb2.ListReplicasRequest, _operator_pb2.ListReplicasResponse]
     """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
 
@@ -111,6 +121,15 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
 
     Changes nothing, and asks no provider. Of several replicas of the gateway one answers, for itself.
     Errors: PERMISSION_DENIED; OVERLOADED without a valid provider file since the start.
+    """
+    GetLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.GetLimitsRequest, _limits_pb2.GetLimitsResponse]  # type: ignore[assignment]
+    """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it opens.
+
+    Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a service that
+    does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of a limit that all
+    share, only whether it is full for this one. Not in it: limits of one agent (its own file has them), of the form of
+    requests (each field's rule is in the contract), and of the sandbox for one command.
+    Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
     """
     ListReplicas: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListReplicasRequest, _operator_pb2.ListReplicasResponse]  # type: ignore[assignment]
     """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
@@ -177,6 +196,21 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Changes nothing, and asks no provider. Of several replicas of the gateway one answers, for itself.
         Errors: PERMISSION_DENIED; OVERLOADED without a valid provider file since the start.
+        """
+
+    @_abc_1.abstractmethod
+    def GetLimits(
+        self,
+        request: _limits_pb2.GetLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_limits_pb2.GetLimitsResponse, _abc.Awaitable[_limits_pb2.GetLimitsResponse]]:
+        """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it opens.
+
+        Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a service that
+        does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of a limit that all
+        share, only whether it is full for this one. Not in it: limits of one agent (its own file has them), of the form of
+        requests (each field's rule is in the contract), and of the sandbox for one command.
+        Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from headrace.v1 import limits_pb2 as headrace_dot_v1_dot_limits__pb2
 from headrace.v1 import tools_pb2 as headrace_dot_v1_dot_tools__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -84,6 +85,11 @@ class ToolServiceStub(object):
                 '/headrace.v1.ToolService/ListFiles',
                 request_serializer=headrace_dot_v1_dot_tools__pb2.ListFilesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_tools__pb2.ListFilesResponse.FromString,
+                _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/headrace.v1.ToolService/ListLimits',
+                request_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
                 _registered_method=True)
 
 
@@ -206,6 +212,15 @@ class ToolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLimits(self, request, context):
+        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+        Changes nothing. Errors: none of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -258,6 +273,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.ListFiles,
                     request_deserializer=headrace_dot_v1_dot_tools__pb2.ListFilesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_tools__pb2.ListFilesResponse.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -531,6 +551,33 @@ class ToolService(object):
             '/headrace.v1.ToolService/ListFiles',
             headrace_dot_v1_dot_tools__pb2.ListFilesRequest.SerializeToString,
             headrace_dot_v1_dot_tools__pb2.ListFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ToolService/ListLimits',
+            headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
+            headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ Tools, workspaces, skills and views."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from headrace.v1 import limits_pb2 as _limits_pb2
 from headrace.v1 import tools_pb2 as _tools_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -107,6 +108,11 @@ class ToolServiceStub:
 
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
     """
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -186,6 +192,11 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """List files of a chat's workspace, ordered by path, without links. Changes nothing.
 
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+    """
+    ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+    Changes nothing. Errors: none of its own.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -323,6 +334,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """List files of a chat's workspace, ordered by path, without links. Changes nothing.
 
         Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+        """
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _limits_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_limits_pb2.ListLimitsResponse, _abc.Awaitable[_limits_pb2.ListLimitsResponse]]:
+        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+
+        Changes nothing. Errors: none of its own.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.v1 import llm_pb2, llm_pb2_grpc
+from headrace.v1 import limits_pb2, llm_pb2, llm_pb2_grpc
 from services.llm_gateway import provider_health
 from services.llm_gateway.calls.embedding_caller import EmbeddingCaller
 from services.llm_gateway.count_tokens import choose_exact_encoding, count_tokens
+from services.llm_gateway.limits.in_force import list_limits
 from services.runtime.rpc.push_stream import opening_sink
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._catalogue.check_loaded()
         caller = self._model_caller
         return provider_health.list_providers(self._catalogue.providers, caller.accounts, caller.breakers)
+
+    async def ListLimits(
+        self, request: limits_pb2.ListLimitsRequest, context: Context
+    ) -> limits_pb2.ListLimitsResponse:
+        caller = self._model_caller
+        return list_limits(self._catalogue.providers, caller.accounts, caller.breakers)
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
         _, model = self._catalogue.find_model(request.provider_key, request.model)

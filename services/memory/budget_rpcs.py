@@ -36,7 +36,7 @@ class BudgetRpcs(MemoryServiceServicer):
     ) -> memory_pb2.ReserveSpendResponse:
         tenant, now = identity.require_identity().tenant, now_ms()
         periods = [find_period(budget.period, now) for budget in request.budgets]
-        budgets = [_make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
+        budgets = [make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
         least, wanted = _make_amount(request.least, "least"), _make_amount(request.wanted, "wanted")
         claim = SpendClaim(tenant, request.run_id, request.agent_keys, budgets, least, wanted, now)
         decision = await self._engine.spend.grant_claim(claim)
@@ -79,7 +79,7 @@ def _make_refusal(
     )
 
 
-def _make_budget(given: memory_pb2.SpendBudget, period: Period) -> Budget:
+def make_budget(given: memory_pb2.SpendBudget, period: Period) -> Budget:
     if not 0 <= given.warn_at <= 1:
         raise InvalidRequest.of("budgets.warnAt", "must be 0 to 1")
     return Budget(

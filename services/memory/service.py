@@ -19,6 +19,7 @@ from services.memory.gate_audit_rpcs import GateAuditRpcs
 from services.memory.gate_rpcs import GateRpcs
 from services.memory.grant_rpcs import GrantRpcs
 from services.memory.lease_rpcs import LeaseRpcs
+from services.memory.limit_rpcs import LimitRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
 from services.memory.log.chat_info import SCOPE_ALL
@@ -47,7 +48,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MemoryService(
-    ChatRpcs, LeaseRpcs, GateRpcs, GrantRpcs, GateAuditRpcs, OperatorRpcs, BudgetRpcs, AgentRpcs, FactRpcs
+    ChatRpcs, LeaseRpcs, GateRpcs, GrantRpcs, GateAuditRpcs, OperatorRpcs, BudgetRpcs, LimitRpcs, AgentRpcs, FactRpcs
 ):
     """Serves the chats of one store; `access` limits callers to their own."""
 

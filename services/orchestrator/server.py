@@ -25,6 +25,7 @@ from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
@@ -86,12 +87,22 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         service = AgentService(registry, runs, relays, peers, embeddings)
         watches = Watches()
         gates = GateService(service, runs, relays, peers, watches)
+        limits = LimitsInForce(
+            config=config,
+            registry=registry,
+            live=live,
+            capacity=capacity,
+            fair_use=fair_use,
+            keys=keys,
+            budgets=budgets,
+            peers=peers,
+        )
         served = [
             GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server),
             GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
             GrpcService(
                 OPERATING,
-                OperatorService(service, peers, owner),
+                OperatorService(service, peers, owner, limits),
                 operator_pb2_grpc.add_OperatorServiceServicer_to_server,
             ),
         ]

@@ -23,6 +23,9 @@ class Capacity:
     def used(self) -> int:
         return self._taken.total()
 
+    def count_taken(self, tenant: str) -> int:
+        return self._taken[tenant]
+
     def has_room_for(self, tenant: str) -> bool:
         free = self.size - self.used
         return free > (self._taken[tenant] if self._is_shared else 0)

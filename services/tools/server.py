@@ -89,7 +89,7 @@ async def tool_server(
             )
 
         executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max)
-        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web)
+        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web, config)
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         memory = await stack.enter_async_context(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))

@@ -6,11 +6,13 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.errors import NotFound
-from headrace.v1 import tools_pb2, tools_pb2_grpc
+from headrace.v1 import limits_pb2, tools_pb2, tools_pb2_grpc
 from services.tools.catalogue.catalogue import Catalogue
+from services.tools.config import Config
 from services.tools.execution import effect_guard
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.execution.executor import Executor
+from services.tools.limits_in_force import list_limits
 from services.tools.sandbox.tier import Sandbox
 from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
@@ -33,6 +35,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         effects: EffectRecords,
         sandbox: Sandbox,
         web: Web,
+        config: Config,
     ) -> None:
         self._catalogue = catalogue
         self._executor = executor
@@ -42,6 +45,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._effects = effects
         self._sandbox = sandbox
         self._web = web
+        self._config = config
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
@@ -94,6 +98,9 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
 
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
         return await downloads.list_files(self._workspaces, request)
+
+    async def ListLimits(self, request: limits_pb2.ListLimitsRequest, context: Any) -> limits_pb2.ListLimitsResponse:
+        return list_limits(self._config, self._executor)
 
     def _describe_tool(self, tool: Tool) -> tools_pb2.Tool:
         refused = "sandbox" in tool.needs and self._sandbox.tier is None

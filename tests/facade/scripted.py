@@ -20,6 +20,7 @@ from headrace.v1 import (
     gates_pb2,
     gates_pb2_grpc,
     keys_pb2_grpc,
+    limits_pb2,
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
@@ -582,6 +583,46 @@ class ScriptedSpend(spend_pb2_grpc.SpendServiceServicer):
         )
 
 
+LIMITS = [
+    limits_pb2.Limit(
+        name="budget_money",
+        subject="daily",
+        kind="spend",
+        unit="nano_usd",
+        per="user",
+        source="budgets.yaml",
+        source_name="daily",
+        value=2_500_000_000,
+        used=2_500_000_000,
+        reserved=500_000_000,
+        is_full=True,
+        opens_at=1_795_000_000_000,
+        service="memory",
+    ),
+    limits_pb2.Limit(
+        name="tenant_runs",
+        kind="concurrency",
+        unit="chats",
+        per="tenant",
+        source="settings",
+        source_name="HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
+        value=20,
+        used=3,
+        service="orchestrator",
+        is_per_replica=True,
+    ),
+    limits_pb2.Limit(
+        name="message_bytes",
+        kind="size",
+        unit="bytes",
+        per="call",
+        source="fixed",
+        value=4_194_304,
+        service="orchestrator",
+    ),
+]
+
+
 class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
     """One run, one provider, one replica, whatever is asked for."""
 
@@ -621,6 +662,10 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
                 )
             ]
         )
+
+    async def GetLimits(self, request: limits_pb2.GetLimitsRequest, context: Any) -> limits_pb2.GetLimitsResponse:
+        self._script.requests.append(request)
+        return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
 
     async def ListReplicas(
         self, request: operator_pb2.ListReplicasRequest, context: Any

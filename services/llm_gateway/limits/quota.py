@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections import deque
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import QueueFull, QuotaExceeded
@@ -34,6 +35,13 @@ ANSWER_S = 0.25
 """A wait ends this long before the caller's deadline, so that the caller gets our error."""
 
 RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    is_full: bool
+    wait_s: float
+    """0: only the end of a call opens it."""
 
 
 class Account:
@@ -71,6 +79,15 @@ class Account:
         now_s = asyncio.get_running_loop().time()
         self._forget_old(now_s)
         return self._uses.get_use(tenant, now_s)
+
+    def find_opening(self) -> Opening:
+        """Return whether the next call would wait now, for others' sake too, and how long the window makes it wait."""
+        wait_s = self._time_until_below(1)
+        return Opening(bool(self._waiting or wait_s or not self._count_free_places()), wait_s)
+
+    def divide(self, limit: int) -> int:
+        """Return this replica's part of a limit of the account."""
+        return max(limit // self._replicas, 1)
 
     def set_quota(self, quota: Quota | None) -> None:
         """Apply the limits of a changed provider file, keeping the counters."""
@@ -227,7 +244,7 @@ class Account:
             oldest.use.tokens -= oldest.tokens
 
     def _divide_limit(self, limit: int | None) -> float:
-        return math.inf if limit is None else max(limit // self._replicas, 1)
+        return math.inf if limit is None else self.divide(limit)
 
     def _suggest_retry_after(self, tokens: int) -> float:
         wait_s = self._time_until_free(tokens)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.keys import StoredKey
     from services.memory.storage.leases import Lease
-    from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+    from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.schedules import Schedule
@@ -157,6 +157,10 @@ class SpendIndex(Protocol):
 
         Raises IndexIncomplete: a log that may have charges of a budget's period is not in the index yet.
         """
+        ...
+
+    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        """Return what is used of each budget of the claim, in their order; its run's own grant is in none."""
         ...
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:

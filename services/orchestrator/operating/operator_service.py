@@ -9,9 +9,10 @@ from functools import partial
 import structlog
 
 from headrace.errors import HeadraceError, IndexIncomplete, InvalidRequest, NotFound
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
+from headrace.v1 import agent_pb2, limits_pb2, llm_pb2, memory_pb2, operator_pb2, operator_pb2_grpc
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.operating.content import strip_content
+from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.service import AgentService
@@ -35,10 +36,11 @@ log = structlog.get_logger()
 
 
 class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
-    def __init__(self, agents: AgentService, peers: Peers, owner: Owner) -> None:
+    def __init__(self, agents: AgentService, peers: Peers, owner: Owner, limits: LimitsInForce) -> None:
         self._agents = agents
         self._peers = peers
         self._owner = owner
+        self._limits = limits
 
     async def ListRuns(
         self, request: operator_pb2.OperatorListRunsRequest, context: Context
@@ -124,6 +126,9 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     ) -> llm_pb2.ListProvidersResponse:
         with translating_peer_errors():
             return await self._peers.llm.ListProviders(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+
+    async def GetLimits(self, request: limits_pb2.GetLimitsRequest, context: Context) -> limits_pb2.GetLimitsResponse:
+        return await self._limits.list_all(require_identity(), request)
 
     async def ListReplicas(
         self, request: operator_pb2.ListReplicasRequest, context: Context

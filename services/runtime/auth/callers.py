@@ -47,7 +47,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
     **_allow(_KEYS, "ReadKeyChanges", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
-    **_allow(_LLM, "ListProviders", _RUNS),
+    **_allow(_LLM, "ListProviders ListLimits", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
     **_allow(_MEMORY, "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search", _PUBLIC),
     **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
@@ -63,16 +63,16 @@ CALLERS: dict[str, frozenset[str]] = {
     ),
     **_allow(_SCHEDULES, "RotateScheduleSecret", _PUBLIC),
     **_allow(_SCHEDULES, "ReceiveWebhook", _PUBLIC - {CLIENT}),  # for anybody who can sign it
-    **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend", _RUNS),
+    **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend MeasureBudgets ListLimits", _RUNS),
     **_allow(_MEMORY, "ListGrants RevokeGrant ExportGates", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion FindAgentVersions", _RUNS),
-    **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders ListReplicas", _PUBLIC),
+    **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders GetLimits ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),
     **_allow(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", _PUBLIC),
     **_allow(_WEBHOOKS, "PingWebhook ListDeliveries ReplayDeliveries", _PUBLIC),
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
-    **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
+    **_allow(_TOOLS, "Execute CheckEffect LinkSkill ListLimits", _RUNS),
 }
 """Callers by the RPC's name on the wire."""
 

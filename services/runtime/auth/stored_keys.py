@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -112,6 +113,14 @@ class StoredKeys:
     def find(self, credential: str) -> KnownKey | None:
         """Return the key that logs and runs call so."""
         return self._by_credential.get(credential)
+
+    def measure_calls(self, key: KnownKey) -> tuple[int, float]:
+        """Return the calls of the key that count now, of those in a minute, and the seconds until there is one more."""
+        if not key.requests_per_minute:
+            return 0, 0.0
+        gap_s = MINUTE_S / key.requests_per_minute
+        used_s = max(0.0, self._full_at.get(key.identity.key_id, 0.0) - monotonic_s())
+        return math.ceil(used_s / gap_s - 1e-6), max(0.0, used_s + gap_s - MINUTE_S)
 
     def listen(self, act: Callable[[], None]) -> None:
         """Call `act` after each look."""

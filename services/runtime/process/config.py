@@ -195,9 +195,13 @@ def describe_settings(config: Any) -> dict[str, Any]:
     return shown
 
 
+def name_variable(item: dataclasses.Field[Any], service: str) -> str:
+    """Return the variable of a setting of `service` ("MEMORY")."""
+    return item.metadata.get("name") or f"{PREFIX}{service}_{item.name.upper()}"
+
+
 def _list_names(item: dataclasses.Field[Any], service: str) -> tuple[str, ...]:
-    name = item.metadata.get("name") or f"{PREFIX}{service}_{item.name.upper()}"
-    return (name, *item.metadata.get("aliases", ()))
+    return (name_variable(item, service), *item.metadata.get("aliases", ()))
 
 
 def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: list[str], known: set[str]) -> T | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
+from services.runtime.auth.identity import current_tenant
+from services.runtime.capacity import decrement_count
 from services.tools import metrics
 from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
 from services.tools.errors import ToolFailed
@@ -35,7 +38,15 @@ class Executor:
         self._make_context = make_context
         self._commands_max = commands_max
         self._outputs = ArtifactPublisher()
-        self._commands = 0
+        self._commands: Counter[str] = Counter()
+        """Running commands by tenant."""
+
+    @property
+    def is_full(self) -> bool:
+        return self._commands.total() >= self._commands_max
+
+    def count_commands(self, tenant: str) -> int:
+        return self._commands[tenant]
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         """Streams what the tool does; exactly one result comes, last.
@@ -74,11 +85,14 @@ class Executor:
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:
-        is_command = "sandbox" in tool.needs
-        if is_command and self._commands >= self._commands_max:
+        if "sandbox" not in tool.needs:
+            yield
+            return
+        if self.is_full:
             raise Overloaded(f"{self._commands_max} commands are running already; try again later")
-        self._commands += is_command
+        tenant = current_tenant()
+        self._commands[tenant] += 1
         try:
             yield
         finally:
-            self._commands -= is_command
+            decrement_count(self._commands, tenant)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-from headrace.v1 import operator_pb2
+from headrace.v1 import limits_pb2, operator_pb2
 from tests.cli.commands.test_ask import run
 from tests.facade.scripted import RUN, suite
 
@@ -46,6 +47,8 @@ async def test_runs_are_listed_shown_and_ended(tmp_path: Path) -> None:
 async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         providers = (await run("providers", url=facade.url))[1].decode().splitlines()
+        limits = await run("limits", "--user", "ada", "--agent", "clerk", url=facade.url)
+        full = (await run("limits", "--full", url=facade.url))[1].decode().splitlines()
         replicas = (await run("replicas", url=facade.url))[1].decode().splitlines()
     assert [line.split() for line in providers] == [
         ["model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting"],
@@ -53,3 +56,15 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
         ["prov/idle", "open", "for", "5", "s", "0", "-", "-", "-", "2", "1"],
     ]
     assert [line.split()[:3] for line in replicas[1:]] == [["a:7001", "alive", "2"], ["b:7001", "answers", "0"]]
+    asked = next(request for request in facade.script.requests if isinstance(request, limits_pb2.GetLimitsRequest))
+    assert (asked.user, asked.agent_key, asked.key) == ("ada", "clerk", "")
+    lines = [re.split(r"  +", line) for line in limits[1].decode().splitlines()]
+    assert lines[0] == ["limit", "used", "of", "unit", "per", "state", "opens", "said by"]
+    assert lines[1][:6] == ["budget_money daily", "2.5", "2.5", "usd", "user", "full"]
+    assert lines[2] == [
+        *("tenant_runs", "3", "20", "chats", "tenant", "open", "-"),
+        "settings: HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
+    ]
+    assert lines[3] == ["message_bytes", "-", "4194304", "bytes", "call", "open", "-", "fixed"]
+    assert limits[2].decode() == "did not answer: tools\n"
+    assert len(full) == 2

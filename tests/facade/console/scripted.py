@@ -18,6 +18,7 @@ from headrace.v1 import (
     gates_pb2,
     gates_pb2_grpc,
     keys_pb2_grpc,
+    limits_pb2,
     llm_pb2,
     memory_pb2,
     memory_pb2_grpc,
@@ -44,7 +45,7 @@ from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
-from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step, make_window
+from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -256,6 +257,9 @@ class Operator(_OperatorServicer):
 
     async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
         return llm_pb2.ListProvidersResponse(providers=self.providers)
+
+    async def GetLimits(self, request: Any, context: Any) -> limits_pb2.GetLimitsResponse:
+        return limits_pb2.GetLimitsResponse(limits=LIMITS, missing=["tools"])
 
     async def ListReplicas(self, request: Any, context: Any) -> operator_pb2.ListReplicasResponse:
         return operator_pb2.ListReplicasResponse(replicas=self.replicas)

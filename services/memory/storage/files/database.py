@@ -22,7 +22,7 @@ from services.memory.storage.files.tables.gates import TABLES as GATE_TABLES
 from services.memory.storage.files.tables.gates import GateTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import Lease
-from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
 from services.memory.storage.spend.rows import SpendRow
@@ -182,6 +182,9 @@ class IndexDatabase:
     def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
         with self._transaction():
             return self._grants.grant_claim(claim)
+
+    def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        return self._grants.measure_uses(claim)
 
     def list_unchanged_since(self, updated_at: int) -> list[str]:
         rows = self._db.execute(

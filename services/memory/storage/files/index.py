@@ -29,7 +29,7 @@ from services.memory.storage.gates.rows import GateChange, GateEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_progress import IndexProgress
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
-from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
@@ -249,6 +249,9 @@ class Index:
         if first_day is not None:
             self.backlog.check_since(first_day * DAY_MS, "what the budgets have left")
         return await self.query_file(lambda database: database.grant_claim(claim))
+
+    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        return await self.query_file(lambda database: database.measure_uses(claim))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         return await self.query_file(lambda database: search_texts(question, database, owner))

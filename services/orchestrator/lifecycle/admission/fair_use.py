@@ -35,6 +35,17 @@ class FairUse:
         """Waiting queries by tenant; the tenant whose turn is next comes first."""
         self._turnstile = Turnstile()
 
+    @property
+    def waiting_max(self) -> int:
+        return self._waiting_max
+
+    def count_places(self, tenant: str) -> int:
+        """Return how many the tenant has, those of runs that begin included."""
+        return self._taken[tenant] + self._beginning[tenant]
+
+    def count_waiting(self, tenant: str) -> int:
+        return len(self._waiting.get(tenant, ()))
+
     def take(self, tenant: str) -> None:
         """Take a place even if none is free, because the run is accepted."""
         self._taken[tenant] += 1

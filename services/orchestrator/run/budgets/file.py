@@ -34,6 +34,11 @@ class BudgetsFile:
             raise Overloaded("budgets.yaml has been refused since the start; the orchestrator's log says what is wrong")
         return self._budgets
 
+    @property
+    def is_good(self) -> bool:
+        """Whether there are rules in force, be it none."""
+        return self._budgets is not None
+
     def reload(self) -> None:
         """Read the file; log problems, and never raise."""
         try:

@@ -142,6 +142,17 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
         await expect(bad.locator("tbody tr")).to_have_text(["m-2open for 5.0 s4100%––"])
         replicas = page.get_by_role("region", name="Replicas").locator("tbody tr")
         await expect(replicas).to_have_text(["10.0.0.7:7001 (this one)3alive", "10.0.0.8:70011its leases have expired"])
+        limits = page.get_by_role("region", name="Limits in force").locator("tbody tr")
+        await expect(limits).to_have_text(
+            [
+                re.compile(r"budget money daily\$2.50\$2.50userfull opens .*budgets.yaml: daily"),
+                "tenant runs3 chats20 chatstenantopensettings: HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
+                "message bytes–4 MiBcallopenfixed",
+            ]
+        )
+        await expect(page.get_by_text("Did not answer: tools.")).to_be_visible()
+        await page.get_by_role("checkbox", name="only those that are full").check()
+        await expect(limits).to_have_count(1)
         found = await Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
 

@@ -1,10 +1,11 @@
-// The page Providers: how the providers in force and their models do, and the replicas that have runs of the tenant.
+// The page Providers: how the providers in force and their models do, the replicas that have runs, and limits.
 
 import { createElement } from "../elements/dom.js";
 import { formatSeconds } from "../elements/format.js";
 import { createFrame, createMark, createRow, createTable, replaceItems } from "../elements/page.js";
 import { Polling } from "../elements/polling.js";
 import * as api from "../server/api.js";
+import { createLimits } from "./limits.js";
 
 const PERIOD_MS = 10_000;
 const BREAKER_MARKS = { closed: "good", "half-open": "warn", open: "bad" };
@@ -19,19 +20,22 @@ const formatOf = (number = 0, limit) =>
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Providers" });
   const replicas = createTable("Replicas of the orchestrator", ["address", "unfinished runs", "state"], []);
+  const limits = createLimits();
   const cards = new Map(); // by provider: what is updated, so that tables stay where they were scrolled to
   const { element, showProblem } = createFrame(
     { title: "Providers", about: "How calls to models do, in the last minutes.", className: "providers" },
     list,
     createElement("h3", {}, "Replicas"),
     replicas,
+    limits.element,
   );
   const polling = new Polling(load, { periodMs: PERIOD_MS, onProblem: showProblem });
 
   async function load() {
-    const [providers, known] = await Promise.all(
-      ["/api/operator/providers", "/api/operator/replicas"].map((path) => api.getData(path)),
-    );
+    const [providers, known] = await Promise.all([
+      ...["/api/operator/providers", "/api/operator/replicas"].map((path) => api.getData(path)),
+      limits.load(),
+    ]);
     const shown = (providers ?? []).map((provider) => {
       const card = cards.get(provider.providerKey) ?? createCard(provider.providerKey);
       cards.set(provider.providerKey, card);

@@ -35,16 +35,20 @@ class GrantTable:
         charged = self._db.execute(_number(RUN), (claim.run_id, claim.tenant)).fetchone()
         if charged is None:
             return None
+        decision = decide_claim(claim, Amount(*charged), self.measure_uses(claim))
+        if (grant := decision.granted) is not None:
+            row = (claim.run_id, grant.nano_usd, grant.tokens, claim.agents)
+            self._db.execute("REPLACE INTO grants VALUES (?,?,?,?)", row)
+        return decision
+
+    def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        """Return what is used of each budget of the claim, its own run's grant apart."""
         uses: list[BudgetUse] = []
         for budget in claim.budgets:
             statement, values = render_use(claim, budget, _SOURCE)
             row = self._db.execute(_number(statement), values).fetchone()
             uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))
-        decision = decide_claim(claim, Amount(*charged), uses)
-        if (grant := decision.granted) is not None:
-            row = (claim.run_id, grant.nano_usd, grant.tokens, claim.agents)
-            self._db.execute("REPLACE INTO grants VALUES (?,?,?,?)", row)
-        return decision
+        return uses
 
 
 def _number(statement: str) -> str:

@@ -39,13 +39,18 @@ async def grant_claim(claim: SpendClaim, connection: Connection) -> SpendDecisio
         charged = await connection.fetchrow(RUN, claim.run_id, claim.tenant)
         if charged is None:
             return None
-        uses: list[BudgetUse] = []
-        for budget in claim.budgets:
-            statement, values = render_use(claim, budget, _SOURCE)
-            row = await connection.fetchrow(statement, *map(strip_nul, values))
-            assert row is not None, "sums have a row"
-            uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))
-        decision = decide_claim(claim, Amount(*charged), uses)
+        decision = decide_claim(claim, Amount(*charged), await measure_uses(claim, connection))
         if (grant := decision.granted) is not None:
             await connection.execute(_PUT, claim.run_id, grant.nano_usd, grant.tokens, strip_nul(claim.agents))
         return decision
+
+
+async def measure_uses(claim: SpendClaim, connection: Connection) -> list[BudgetUse]:
+    """Return what is used of each budget of the claim, its own run's grant apart."""
+    uses: list[BudgetUse] = []
+    for budget in claim.budgets:
+        statement, values = render_use(claim, budget, _SOURCE)
+        row = await connection.fetchrow(statement, *map(strip_nul, values))
+        assert row is not None, "sums have a row"
+        uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))
+    return uses

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import orjson
 
 from services.memory.storage.postgres.connection.session import strip_nul
-from services.memory.storage.postgres.spend.grants import grant_claim
+from services.memory.storage.postgres.spend.grants import grant_claim, measure_uses
 from services.memory.storage.spend.query import SpendAnswer, SpendQuery
 from services.memory.storage.spend.rows import SUM_NAMES, SpendRow
 
 if TYPE_CHECKING:
-    from services.memory.storage.operating.claims import SpendClaim, SpendDecision
+    from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -71,6 +71,9 @@ class PostgresSpend:
 
     async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
         return await self._database.run(partial(grant_claim, claim))
+
+    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+        return await self._database.run(partial(measure_uses, claim))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         rows_query, total_query = query.render() if query.columns else None, query.render_total()
