@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sbom kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -243,6 +243,24 @@ else
 	$(GO_RUN) go vet ./...
 	$(GO_RUN) go test ./internal/...
 endif
+
+SBOM := build/sbom
+SBOM_VENV := build/sbom-venv
+sbom: $(SBOM)/python.cdx.json $(if $(shell command -v go),$(SBOM)/gateway.cdx.json) ## Write what the suite and the Go gateway consist of, as CycloneDX documents
+
+# An environment with the suite alone, as the image has it, and beside it the tool that lists it.
+$(SBOM)/python.cdx.json: pyproject.toml constraints.txt packaging/requirements.txt
+	$(PYTHON) -m venv --clear $(SBOM_VENV)/suite
+	$(SBOM_VENV)/suite/bin/$(PIP) -c constraints.txt '.[data]'
+	$(SBOM_VENV)/suite/bin/pip uninstall -qy setuptools pip
+	$(PYTHON) -m venv --clear $(SBOM_VENV)/tool
+	$(SBOM_VENV)/tool/bin/$(PIP) -r packaging/requirements.txt
+	@mkdir -p $(SBOM)
+	$(SBOM_VENV)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o $@ $(SBOM_VENV)/suite
+
+$(SBOM)/gateway.cdx.json: build/gateway
+	@mkdir -p $(SBOM)
+	$(GO_RUN) go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -output $(CURDIR)/$@ $(CURDIR)/build/gateway
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import code_tables, command_line, configuration, contract
+from docs.generate import code_tables, command_line, configuration, contract, licences
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -29,6 +29,8 @@ REGIONS: dict[str, Callable[..., str]] = {
     "errors": code_tables.list_errors,
     "metrics": code_tables.list_metrics,
     "commands": command_line.describe_commands,
+    "python-licences": licences.list_python_licences,
+    "go-licences": licences.list_go_licences,
 }
 """The function that fills a region, by the region's name; its other words are the arguments."""
 
