@@ -6,6 +6,7 @@ PostgreSQL is of the machine's packages (.ci/run installs it); without it its te
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import inspect
 import os
@@ -35,6 +36,7 @@ from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.index_recovery import START_LOGS_MAX
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import Notifications
@@ -46,13 +48,16 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
 from tests.memory.writing import Memory
+from tests.simulation.postgres.driver import DirectWay, connect_to
+from tests.simulation.postgres.server import Server as ModelServer
+from tests.simulation.postgres.tables import Tables as ModelTables
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.storage.engine import Engine
 
 Serve = Callable[..., AbstractAsyncContextManager[Memory]]
-Kept: TypeAlias = "Files | Tables"
+Kept: TypeAlias = "Files | Tables | ModelledTables"
 
 KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
 """The orchestrator is known and says for whom it calls: for whoever the test is `acting_as`."""
@@ -62,6 +67,9 @@ CONNECTIONS_MAX, STATEMENT_TIMEOUT_S = 4, 10.0
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
 
 EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
+
+STORAGE = Path(__file__).parent / "storage"
+"""Where the tests are that the model of PostgreSQL must pass, too, by which simulations judge the store."""
 
 
 class HeldSync:
@@ -189,6 +197,27 @@ class Tables:
         return b"".join(row[0] + b"\n" for row in rows)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelledTables:
+    """Chats in a model of a database (tests/simulation/postgres)."""
+
+    server: ModelServer
+
+    @asynccontextmanager
+    async def memory(self, **options: Any) -> AsyncGenerator[Memory]:
+        async def connect(url: str, **given: Any) -> Any:
+            return connect_to(self.server, DirectWay(), given)
+
+        DRIVER.set(connect)
+        async with memory_in("postgresql://modelled", **options) as memory:
+            yield memory
+
+    async def log(self, chat_id: str) -> bytes:
+        query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = ? ORDER BY n"
+        rows = self.server.tables.committed.execute(query, (chat_id,))
+        return b"".join(row[0] + b"\n" for row in rows)
+
+
 def logs_in(folder: Path) -> list[str]:
     """The files of chats."""
     return sorted(path.name for path in folder.glob("*.json*"))
@@ -231,7 +260,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in list_parameters(
             metafunc.function
         )
-        metafunc.parametrize("engine", EACH if is_each else ["embedded"])
+        modelled = ["modelled"] if STORAGE in metafunc.definition.path.parents else []
+        metafunc.parametrize("engine", [*EACH, *modelled] if is_each else ["embedded"])
 
 
 def list_parameters(function: Callable[..., Any]) -> Collection[str]:
@@ -240,10 +270,19 @@ def list_parameters(function: Callable[..., Any]) -> Collection[str]:
 
 
 @pytest.fixture
+async def modelled(tmp_path: Path) -> AsyncGenerator[ModelServer]:
+    """An empty database of the model."""
+    with closing(ModelTables(tmp_path / "database")) as tables:
+        yield ModelServer(tables, asyncio.get_running_loop())
+
+
+@pytest.fixture
 def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
     """Where chats are kept."""
     if engine == "embedded":
         return Files(request.getfixturevalue("folder"))
+    if engine == "modelled":
+        return ModelledTables(request.getfixturevalue("modelled"))
     return Tables(request.getfixturevalue("database_url"))
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.simulation.plan import POSTGRES
+from tests.simulation.postgres.faults import KINDS as DATABASE_KINDS
+from tests.simulation.postgres.faults import strike_database
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,6 +45,10 @@ async def _happen(world: World, fault: Fault, begun: Sequence[Sequence[asyncio.E
         await world.story.wait_for_phase(fault.phase, PHASE_S)
     await asyncio.sleep(fault.at_s)
     world.story.tell(f"fault    {fault.describe()}")
+    if fault.target == POSTGRES and (world.database is None or fault.kind in DATABASE_KINDS):
+        if world.database is not None:
+            await strike_database(world.database, fault)
+        return
     outside, wire, disk = world.outside, world.wire, world.storage.faults
     match fault.kind:
         case "kill":
@@ -123,13 +131,16 @@ async def _cut_power(world: World, fault: Fault) -> None:
 
 
 def _cut_connections(world: World, fault: Fault) -> None:
+    # Half-open: one end knows at once, the other when its keepalive has found out.
+    late_s = fault.lasts_s if fault.turns % 2 else 0.001
+    notices_s = (0.001, late_s) if fault.turns % 3 else (late_s, 0.001)
     is_hit = world.sockets.cut(fault.target, fault.other)
+    if fault.target == POSTGRES and world.database is not None:
+        is_hit = world.database.cut(fault.other, *notices_s)
     for connection in [*world.wire.connections]:
         ends = (connection.client_process.name, connection.server_process.name)
         if ends in ((fault.target, fault.other), (fault.other, fault.target)):
-            # Half-open: one end knows at once, the other when its keepalive has found out.
-            late_s = fault.lasts_s if fault.turns % 2 else 0.001
-            connection.cut(*((0.001, late_s) if fault.turns % 3 else (late_s, 0.001)))
+            connection.cut(*notices_s)
             is_hit = True
     if is_hit:
         world.story.bite(fault.kind, fault.target)

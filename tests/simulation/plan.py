@@ -18,18 +18,21 @@ WAITS_S = (0.1, 3.0)
 """Half of the time for which a process that does little may take its last turns."""
 
 MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, FACADE, USER = "memory", "gateway", "tools", "orchestrator", "facade", "user"
+POSTGRES = "postgres"
 
-EACH = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE)
+EACH = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, POSTGRES)
 KINDS = {
     **dict.fromkeys(("kill", "stop", "cut", "part", "slow"), EACH),
-    **{"model": (GATEWAY,), "tool": (TOOLS,), "power": (MEMORY,), "EIO": (MEMORY,), "ENOSPC": (MEMORY,)},
+    **{"model": (GATEWAY,), "tool": (TOOLS,), "power": (MEMORY,), "EIO": (MEMORY,), "ENOSPC": (MEMORY, POSTGRES)},
+    **{"failover": (POSTGRES,), "stall": (POSTGRES,)},
 }
 """Faults, with the services that each is a fault of."""
 
-OTHERS = [(kind, service) for kind, services in KINDS.items() for service in services if service != FACADE]
-FAULTS_OF_FACADE = [(kind, FACADE) for kind, services in KINDS.items() if FACADE in services]
-SHARE_OF_FACADE = 0.55
-"""Of the faults in worlds with a facade, so that each kind meets it as often as another service."""
+OF_DISK = ("power", "EIO", "ENOSPC")
+"""Faults of memory's own disk, which it does not have over PostgreSQL."""
+
+SHARES = {FACADE: 0.55, POSTGRES: 0.5}
+"""Of the faults in worlds with such a service, so that each kind meets it as often as another service."""
 
 PEERS = {
     MEMORY: (ORCHESTRATOR, ORCHESTRATOR, GATEWAY, USER),
@@ -37,11 +40,15 @@ PEERS = {
     GATEWAY: (ORCHESTRATOR, ORCHESTRATOR, MEMORY),
     TOOLS: (ORCHESTRATOR,),
     FACADE: (ORCHESTRATOR, USER),
+    POSTGRES: (MEMORY,),
 }
 """Whom a service speaks with, for faults of pairs."""
 OF_PAIRS = ("cut", "part")
 
 FAULTS = (14, 20)
+
+POSTGRES_EVERY = 3
+"""Of so many seeds one has a world with PostgreSQL."""
 
 SKEWS_S = (0.0, 0.0, 0.1, 7.0)
 """How wrong clocks may be, either way: any two differ by less than a lease, as docs/operating.md asks for."""
@@ -158,6 +165,8 @@ class Plan:
     skew_s: float = 0.0
     """How wrong the clocks of services may be."""
     has_webhook: bool = False
+    has_postgres: bool = False
+    """Whether memory's chats are in PostgreSQL; else in a folder."""
     has_facade: bool = False
     has_watcher: bool = False
     """Whether somebody watches the gates that wait."""
@@ -195,6 +204,7 @@ def make_plan(seed: int) -> Plan:
         skew_s=random.choice(SKEWS_S),
         has_webhook=random.random() < 0.5,
         has_watcher=random.random() < 0.5,
+        has_postgres=seed % POSTGRES_EVERY == 0,
     )
     # The facade of a world with users would need their keys.
     plan = replace(plan, has_facade=not plan.gate_rule and random.random() < 0.8)
@@ -235,13 +245,13 @@ def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
 
 def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -> Fault:
     """Choose a fault so that each kind, of each service, meets each phase about as often."""
-    kind, service = random.choice(FAULTS_OF_FACADE if plan.has_facade and random.random() < SHARE_OF_FACADE else OTHERS)
+    kind, service = random.choice(_list_faults(plan, random))
     target = _choose_process(random, plan, service)
     other = _choose_process(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
     turns = 0
     if kind == "kill":
         turns = round(10 ** random.uniform(0, 3.3))
-    elif kind in ("power", "cut"):
+    elif kind in ("power", "cut") or service == POSTGRES:
         turns = random.randint(1, 10)
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
     [phase] = random.choices([*PHASES], [*PHASES.values()])
@@ -253,6 +263,20 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     if phase not in WAITED_FOR or (agents and not able):
         return Fault(random.uniform(0, MEETING_S), kind, target, other, lasts_s, act, "", turns)
     return Fault(random.uniform(0, IN_PHASE_S), kind, target, other, lasts_s, act, phase, turns)
+
+
+def _list_faults(plan: Plan, random: Random) -> list[tuple[str, str]]:
+    """Return the kinds of faults of the facade, of PostgreSQL or of the other services, with their services."""
+    of = FACADE if plan.has_facade and random.random() < SHARES[FACADE] else ""
+    if not of and plan.has_postgres and random.random() < SHARES[POSTGRES]:
+        of = POSTGRES
+    return [
+        (kind, service)
+        for kind, services in KINDS.items()
+        for service in services
+        if (service == of if of else service not in (FACADE, POSTGRES))
+        and not (plan.has_postgres and service == MEMORY and kind in OF_DISK)
+    ]
 
 
 def _choose_process(random: Random, plan: Plan, service: str) -> str:

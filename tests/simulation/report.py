@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import FACADE, GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, TOOLS, USER
+from tests.simulation.plan import FACADE, GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, POSTGRES, TOOLS, USER
 
 if TYPE_CHECKING:
     from tests.simulation.series import Summary
@@ -28,7 +28,7 @@ UNREACHABLE = {
 PER = 100
 """Seeds in which each cell is to be met once: a hundred times in ten thousand."""
 
-SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, USER)
+SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, POSTGRES, USER)
 
 
 def write_report(summary: Summary) -> None:

@@ -104,6 +104,7 @@ def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> 
 def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield fields of a plan that has less of what is beside people and faults."""
     yield {"has_facade": False}
+    yield {"has_postgres": False}
     yield {"has_watcher": False}
     yield {"has_webhook": False}
     yield {"has_provider": False}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.judging.chats import Logs, split_runs
 from tests.simulation.world.definitions import AGENTS, ANSWER_TOKENS_MAX, PURSE_USD, USD_PER_MTOK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 TOKENS_OF_CALL = 15
 """What each call of the scripted model says that it has cost."""
@@ -17,15 +20,16 @@ LITTLE_USD = 1e-9
 """Costs are counted in billionths."""
 
 
-def judge_budgets(logs: Logs) -> list[str]:
-    """No run has passed a limit by more than what was on its way: its last answer, and the calls of one reservation."""
+def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
+    """No run has passed a limit by more than what was on its way: its last answer, and the calls of one reservation.
+    Runs that are `copies` have cost nothing."""
     problems: list[str] = []
     purse_usd, reserved_usd = 0.0, 0.0
     for run_id, lines in split_runs(logs).items():
         agent_key = str(lines[0].get("query", {}).get("agentKey"))
         budget = AGENTS.get(agent_key, {}).get("budget")
         usage = next((line["usage"] for line in lines if line["_type"] == "run" and "usage" in line), {})
-        if not budget:
+        if not budget or run_id in copies:
             continue
         problems += [
             f"run {run_id} has spent {usage}, and its {limit} is {budget[limit]}"

@@ -24,6 +24,8 @@ Logs: TypeAlias = "dict[str, list[Line]]"
 
 
 def read_logs(world: World) -> Logs:
+    if world.database is not None:
+        return {chat_id: [*map(_parse, lines)] for chat_id, lines in world.database.read_logs().items()}
     folder = world.storage.logs_dir
     return {path.stem: [*map(_parse, path.read_bytes().splitlines())] for path in sorted(folder.glob("*.json"))}
 
@@ -65,7 +67,7 @@ def _get_request_id(line: Line) -> str:
 
 async def wait_for_runs(world: World) -> list[str]:
     """Each run comes to its end in the log while nobody asks for it: a take-over needs no reader."""
-    await asyncio.sleep(3 * LEASE_S)
+    await asyncio.sleep(LEASE_S)
     unfinished: list[str] = []
     for _ in range(LOOKS):
         if not (unfinished := list_unfinished(read_logs(world))):

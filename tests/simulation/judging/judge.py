@@ -42,7 +42,7 @@ async def judge_world(world: World, judge: User, people: list[User], chat_ids: C
     await read_states(judge, people)
     problems += judge_states([*people, judge])
     problems += [*judge_gates(world, people, logs, copies), *judge_effects(world, logs, copies)]
-    problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs)]
+    problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs, copies)]
     problems += judge_history(world.wire.history)
     problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies)]
     problems += [*judge_logs(world), *judge_tasks(world)]

@@ -48,6 +48,9 @@ AGAIN_S = 0.5
 CALL_S = 20.0
 """Limit of one answer."""
 
+THINKS_S = (0.0, 0.0, 0.3)
+"""Between what a state is read as and its change: of two at once, or one behind another's commit."""
+
 
 class User:
     """One person, over any of the orchestrators."""
@@ -244,6 +247,7 @@ class User:
             with rpc_errors():
                 state = await self.memory.GetState(memory_pb2.GetStateRequest(chat_id=chat_id), timeout=CALL_S)
             self.states.append(StateMove(chat_id, False, state.version, asked_s, loop.time()))
+            await asyncio.sleep(RANDOM.get().choice(THINKS_S))
             asked_s = loop.time()
             change = memory_pb2.UpdateStateRequest(
                 chat_id=chat_id, expected_version=state.version, state=json.dumps({"by": self.name})

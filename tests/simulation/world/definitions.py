@@ -24,8 +24,8 @@ USD_PER_MTOK = 1000
 ANSWER_TOKENS_MAX = 100
 """Of `spender`; what is reserved for a call. Its model says that it has used half."""
 
-COST_USD_MAX, PURSE_USD = 0.2, 0.5
-"""Budget of one run of `spender`, and what all its runs may cost in a day: three calls and nine, at most."""
+COST_USD_MAX, PURSE_USD = 0.2, 0.25
+"""Budget of one run of `spender`, and what all its runs may cost in a day: three calls and four, at most."""
 
 MODEL_CALLS_MAX, TOOL_CALLS_MAX, TOKENS_MAX = 4, 3, 50
 """Budget of `thrifty`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
 from services.facade.config import Config as FacadeConfig
@@ -25,6 +25,9 @@ from services.memory.__main__ import (
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
+from services.memory.storage.postgres.connection.hosts import DRIVER
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
 from services.memory.webhooks.deliverer import delivering
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
@@ -40,8 +43,9 @@ from tests.simulation.outside.outside import Outside
 from tests.simulation.outside.provider import Provider
 from tests.simulation.outside.receiver import Receiver
 from tests.simulation.outside.tools import Tools
-from tests.simulation.plan import FACADE, MEMORY, ORCHESTRATOR, TOOLS, Plan
+from tests.simulation.plan import FACADE, MEMORY, ORCHESTRATOR, POSTGRES, TOOLS, Plan
 from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
+from tests.simulation.postgres.database import Database
 from tests.simulation.story import Story
 from tests.simulation.world.definitions import FACADE_HOST, HOST, write_definitions
 from tests.simulation.world.loop import SimulatedLoop
@@ -51,6 +55,9 @@ from tests.simulation.world.sockets import Listener, Sockets
 from tests.simulation.world.storage import Storage
 from tests.simulation.world.system_calls import COMMITTED, SYNC
 
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 KILLED = 137
@@ -58,7 +65,10 @@ KILLED = 137
 
 RESTART_S = 1.0
 
-LEASE_S = 15.0
+LEASE_S = 30.0
+
+DATABASE_URL, LIMITS = "postgresql://postgres/headrace", Limits(4, 5.0)
+"""Of connections and of one statement's seconds."""
 
 ENDED = "task ended by an error"
 """What is logged of people and judges that cannot go on; of services, too."""
@@ -101,6 +111,11 @@ class World:
         self._folder, self._has_provider = folder, plan.has_provider
         self.sockets = Sockets(loop, Random(f"{seed}/sockets"), self.wire)
         self.sockets.servers[HOST] = Listener(lambda: Provider(self.outside))
+        self.database: Database | None = None
+        """Where memory's chats are; None: in a folder."""
+        if plan.has_postgres:
+            self.database = Database(folder / POSTGRES, loop, self.wire, Random(f"{seed}/postgres"), self.story)
+            self.wire.on_mend = self._release_all
         self._starts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         """The newest process of each name."""
@@ -117,6 +132,11 @@ class World:
             **{name: self._make_orchestrator(name) for name in self.orchestrators},
             **({FACADE: self._run_facade} if plan.has_facade else {}),
         }
+
+    def _release_all(self) -> None:
+        self.sockets.release()
+        if self.database is not None:
+            self.database.release()
 
     def start(self, name: str) -> None:
         self.spawn(name, self.services[name])
@@ -164,8 +184,11 @@ class World:
     def _on_death(self, process: Process) -> None:
         # A machine that is lost says nothing; a process's sockets are closed by its machine.
         is_silent = self.random.random() < 0.2
-        self.wire.lose_process(process, KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005))
+        notice_s = KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005)
+        self.wire.lose_process(process, notice_s)
         self.sockets.lose_process(process)
+        if self.database is not None:
+            self.database.lose_process(process, notice_s)
         how = "vanishes with its machine" if is_silent else "is killed"
         if process.exit_code is None and process.name in self.services:
             self.story.bite("kill", process.name)
@@ -198,6 +221,8 @@ class World:
             self.story.tell(f"{process.name} has stopped", count="stopped")
 
     def _list_files(self, process: Process) -> list[str]:
+        if self.database is not None:
+            return self.database.list_left(process)
         return self.storage.list_open() if process.name == MEMORY else []
 
     def note_failure(self, process: str, error: object) -> None:
@@ -211,27 +236,39 @@ class World:
             process.task = None
 
     async def _run_memory(self) -> None:
-        config = MemoryConfig(server=self._serve(MEMORY), data_dir=self.storage.open_next())
+        config = MemoryConfig(server=self._serve(MEMORY), data_dir=self._folder / "unused")
         wrap = MEMORY_BUGS.get(self.bug, lambda real: real)
+        async with (
+            open_channel(self._gateway_address, build_caller_metadata(self.auth, callers.MEMORY)) as channel,
+            self._open_engine() as engine,
+            delivering(engine.webhooks, self.receiver.send),
+            AsyncExitStack() as stack,
+        ):
+            real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
+            service = replace(real, servicer=wrap(real.servicer))
+            schedules = build_schedule_service(engine)
+            wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
+            served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
+            served += [build_spend_service(engine), build_webhook_service(engine, config)]
+            serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
+            await stack.enter_async_context(serving)
+            await PROCESS.get().wait_for_stop()
+
+    @asynccontextmanager
+    async def _open_engine(self) -> AsyncGenerator[Engine]:
+        """Open the store of this world for the running process."""
+        if self.database is not None:
+            DRIVER.set(self.database.connect)
+            async with open_postgres(DATABASE_URL, LIMITS) as engine:
+                yield engine
+            return
         storage = self.storage
         SYNC.set(storage.sync)
         COMMITTED.set(storage.note_commit)
-        with closing(Disk(config.logs_dir, sync=storage.sync, sync_system=storage.sync_all)) as disk:
-            async with (
-                open_channel(self._gateway_address, build_caller_metadata(self.auth, callers.MEMORY)) as channel,
-                open_files(disk) as engine,
-                delivering(engine.webhooks, self.receiver.send),
-                AsyncExitStack() as stack,
-            ):
-                real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
-                service = replace(real, servicer=wrap(real.servicer))
-                schedules = build_schedule_service(engine)
-                wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
-                served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
-                served += [build_spend_service(engine), build_webhook_service(engine, config)]
-                serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
-                await stack.enter_async_context(serving)
-                await PROCESS.get().wait_for_stop()
+        logs_dir = MemoryConfig(data_dir=storage.open_next()).logs_dir
+        with closing(Disk(logs_dir, sync=storage.sync, sync_system=storage.sync_all)) as disk:
+            async with open_files(disk) as engine:
+                yield engine
 
     def _make_gateway(self, name: str) -> Main:
         async def run() -> None:

@@ -6,6 +6,8 @@ All are asked at once, because a dead one is silent for longer than a call waits
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -13,6 +15,10 @@ import asyncpg
 
 if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
+
+
+DRIVER: ContextVar[Callable[..., Awaitable[Any]]] = ContextVar("DRIVER", default=asyncpg.connect)
+"""Connects to one server; another one leads to a model of it, as simulations have."""
 
 
 async def open_connection(url: str, **options: Any) -> Connection:
@@ -25,7 +31,7 @@ async def open_connection(url: str, **options: Any) -> Connection:
 
     async def ask(each: str) -> None:
         try:
-            opened.append(await asyncpg.connect(each, target_session_attrs="read-write", **options))
+            opened.append(await DRIVER.get()(each, target_session_attrs="read-write", **options))
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
             errors.append(error)
         else:
