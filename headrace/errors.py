@@ -174,6 +174,27 @@ class OutputMismatch(HeadraceError):
     retriable = True
 
 
+class ModeUnavailable(HeadraceError):
+    """The agent's own mode has no valid file; the message names the mode."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "MODE_UNAVAILABLE"
+
+
+class ModeFailed(HeadraceError):
+    """The code of the agent's own mode ended with an exception; `file` and `line` say where, for its operator."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "MODE_FAILED"
+
+
+class ModeChanged(HeadraceError):
+    """The code of the agent's own mode was changed while its run was stopped, and does not fit what is recorded."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "MODE_CHANGED"
+
+
 class RateLimited(HeadraceError):
     """The provider limits our rate."""
 

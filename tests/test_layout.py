@@ -59,7 +59,17 @@ ROOMS = {
         "requests",
     ),
     "services/orchestrator": (
-        *("__main__.py", "server.py", "gate_service.py", "operating", "service.py", "cluster", "lifecycle", "modes"),
+        *(
+            "__main__.py",
+            "server.py",
+            "gate_service.py",
+            "operating",
+            "service.py",
+            "cluster",
+            "lifecycle",
+            "modes",
+            "mode_api",
+        ),
         *("setup", "turn", "calls"),
         *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
     ),

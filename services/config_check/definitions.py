@@ -10,6 +10,7 @@ from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalo
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
@@ -23,6 +24,7 @@ from services.tools.skills.skill_folder import SkillFolder
 from services.tools.toolkit.tool import Tool
 
 AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"
+MODES = "modes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class Definitions:
 
     agents: Mapping[str, Definition]
     """Agents by the name of their file."""
+
+    modes: Sequence[str]
+    """Names of the operator's own modes."""
 
     providers: Sequence[Provider]
     tools: Sequence[Tool]
@@ -58,6 +63,10 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
     with collecting_refusals() as found:
         registry.reload()
         refusals += [Refusal(f"{AGENTS}/{refusal.file}", refusal.problem) for refusal in found]
+    modes = ModeFiles(folder / MODES)
+    with collecting_refusals() as found:
+        modes.reload()
+        refusals += [Refusal(f"{MODES}/{refusal.file}", refusal.problem) for refusal in found]
     with collecting_refusals() as found:
         rules.reload()
         budgets.reload()
@@ -74,6 +83,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
     are_budgets_refused = any(refusal.file == BUDGETS for refusal in refusals)
     definitions = Definitions(
         agents=registry.by_file,
+        modes=modes.names,
         providers=providers.providers,
         tools=tools.list_tools(),
         skills=known_skills,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.errors import HeadraceError
-from services.config_check.definitions import AGENTS, APPROVALS, BUDGETS, TOOLS, Definitions
+from services.config_check.definitions import AGENTS, APPROVALS, BUDGETS, MODES, TOOLS, Definitions
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition, ModelConfig
@@ -51,6 +51,8 @@ def _find_missing_of_agent(agent: Definition, definitions: Definitions, keys: se
     for key in agent.subagents:
         if key not in keys:
             yield f"subagents: no agent has the key {key!r}"
+    if agent.custom is not None and agent.custom.mode not in definitions.modes:
+        yield f"custom.mode: there is no valid file {MODES}/{agent.custom.mode}.py"
     if not definitions.is_whole:
         return
     for model in _list_models(agent):
@@ -70,7 +72,8 @@ def _list_models(agent: Definition) -> list[tuple[str, str]]:
     """Return provider and model of all stages and of `models`, each pair once."""
     base = agent.model_config_ or ModelConfig()
     others = (agent.models.vision, agent.models.code)
-    models = [stage.model for stage in agent.stages] + [model.merge_over(base) for model in others if model is not None]
+    models = [stage.model for stage in (*agent.stages, *agent.named_stages.values())]
+    models += [model.merge_over(base) for model in others if model is not None]
     return [*dict.fromkeys((model.provider_key or "", model.model or "") for model in models)]
 
 

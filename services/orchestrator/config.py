@@ -22,7 +22,7 @@ class Config:
     """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Folder that holds agents/, approvals.yaml and budgets.yaml."""
+    """Folder that holds agents/, modes/, approvals.yaml and budgets.yaml."""
 
     agents_dir: Path | None = setting(None, aliases=("AGENT_EXTERNAL_DIR",))
     """Folder of the agent files; empty: agents/ of the configuration folder."""

@@ -11,6 +11,9 @@ SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
 
 
+TASK = "task-"
+"""Prefix of a task's context, within that of the scope that plans."""
+
 RUN_IDS: ContextVar[list[str] | None] = ContextVar("RUN_IDS", default=None)
 """Ids for the next runs: a replay's runs have those of the recorded ones, from which all others follow."""
 

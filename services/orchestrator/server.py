@@ -9,6 +9,7 @@ from functools import partial
 
 from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
+from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.due_schedules import DueSchedules
 from services.orchestrator.cluster.forwarding import Forwarder
@@ -59,7 +60,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         peers = Peers.from_channels(**channels)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
-        registry, rules, budgets = await stack.enter_async_context(_following_definitions(config))
+        registry, rules, budgets, modes = await stack.enter_async_context(_following_definitions(config))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
         lanes = await stack.enter_async_context(PeerChannels(shown))
@@ -68,13 +69,13 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             fair_use = NoLimits()
         capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         live = LiveRuns(capacity, fair_use)
-        pins = Pins(peers)
+        pins = Pins(peers, modes)
         key_limits = KeyLimits(keys, live)
         if config.revoked_key_runs == CANCEL:
             keys.listen(key_limits.cancel_ended)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
-        runs = Runs(live, admission, query_log, registry, rules, budgets, peers, group, secrets)
+        runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
         takeover = Takeover(runs, registry, pins, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
@@ -125,14 +126,17 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
 
 
 @asynccontextmanager
-async def _following_definitions(config: Config) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile]]:
-    """Read agents and rules at once, and inside the block again whenever a file of them changes."""
+async def _following_definitions(config: Config) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile, ModeFiles]]:
+    """Read agents, modes and rules at once, and inside the block again whenever a file of them changes."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     rules_path, budgets_path = config.config_dir / "approvals.yaml", config.config_dir / "budgets.yaml"
     registry = Registry(agents_dir, config.default_agent)
     rules, budgets = RulesFile(rules_path), BudgetsFile(budgets_path)
-    watched = ((agents_dir, registry.reload), (rules_path, rules.reload), (budgets_path, budgets.reload))
+    modes_dir = config.config_dir / "modes"
+    modes = ModeFiles(modes_dir)
+    watched = [(modes_dir, modes.reload), (agents_dir, registry.reload)]
+    watched += [(rules_path, rules.reload), (budgets_path, budgets.reload)]
     async with AsyncExitStack() as stack:
         for path, read in watched:
             await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))
-        yield registry, rules, budgets
+        yield registry, rules, budgets, modes

@@ -125,7 +125,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ValidateAgent(
         self, request: agent_pb2.ValidateAgentRequest, context: Context
     ) -> agent_pb2.ValidateAgentResponse:
-        agent, problems = await validation.validate_agent(self._peers, self._registry.by_key, request)
+        agent, problems = await validation.validate_agent(
+            self._peers, self._registry.by_key, self._runs.mode_names, request
+        )
         return agent_pb2.ValidateAgentResponse(problems=problems, agent=agent and _make_agent(agent))
 
     async def ListAgentProblems(

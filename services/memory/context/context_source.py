@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 COMPACT = "/compact"
 """A user message that asks for a compaction, hidden from models."""
 
-HIDDEN_STAGES = frozenset({"compact", "verify"})
-"""Stages hidden from every request: a compaction, and a corrected candidate answer."""
+HIDDEN_STAGES = frozenset({"compact", "verify", "mode"})
+"""Stages hidden from every request: a compaction, a corrected candidate answer, and what a mode was told aside."""
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
 """Stages hidden from later runs, which see a planned run's query and final answer only."""

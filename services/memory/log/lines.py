@@ -149,7 +149,7 @@ class Query(Stamped, kw_only=True, tag="query"):
     tokens: Tokens | None = field(default=None, name="_tokens")
 
 
-STAGES_BEFORE_ANSWER = frozenset({"plan", "execute"})
+STAGES_BEFORE_ANSWER = frozenset({"plan", "execute", "work"})
 """Stages whose text is no part of their run's answer."""
 
 

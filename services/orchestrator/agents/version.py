@@ -1,7 +1,8 @@
 """A version of an agent: everything in force that its runs depend on, as one document with a hash.
 
-The document (docs/reference/agent-versions.md) has the agent's file, those of all agents below it, and the definitions
-of the tools and skills that they may see. Equal documents are one version, whatever white space the files have.
+The document (docs/reference/agent-versions.md) has the agent's file, those of all agents below it, the definitions of
+the tools and skills that they may see, and the hashes of their modes' code. Equal documents are one version, whatever
+white space the files have.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class AgentVersion:
     skills: Sequence[tools_pb2.Skill] | None
     """As `tools`."""
 
+    modes: Mapping[str, str]
+    """SHA-256 of the files of the operator's own modes that its agents have, by the modes' names."""
+
     document: bytes
     hash: str
     """SHA-256 of the document, in hexadecimal."""
@@ -60,20 +64,24 @@ def make_version(
     there_are: Mapping[str, Definition],
     tools: Iterable[tools_pb2.Tool] | None,
     skills: Iterable[tools_pb2.Skill] | None,
+    modes: Mapping[str, str] | None = None,
 ) -> AgentVersion:
     """Make the version of `agent` that is in force with these other agents, tools and skills, of any number."""
     agents = _list_agents(agent, there_are)
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
     offered = None if skills is None else [_strip(skill) for skill in skills if _is_offered(skill, agent)]
+    used = _select_modes(agents.values(), modes or {})
     document = orjson.dumps(
         {
             "agentKey": agent.key,
             "agents": {key: orjson.Fragment(below.source) for key, below in sorted(agents.items())},
             "tools": seen and sorted(map(_to_json, seen), key=lambda tool: tool["name"]),
             "skills": offered and sorted(map(_to_json, offered), key=lambda skill: skill["id"]),
+            # Only where there are any: all other documents keep the hashes that they had before there were modes.
+            **({"modes": used} if used else {}),
         }
     )
-    return AgentVersion(agent, agents, seen, offered, document, hashlib.sha256(document).hexdigest())
+    return AgentVersion(agent, agents, seen, offered, used, document, hashlib.sha256(document).hexdigest())
 
 
 def read_version(document: bytes) -> AgentVersion:
@@ -90,7 +98,7 @@ def read_version(document: bytes) -> AgentVersion:
         skills = _read_all(given["skills"], tools_pb2.Skill)
     except json_format.ParseError as error:
         raise DefinitionError(f"a tool or skill cannot be read: {error}") from error
-    return AgentVersion(agents[given["agentKey"]], agents, tools, skills, document, digest)
+    return AgentVersion(agents[given["agentKey"]], agents, tools, skills, given.get("modes", {}), document, digest)
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
@@ -108,6 +116,11 @@ def _list_agents(agent: Definition, there_are: Mapping[str, Definition]) -> dict
             found[below.key] = below
             left += below.subagents
     return found
+
+
+def _select_modes(agents: Iterable[Definition], digests: Mapping[str, str]) -> dict[str, str]:
+    named = sorted({agent.custom.mode for agent in agents if agent.custom is not None})
+    return {name: digests[name] for name in named if name in digests}
 
 
 def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:

@@ -12,6 +12,7 @@ import structlog
 from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.lifecycle import rollback
+from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.stop_control import Stopped
@@ -103,4 +104,4 @@ async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
     if compact_command.is_compact_command(run.query.message):
         run.main.log_steps_as(compact_command.STAGE)
         return await compact_command.run_compaction(talk)
-    return await RUNNERS[run.agent.mode](talk)
+    return await RUNNERS[run.agent.mode](ModeRun(talk, run.query.message))

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
@@ -25,7 +26,7 @@ from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, StartResult
-from services.orchestrator.modes.subagents import run_subagent
+from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
@@ -68,6 +69,7 @@ class Runs:
         registry: Registry,
         rules: RulesFile,
         budgets: BudgetsFile,
+        modes: ModeFiles,
         peers: Peers,
         group: asyncio.TaskGroup,
         secrets: tuple[str, ...] = (),
@@ -78,6 +80,7 @@ class Runs:
         self._registry = registry
         self._rules = rules
         self._budgets = budgets
+        self._modes = modes
         self._peers = peers
         self._group = group
         self._secrets = secrets
@@ -92,6 +95,11 @@ class Runs:
     @property
     def is_draining(self) -> bool:
         return self._admission.is_draining
+
+    @property
+    def mode_names(self) -> list[str]:
+        """Names of the operator's own modes."""
+        return self._modes.names
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
@@ -248,7 +256,14 @@ class Runs:
         version: AgentVersion | None = None,
     ) -> Run:
         services = RunServices(
-            self._peers, agents, self._rules, self._budgets, run_subagent, self._secrets, self.live.rest
+            self._peers,
+            agents,
+            self._rules,
+            self._budgets,
+            self._modes,
+            run_subagent,
+            self._secrets,
+            self.live.rest,
         )
         return Run(run_id, agent, query, services, past, version)
 

@@ -17,6 +17,9 @@ class SubagentReturn:
 class ScopeNotes:
     def __init__(self, artifact_ids: Iterable[str], thoughts: list[str] | None = None) -> None:
         self.last_text = ""
+        """The last text that was the answer, or may become it."""
+        self.last_said = ""
+        """The last text of a mode of an operator's own, whatever its stage."""
         self.output: str | None = None
         """The answer as JSON, where it had to have a form."""
         self.thoughts: list[str] = [] if thoughts is None else thoughts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
@@ -49,6 +50,7 @@ class RunServices:
 
     rules: RulesFile = field(default_factory=RulesFile)
     budgets: BudgetsFile = field(default_factory=BudgetsFile)
+    modes: ModeFiles = field(default_factory=ModeFiles)
     delegate: Delegate | None = None
     secrets: tuple[str, ...] = ()
     """Values that no recording may have."""

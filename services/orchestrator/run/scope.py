@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.agents.definition.modes import STAGES
+from services.orchestrator.ids import TASK
 from services.orchestrator.run import insights
 from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
@@ -24,6 +25,7 @@ from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.attention import Attention
 from services.orchestrator.run.notes import ScopeNotes
 from services.orchestrator.run.plan.active_plan import ActivePlan
+from services.orchestrator.run.replay.fit import Calls, Fit
 from services.orchestrator.run.stage import ActiveStage
 from services.runtime.clock import now_ms
 
@@ -71,6 +73,8 @@ class Scope:
         self.agent = agent
         self.ids = scope_ids
         self.recording = run.recording.scope(scope_ids.context_id)
+        self.fit: Fit | None = None
+        """Set where an operator's own mode works, whose code may have changed since it was recorded."""
         self.stage = ActiveStage(settings, self.recording.last_system)
         self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
@@ -117,12 +121,11 @@ class Scope:
         scope_ids = ScopeIds(subagent_id, subagent_id, None, (*self.ids.lineage, subagent_id))
         return self.run.scopes.add(Scope(self.run, agent, agent.primary, scope_ids))
 
-    def open_task(self, task_id: str) -> Scope:
-        context_id = f"task-{task_id}"
+    def open_task(self, task_id: str, settings: StageSettings) -> Scope:
+        context_id = f"{TASK}{task_id}"
         if self.ids.context_id:
             context_id = f"{self.ids.context_id}.{context_id}"
         scope_ids = ScopeIds(context_id, self.ids.subagent_id, task_id, self.ids.lineage)
-        settings = self.agent.stage_settings("execute")
         scope = Scope(self.run, self.agent, settings, scope_ids, thoughts=self.notes.thoughts)
         scope.stage.prompt_context = self.stage.prompt_context
         scope.planned = self.planned
@@ -209,8 +212,16 @@ class Scope:
             return
         await self.record(agent_pb2.AttemptReset(run_id=self.run.id, from_seq=answer.from_seq, reason=reason))
 
-    def recalled_answer(self) -> Answer | None:
-        """Return the next recorded answer; None when the model must be asked."""
+    def recalled_answer(self, calls: Calls | None = None, text: str | None = None) -> Answer | None:
+        """Return the next recorded answer; None when the model must be asked.
+
+        `calls` or `text` are those of an answer that the mode makes itself.
+
+        Raises:
+            ModeChanged: The recording has something else.
+        """
+        if self.fit is not None:
+            self.fit.check_answer(calls, text)
         pieces = self.recording.answer()
         if not pieces:
             return None
@@ -243,10 +254,15 @@ class Scope:
             if not recording.is_used_up and not recording.is_next_said(steer.text):
                 return  # it came later than this turn
             steering.hear()
-            await self.add_user_message(steer.text)
+            await self._add_user_message(steer.text)
 
     async def add_user_message(self, text: str) -> None:
-        """Commit a user message unless the recording has it."""
+        """Commit a user message unless the recording has it. Raises ModeChanged where it has something else."""
+        if self.fit is not None:
+            self.fit.check_message(text)
+        await self._add_user_message(text)
+
+    async def _add_user_message(self, text: str) -> None:
         if self.recording.user_message() is not None:
             return
         message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
@@ -328,6 +344,8 @@ class Scope:
 
     def _step_line(self, messages: list[memory_pb2.LogMessage]) -> memory_pb2.LogLine:
         stage = DRAFT_STAGE if any(map(is_draft, messages)) else self.stage.name
+        if self.fit is not None:
+            self.fit.said_live += sum(message.message.role != "tool" for message in messages)
         step = self.run.log.step(stage, messages, self.run.feed.seq)
         if self.ids.context_id:
             step.context_id = self.ids.context_id

@@ -67,11 +67,11 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
     Raises:
         ProviderUnavailable: The service has not come back within half of the run's time.
     """
-    wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working.tools))
+    wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working_tools))
     try:
         tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, wait_s))
     except ProviderUnavailable:
-        if scope.agent.working.tools:
+        if scope.agent.working_tools:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
         tools = ()
@@ -106,7 +106,7 @@ def find_usable_tools(
     """Return the tools, and why others cannot be had."""
     named = tuple(named)
     wanted: dict[str, None] = {}
-    for name in scope.agent.working.tools:
+    for name in scope.agent.working_tools:
         tier = TIERS.get(name.casefold())
         wanted |= dict.fromkeys([name] if tier is None else there_are.list_tier(tier))
     wanted |= dict.fromkeys([*there_are.list_core(), *named])

@@ -23,7 +23,7 @@ from services.orchestrator.agents.definition.parts import (
     Verify,
     with_tool_policy,
 )
-from services.orchestrator.agents.definition.sections import PlanExecute, React, Section
+from services.orchestrator.agents.definition.sections import Custom, PlanExecute, React, Section
 from services.orchestrator.agents.definition.settings import StageSettings
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
@@ -35,7 +35,7 @@ RESERVED_KEYS = frozenset({"default", "auto"})
 DEPTH_MAX = 5
 """Default depth of sub-agents and recursive plans."""
 
-DERIVED = ("limits", "_settings_by_stage")
+DERIVED = ("limits", "_settings_by_stage", "named_stages")
 """What a definition derives from its fields once, as a run asks for it some twenty times."""
 
 
@@ -89,8 +89,8 @@ class Definition(Part):
     """Questions that people may begin with, at most 20; MCP clients offer them as prompts."""
 
     mode: ModeName
-    """How the agent works. The mode's section is required: plain, react, or planExecute with plan and execute. With
-    both react and planExecute, a query's deepThink picks the mode."""
+    """How the agent works. The mode's section is required: plain, react, planExecute with plan and execute, or custom,
+    which names a mode of the operator's own. With both react and planExecute, a query's deepThink picks the mode."""
 
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """The model of all stages; a stage's own overrides it field by field."""
@@ -148,6 +148,9 @@ class Definition(Part):
     plan_execute: PlanExecute | None = None
     """The section of mode PLAN_EXECUTE."""
 
+    custom: Custom | None = None
+    """The section of mode CUSTOM."""
+
     hash: str = ""
     """First 16 hex digits of the SHA-256 of the file's bytes, logged with each run. Not for files."""
 
@@ -174,6 +177,10 @@ class Definition(Part):
             yield "budget.unknownPrice: MAX_TOKENS needs budget.maxTokens"
         if self.key in RESERVED_KEYS:
             yield f"key: {self.key!r} is reserved"
+
+        for name, settings in self.named_stages.items():
+            if not settings.model.provider_key or not settings.model.model:
+                yield f"modelConfig: providerKey and model must be set, here or in custom.stages.{name}.modelConfig"
 
     def _check_stage(self, stage: Stage) -> Iterator[str]:
         section = self._find_section(stage.name)
@@ -216,6 +223,7 @@ class Definition(Part):
                 "plain": _with_model(self.plain, model),
                 "react": _with_model(self.react, model),
                 "plan_execute": plan and plan.model_copy(update=stages),
+                "custom": _with_model(self.custom, model),
             }
         )
 
@@ -246,6 +254,12 @@ class Definition(Part):
         """Settings of the stage that uses the ordinary tools."""
         return self.stage_settings(MODES[self.mode].working_stage.name)
 
+    @property
+    def working_tools(self) -> tuple[str, ...]:
+        """Names of the tools of the stages that use the ordinary ones."""
+        named = self.named_stages.values() if self.mode == "CUSTOM" else ()
+        return tuple(dict.fromkeys(name for settings in (self.working, *named) for name in settings.tools))
+
     def stage_settings(self, stage: str) -> StageSettings:
         """Return the settings of a stage whose section the file has; that of each mode was checked."""
         return self._settings_by_stage[stage]
@@ -254,6 +268,24 @@ class Definition(Part):
     def _settings_by_stage(self) -> dict[str, StageSettings]:
         sections = ((stage, self._find_section(stage)) for stage in STAGES)
         return {stage: self._make_settings(stage, section) for stage, section in sections if section is not None}
+
+    @cached_property
+    def named_stages(self) -> dict[str, StageSettings]:
+        """Settings of the stages that the mode's code names itself."""
+        if self.custom is None:
+            return {}
+        return {name: self._make_settings("work", self._fill_stage(own)) for name, own in self.custom.stages.items()}
+
+    def _fill_stage(self, own: Section) -> Section:
+        """Return a named stage with what it leaves out as the section `custom` has it."""
+        base = self.custom
+        assert base is not None, "only the section custom has named stages"
+        given = own.model_fields_set
+        left = {name: getattr(base, name) for name in base.model_fields_set & Section.model_fields.keys() - given}
+        filled = own.model_copy(update=left)
+        if own.model_config_ is not None and base.model_config_ is not None:
+            filled = filled.model_copy(update={"model_config_": own.model_config_.merge_over(base.model_config_)})
+        return filled
 
     def _make_settings(self, stage: str, section: Section) -> StageSettings:
         policy = section.tool_policy or self.tool_policy
@@ -283,16 +315,20 @@ class Definition(Part):
     @property
     def may_use_tools(self) -> bool:
         """Whether any stage of the file, in whichever mode, may see ordinary tools."""
-        return any(settings.may_use_tools for settings in self._settings_by_stage.values())
+        return any(settings.may_use_tools for settings in self._all_settings)
 
     @property
     def listed_tools(self) -> frozenset[str]:
         """Names of the tools that all stages of the file list, in whichever mode, without regard to case."""
-        return frozenset(name.casefold() for settings in self._settings_by_stage.values() for name in settings.tools)
+        return frozenset(name.casefold() for settings in self._all_settings for name in settings.tools)
+
+    @property
+    def _all_settings(self) -> list[StageSettings]:
+        return [*self._settings_by_stage.values(), *self.named_stages.values()]
 
     @property
     def tools(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for settings in self.stages for name in settings.tools))
+        return tuple(dict.fromkeys([*self.working_tools, *(name for each in self.stages for name in each.tools)]))
 
     @cached_property
     def limits(self) -> Budget:
@@ -311,6 +347,8 @@ class Definition(Part):
     def _find_section(self, stage: str) -> Section | None:
         if stage in ("oneshot", "react"):
             return self.plain if stage == "oneshot" else self.react
+        if stage in ("work", "custom"):
+            return self.custom
         if self.plan_execute is None:
             return None
         own: Section | None = getattr(self.plan_execute, stage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ModeName: TypeAlias = Literal["ONESHOT", "REACT", "PLAN_EXECUTE"]
+ModeName: TypeAlias = Literal["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,16 @@ MODES: dict[str, Mode] = {
                 Stage("plan", "planExecute.plan", uses_tools=False, gives_answer=False),
                 Stage("execute", "planExecute.execute", gives_answer=False, steps_max=15),
                 Stage("summary", "planExecute.summary", uses_tools=False),
+            ),
+            model_calls=30,
+            tool_calls=50,
+            timeout_ms=300_000,
+        ),
+        Mode(
+            "CUSTOM",
+            (
+                Stage("work", "custom", gives_answer=False, steps_max=6),
+                Stage("custom", "custom", uses_tools=False),
             ),
             model_calls=30,
             tool_calls=50,

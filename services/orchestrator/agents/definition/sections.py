@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,9 @@ from services.orchestrator.agents.definition.parts import (
     Verify,
     with_tool_policy,
 )
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
 
 
 class Section(Part):
@@ -113,3 +116,21 @@ class PlanExecute(Part):
 
     summary: Section | None = None
     """Writes the answer, in one turn without tools. Without a prompt of its own it has the execute section's."""
+
+
+class Custom(Section):
+    """The section of mode CUSTOM: a mode of the operator's own, and what its stages have in common."""
+
+    mode: Name
+    """Name of the mode: its file in the folder `modes` of the configuration, without `.py`."""
+
+    params: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Values for the mode's code, which says what they mean."""
+
+    max_steps: Positive = 1000
+    """Steps of the mode in all: what its code asks for. One more ends the run with BUDGET_EXCEEDED. (Turns with tools
+    within one `ask` are budget.maxSteps, else 6.)"""
+
+    stages: dict[Name, Section] = Field(default_factory=dict[Name, Section])
+    """Further prompts, models and tools, by the name by which the mode's code begins a task with them. What one leaves
+    out is as the section `custom` has it."""

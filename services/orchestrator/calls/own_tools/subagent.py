@@ -48,7 +48,7 @@ class _SubagentResult(msgspec.Struct):
 
 
 def is_offered(scope: Scope) -> bool:
-    listed = NAME in (name.casefold() for name in scope.agent.working.tools)
+    listed = NAME in (name.casefold() for name in scope.agent.working_tools)
     return scope.depth < scope.run.agent.depth_max and (listed or bool(_list_callable(scope)))
 
 

@@ -17,6 +17,7 @@ import structlog
 from headrace.errors import HeadraceError, LogDamaged, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, DefinitionError
+from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.version import AgentVersion, make_version, read_version
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.peers.ttl_cache import TtlCache
@@ -41,11 +42,12 @@ log = structlog.get_logger()
 
 
 class Pins:
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, modes: ModeFiles) -> None:
         self._peers = peers
+        self._modes = modes
         self._numbers: dict[str, int] = {}
         """Numbers of stored versions by hash, in which the key is."""
-        self._built: dict[str, tuple[object, object, object, object, AgentVersion]] = {}
+        self._built: dict[str, tuple[object, object, object, object, object, AgentVersion]] = {}
         """By key the version that was built last, behind what it was built of."""
 
         self._read_versions: dict[tuple[str, int], AgentVersion] = {}
@@ -114,11 +116,18 @@ class Pins:
         tools: Sequence[tools_pb2.Tool] | None,
         offered: tools_pb2.ListSkillsResponse | None,
     ) -> AgentVersion:
-        parts = (agent.source, there_are, tools, offered)  # a query's deepThink makes another agent of the same file
+        digests = self._modes.digests
+        parts = (
+            agent.source,
+            there_are,
+            tools,
+            offered,
+            digests,
+        )  # a query's deepThink makes another agent of the same file
         known = self._built.get(agent.key)
         if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
             return known[-1]
-        version = make_version(agent, there_are, tools, None if offered is None else offered.skills)
+        version = make_version(agent, there_are, tools, None if offered is None else offered.skills, digests)
         self._built.pop(agent.key, None)
         self._built[agent.key] = (*parts, version)
         if len(self._built) > BUILT_MAX:

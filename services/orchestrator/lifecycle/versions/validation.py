@@ -22,7 +22,10 @@ OWN_NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *facts.TOOLS)} | 
 
 
 async def validate_agent(
-    peers: Peers, there_are: Mapping[str, Definition], request: agent_pb2.ValidateAgentRequest
+    peers: Peers,
+    there_are: Mapping[str, Definition],
+    modes: Collection[str],
+    request: agent_pb2.ValidateAgentRequest,
 ) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
     """Return the agent, None if it has an error, and all problems."""
     # Half a megabyte of JSON takes longer than others should wait.
@@ -30,6 +33,8 @@ async def validate_agent(
     agent, problems = await asyncio.to_thread(find_problems, source, request.agent_key)
     if agent is not None:
         problems += await _find_missing(peers, there_are, agent)
+        if agent.custom is not None:
+            problems += list_unknown(iter([("custom.mode", agent.custom.mode)]), frozenset(modes), "mode")
     return agent, [
         agent_pb2.DefinitionProblem(field=problem.field, rule=problem.rule, is_warning=problem.is_warning)
         for problem in problems[:PROBLEMS_MAX]
@@ -70,6 +75,8 @@ def _list_tools(agent: Definition) -> Iterator[tuple[str, str]]:
         "planExecute.plan.": plan and plan.plan,
         "planExecute.execute.": plan and plan.execute,
         "planExecute.summary.": plan and plan.summary,
+        "custom.": agent.custom,
+        **{f"custom.stages.{name}.": own for name, own in (agent.custom.stages if agent.custom else {}).items()},
     }
     for path, section in sections.items():
         config = section.tool_config if section is not None else None

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded, HeadraceError, to_failure
 from services.orchestrator.agents import prompts
-from services.orchestrator.modes.limits import OutOfCalls
+from services.orchestrator.mode_api.limits import OutOfCalls
+from services.orchestrator.mode_api.mode_run import ModeRun
+from services.orchestrator.mode_api.plan import ActivePlan, Task
 from services.orchestrator.modes.plan_execute.planner import Planner
 from services.orchestrator.modes.plan_execute.task import RecordedTaskFailure, TaskExecutor, TaskReport
-from services.orchestrator.run.control.stop_control import Stopped
-from services.orchestrator.run.plan.active_plan import ActivePlan
-from services.orchestrator.run.plan.plan import Task
-from services.orchestrator.turn.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +22,16 @@ class _TaskResult:
 
 
 class PlanRunner:
-    def __init__(self, talk: Conversation, planned: ActivePlan, planner: Planner) -> None:
-        self.run = talk.run
-        self.agent = talk.scope.agent
+    def __init__(self, mode: ModeRun, planned: ActivePlan, planner: Planner) -> None:
+        self.agent = mode.agent
         self.planned = planned
         self.planner = planner
         self.is_cut = False
         self.thought = ""
-        self._talk = talk
+        self._mode = mode
 
     async def begin_task(self, task: Task) -> TaskExecutor:
-        executor = TaskExecutor(self._talk, self.planned, task)
+        executor = TaskExecutor(self._mode, self.planned, task)
         await executor.begin()
         return executor
 
@@ -57,11 +53,10 @@ class PlanRunner:
 
     async def report_to_planner(self, report: TaskReport) -> None:
         """Add the report to the planner's scope, which later tasks begin with."""
-        scope = self._talk.scope
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
-        scope.log_steps_as("execute")
-        await scope.add_user_message(text)
-        scope.tools.add_results(report.results)
+        self._mode.log_steps_as("execute")
+        await self._mode.add_message(text)
+        self._mode.add_results(report.results)
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
@@ -71,15 +66,7 @@ class PlanRunner:
             HeadraceError: The first task's error, when no task's model could be asked.
             Stopped: The run is cancelled after this step.
         """
-        places = asyncio.Semaphore(at_once)
-        try:
-            with self.run.spending.clock.aside():
-                async with asyncio.TaskGroup() as group:
-                    doing = [group.create_task(self._run_in_group(task, places)) for task in tasks]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        ends = [task.result() for task in doing]
-        self.run.control.check()
+        ends = await self._mode.run_together([self._run_in_group(task) for task in tasks], at_once=at_once)
         for end in ends:
             if end.report is not None:
                 await self.report_to_planner(end.report)
@@ -87,20 +74,15 @@ class PlanRunner:
         if len(errors) == len(tasks):
             raise errors[0]
 
-    async def _run_in_group(self, task: Task, places: asyncio.Semaphore) -> _TaskResult:
-        async with places:
-            if self.is_cut or self.run.control.is_stopping:
-                return _TaskResult()
-            executor = await self.begin_task(task)
-            try:
-                with self.run.spending.clock.working():
-                    return _TaskResult(await self.execute_task(executor))
-            except Stopped:
-                # The others end their steps too; the run then closes this one's scope.
-                return _TaskResult()
-            except BudgetExceeded:
-                raise
-            except HeadraceError as error:
-                if executor.has_ended:
-                    raise  # its end was told, and the log did not take it
-                return _TaskResult(await executor.end(to_failure(error)), error)
+    async def _run_in_group(self, task: Task) -> _TaskResult:
+        if self.is_cut or self._mode.is_stopping:
+            return _TaskResult()
+        executor = await self.begin_task(task)
+        try:
+            return _TaskResult(await self.execute_task(executor))
+        except BudgetExceeded:
+            raise
+        except HeadraceError as error:
+            if executor.has_ended:
+                raise  # its end was told, and the log did not take it
+            return _TaskResult(await executor.end(to_failure(error)), error)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from headrace.errors import PlanMissing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
-from services.orchestrator.calls.own_tools.planning import ADD, RESTATE
-from services.orchestrator.modes.limits import translating_call_limit
+from services.orchestrator.mode_api.mode_run import ModeRun
+from services.orchestrator.mode_api.plan import ADD, RESTATE, ActivePlan, Level, Task
+from services.orchestrator.mode_api.turns import Answer
 from services.orchestrator.modes.plan_execute.task import TaskReport
-from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.plan.active_plan import ActivePlan, Level
-from services.orchestrator.run.plan.plan import Task
-from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
 
@@ -19,8 +16,8 @@ THOUGHT_CHARS_MAX = 2000
 
 
 class Planner:
-    def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
-        self._talk = talk
+    def __init__(self, mode: ModeRun, planned: ActivePlan, settings: StageSettings) -> None:
+        self._mode = mode
         self._planned = planned
         self._settings = settings
 
@@ -32,9 +29,8 @@ class Planner:
         """
         thought = ""
         if deep_thinking:
-            with translating_call_limit():
-                draft = await self._talk.ask_model("none", reasoning=True)
-            await self._talk.refuse_calls(draft, "no tool may be called for the draft")
+            draft = await self._mode.ask_model("none", reasoning=True)
+            await self._mode.refuse_calls(draft, "no tool may be called for the draft")
             thought = draft.text
             await self._add_prompt("plan_generate")
         answer = await self._ask_for_change(ADD.name)
@@ -79,7 +75,7 @@ class Planner:
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
         """Ask for a change, with one repair; return None when the plan stays the same."""
-        choice = tool if len(self._talk.tools) > 1 else "required"
+        choice = tool if self._mode.tool_count > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):
             if attempt:
@@ -90,11 +86,10 @@ class Planner:
         return None
 
     async def _ask(self, tool_choice: str, *, reasoning: bool | None = None) -> Answer:
-        with translating_call_limit():
-            answer = await self._talk.ask_model(tool_choice, reasoning=reasoning)
-            await self._talk.execute_calls(answer, parallel=True)
+        answer = await self._mode.ask_model(tool_choice, reasoning=reasoning)
+        await self._mode.execute_calls(answer, parallel=True)
         return answer
 
     async def _add_prompt(self, text: str, **values: str) -> None:
-        self._talk.scope.log_steps_as(self._settings.stage)
-        await self._talk.scope.add_user_message(prompts.fill_placeholders(prompts.load_text(text), values))
+        self._mode.log_steps_as(self._settings.stage)
+        await self._mode.add_message(prompts.fill_placeholders(prompts.load_text(text), values))

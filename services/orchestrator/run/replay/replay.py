@@ -6,16 +6,23 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.ids import SUBAGENT
+from services.orchestrator.ids import SUBAGENT, TASK
 from services.orchestrator.run.events.kinds import KINDS
 
 Delta = agent_pb2.AgentDelta
 
 PLANS = frozenset({"plan_create", "plan_update"})
 TASK_ENDS = frozenset({"task_complete", "task_fail", "task_cancel"})
+
+KEPT_STAGE = "mode"
+"""Stage of steps that keep what a mode was told beside the conversation; no model is shown them."""
+
+MADE = "mode"
+"""Finish reason of answers that no model gave: what a mode says or calls itself."""
 
 
 class ScopeRecording:
@@ -25,6 +32,10 @@ class ScopeRecording:
         self.last_stage = ""
         self.last_seq = 0
         """Seq up to which readers have whole blocks."""
+        self.taken = 0
+        """Messages that were replayed, results aside."""
+        self.kept: dict[int, dict[str, Any]] = {}
+        """What a mode was told beside the conversation, by its step."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._events: list[Delta] = []
@@ -43,17 +54,33 @@ class ScopeRecording:
 
     def answer(self) -> list[memory_pb2.LogMessage]:
         """Take the next answer's pieces; empty when the model must be asked."""
+        pieces = self.peek() if self._said and self._said[0].message.role == "assistant" else []
+        for _ in pieces:
+            self._said.popleft()
+        self.taken += len(pieces)
+        return pieces
+
+    def peek(self) -> list[memory_pb2.LogMessage]:
+        """Return the next message to the model, or the next answer's pieces; empty when all is replayed."""
         pieces: list[memory_pb2.LogMessage] = []
-        while self._said and self._said[0].message.role == "assistant":
-            if pieces and self._said[0].msg_id != pieces[0].msg_id:
+        for message in self._said:
+            if pieces and (message.message.role == "user" or message.msg_id != pieces[0].msg_id):
                 break
-            pieces.append(self._said.popleft())
+            pieces.append(message)
+            if message.message.role == "user":
+                break
         return pieces
 
     def user_message(self) -> str | None:
         if not self._said or self._said[0].message.role != "user":
             return None
+        self.taken += 1
         return _join_text(self._said.popleft())
+
+    @property
+    def last_kept(self) -> int:
+        """The last step of which something is kept."""
+        return max(self.kept, default=0)
 
     def is_next_said(self, text: str) -> bool:
         return bool(self._said) and self._said[0].message.role == "user" and _join_text(self._said[0]) == text
@@ -103,6 +130,10 @@ class ScopeRecording:
             self._insights.add(line.insight.tool_call_id)
 
     def _note_step(self, step: memory_pb2.StepLine) -> None:
+        if step.stage == KEPT_STAGE:
+            kept = [orjson.loads(_join_text(message)) for message in step.messages]
+            self.kept |= {value["step"]: value for value in kept}
+            return
         self.last_stage = step.stage
         if step.HasField("system"):
             self.systems[step.stage] = self.last_system = step.system
@@ -138,6 +169,11 @@ class Recording:
     def scope(self, context_id: str | None) -> ScopeRecording:
         """Return the scope's recording, which is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
+
+    def list_tasks(self, below: str | None) -> list[str]:
+        """List the recorded contexts of tasks right below a scope."""
+        start = f"{below}.{TASK}" if below else TASK
+        return [name for name in self._scopes if name.startswith(start) and "." not in name[len(start) :]]
 
     def find_payloads(self, kind: str) -> Iterator[Any]:
         return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from services.orchestrator.mode_api.plan import groups
 from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
-from services.orchestrator.run.plan.plan import groups
 
 
 async def run_parallel(work: PlanRunner) -> None:

@@ -5,11 +5,10 @@ After each task the planner, never a rule, restates the rest (ReCAP, arXiv 2510.
 
 from __future__ import annotations
 
-from services.orchestrator.modes.limits import OutOfCalls
+from services.orchestrator.mode_api.limits import OutOfCalls
+from services.orchestrator.mode_api.plan import Level, Task
 from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
 from services.orchestrator.modes.plan_execute.task import TaskReport
-from services.orchestrator.run.plan.active_plan import Level
-from services.orchestrator.run.plan.plan import Task
 
 
 async def run_recursive(work: PlanRunner) -> None:

@@ -19,8 +19,9 @@ from services.orchestrator.agents.definition.sections import React
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.own_tools import subagent, todos
 from services.orchestrator.ids import subagent_id
+from services.orchestrator.mode_api.limits import CALL_LIMITS
+from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
-from services.orchestrator.modes.limits import CALL_LIMITS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.stop_control import Stopped
@@ -106,7 +107,7 @@ async def _run_mode(
     await parent_context.push(scope, parent, peers, task.task)
     scope.begin(await system_message.make_subagent_context(scope, peers, task.task, tools))
     await scope.add_user_message(task.task)
-    reason = await RUNNERS[scope.agent.mode](Conversation(scope, peers, tools))
+    reason = await RUNNERS[scope.agent.mode](ModeRun(Conversation(scope, peers, tools), task.task))
     if reason == "content_filter":
         raise ContentFiltered("the provider refused the sub-agent's answer")
     return _SubagentResult(scope.notes.last_text)

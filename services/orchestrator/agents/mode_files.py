@@ -1,0 +1,148 @@
+"""Modes of the operator's own: Python files of the configuration folder, read again when they change.
+
+A file is code that this process runs with all its rights; only who may write the configuration folder brings one. A
+refused file leaves its last good version in force. Versions that were read since the start stay known by their hash,
+so that a run goes on with the code that it began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import structlog
+
+from headrace.regular_files import read_regular_file
+from services.runtime.refused_files import REFUSED_FILES, report_refusal
+
+FILE_BYTES_MAX = 1024 * 1024
+
+VERSIONS_MAX = 100
+"""Versions of all files that stay known beside those in force."""
+
+FUNCTION = "run"
+
+log = structlog.get_logger()
+
+
+class ModeFileError(Exception):
+    """Says what is wrong with a file, with the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeCode:
+    name: str
+    """The file's name without `.py`, by which agents name the mode."""
+
+    path: str
+    digest: str
+    """SHA-256 of the file, in hexadecimal."""
+
+    run: Callable[[Any], Awaitable[str | None]]
+
+    def find_line(self, error: BaseException) -> int:
+        """Return the line of the file in which `error` was raised, or that called what raised it; 0: none."""
+        return find_line(error, self.path)
+
+
+class ModeFiles:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._in_force: dict[str, ModeCode] = {}
+        self._known: dict[tuple[str, str], ModeCode] = {}
+        self.digests: Mapping[str, str] = {}
+        """Hashes of the modes in force by name; a reload replaces the mapping rather than changing it."""
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._in_force)
+
+    def find(self, name: str, digest: str = "") -> ModeCode | None:
+        """Return the code that has this hash where it is still known, else the one in force; None where there is none.
+
+        Whether the one in force fits a run that began with another is found when it is replayed.
+        """
+        return self._known.get((name, digest)) or self._in_force.get(name)
+
+    def reload(self) -> None:
+        """Read all files; report refused ones, and never raise."""
+        files = sorted(self._folder.glob("*.py")) if self._folder is not None else []
+        in_force: dict[str, ModeCode] = {}
+        refused = 0
+        for path in files:
+            last_good = self._in_force.get(path.stem)
+            try:
+                in_force[path.stem] = self._read(path)
+            except (ModeFileError, OSError) as error:
+                refused += 1
+                stays = last_good is not None
+                report_refusal("mode file refused", file=path.name, problem=str(error), last_good_version_stays=stays)
+                if last_good is not None:
+                    in_force[path.stem] = last_good
+        REFUSED_FILES.labels("modes").set(refused)
+        self._in_force, self.digests = in_force, {name: code.digest for name, code in in_force.items()}
+        self._forget_oldest()
+        if files or refused:
+            log.info("modes in force", modes=self.names, refused=refused)
+
+    def _read(self, path: Path) -> ModeCode:
+        source = read_regular_file(path, FILE_BYTES_MAX)
+        digest = hashlib.sha256(source).hexdigest()
+        known = self._known.get((path.stem, digest))
+        if known is None:
+            known = self._known[path.stem, digest] = load_mode(path, source, digest)
+        return known
+
+    def _forget_oldest(self) -> None:
+        in_force = {(code.name, code.digest) for code in self._in_force.values()}
+        old = [key for key in self._known if key not in in_force]
+        for key in old[: max(0, len(old) - VERSIONS_MAX)]:
+            sys.modules.pop(self._known.pop(key).run.__module__, None)
+
+
+def load_mode(path: Path, source: bytes, digest: str) -> ModeCode:
+    """Execute a file.
+
+    Raises:
+        ModeFileError: It is no Python, raises when it is imported, or has no async function `run` of one argument.
+    """
+    module = ModuleType(f"headrace_mode_{path.stem}_{digest[:16]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses and annotations look for it
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+        _check_function(getattr(module, FUNCTION, None))
+    except ModeFileError:
+        del sys.modules[module.__name__]
+        raise
+    except BaseException as error:
+        # What a file does when it is imported is its author's: nothing of it may end the process.
+        del sys.modules[module.__name__]
+        if isinstance(error, SyntaxError):
+            raise ModeFileError(f"line {error.lineno}: {error.msg}") from error
+        raise ModeFileError(f"line {find_line(error, str(path))}: {type(error).__name__}: {error}") from error
+    return ModeCode(path.stem, str(path), digest, getattr(module, FUNCTION))
+
+
+def find_line(error: BaseException, path: str) -> int:
+    lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return lines[-1] if lines else 0
+
+
+def _check_function(function: Any) -> None:
+    if function is None:
+        raise ModeFileError(f"line 1: has no function {FUNCTION!r}; a mode is `async def {FUNCTION}(mode)`")
+    line = function.__code__.co_firstlineno if inspect.isfunction(function) else 1
+    if not inspect.iscoroutinefunction(function):
+        raise ModeFileError(f"line {line}: {FUNCTION!r} must be an async function")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise ModeFileError(f"line {line}: {FUNCTION!r} must take one argument, the mode's run") from None

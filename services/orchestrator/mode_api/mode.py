@@ -1,0 +1,251 @@
+"""What the function of a mode file is given (docs/guides/modes.md): durable steps above what every mode has.
+
+Each `await` on it is a step of the scope. Run again after a crash, a step is given its recorded answer; the first step
+that asks for something else than is recorded ends the run with MODE_CHANGED.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, TypeVar
+
+import orjson
+
+from headrace.errors import HeadraceError, ModeChanged, StaleLease, to_failure
+from headrace.v1 import tools_pb2
+from services.orchestrator.agents.definition import StageSettings
+from services.orchestrator.calls.own_tools import subagent
+from services.orchestrator.calls.result_schema import ASK_HUMAN
+from services.orchestrator.ids import derived_id
+from services.orchestrator.mode_api import answering, kept_values, made_answers
+from services.orchestrator.mode_api.made_answers import CallResult
+from services.orchestrator.mode_api.mode_run import TOGETHER_MAX, ModeRun
+from services.orchestrator.mode_api.plan import Task
+from services.orchestrator.mode_api.steps import StepCount, make_fit
+from services.orchestrator.run import session_state
+from services.orchestrator.run.replay.fit import Kept
+from services.orchestrator.turn.conversation import Conversation
+from services.runtime.clock import now_ms
+
+STATE = "mode."
+"""Prefix of the fields of a chat's state that modes keep."""
+
+T = TypeVar("T")
+
+
+class Mode(ModeRun):
+    """One scope of a run whose agent has a mode of its own; a task of its plan has another."""
+
+    def __init__(self, talk: Conversation, message: str, count: StepCount, offered: Sequence[tools_pb2.Tool]) -> None:
+        """`offered` are the tools of all stages of the agent."""
+        super().__init__(talk, message)
+        self._count = count
+        self._offered = offered
+        self._fit = talk.scope.fit = make_fit(talk.scope)
+        self._is_busy = False
+        self._ids = 0
+        self.finish_reason = ""
+        """How `answer` has ended; empty before it."""
+        section = self.agent.custom
+        assert section is not None, "the mode has its section"
+        self.params: dict[str, Any] = dict(section.params)
+        """The agent file's `custom.params`."""
+        self.random = Random(f"{talk.run.id}/{talk.scope.context_id}")
+        """Chance that is the same when the run is replayed."""
+
+    @classmethod
+    def open(cls, run: ModeRun, steps_max: int) -> Mode:
+        """Return a run or sub-agent as the code of its mode sees it."""
+        talk = run.talk
+        if run.agent.named_stages:
+            own = answering.select_tools(talk.tools, run.settings)
+            return cls(Conversation(talk.scope, talk.peers, own), run.message, StepCount(steps_max), talk.tools)
+        return cls(talk, run.message, StepCount(steps_max), talk.tools)
+
+    def new_id(self) -> str:
+        """Return 8 hex digits, the same when the run is replayed."""
+        self._ids += 1
+        return derived_id(self.talk.run.id, self.talk.scope.context_id or "", "mode", str(self._ids))
+
+    async def now_ms(self) -> int:
+        """Return the time in Unix milliseconds, recorded."""
+        return await self.once("now", now_ms)
+
+    async def once(self, name: str, make: Callable[[], T | Awaitable[T]]) -> T:
+        """Return what `make` returns, which is called once and recorded: for all that the API does not do itself.
+
+        The value must be one that JSON has. A crash before it is recorded calls `make` once more.
+        """
+        async with self._taking_step(f"the value {name!r}") as step:
+            recorded = self._fit.recall_value(name)
+            if recorded is None:
+                self.talk.run.control.go_live()
+                made = make()
+                recorded = orjson.dumps(await made if inspect.isawaitable(made) else made)
+                await kept_values.keep(self.talk.scope, step, name, Kept(recorded))
+            return orjson.loads(recorded)
+
+    async def load_state(self, name: str, default: Any = None) -> Any:
+        """Return what `save_state` has kept in the chat by this name, in this run or an earlier one."""
+
+        async def load() -> Any:
+            values = (await session_state.load(self.talk.run.main, self.talk.peers)).values
+            return orjson.loads(values[f"{STATE}{name}"]) if f"{STATE}{name}" in values else default
+
+        return await self.once(f"state {name}", load)
+
+    async def save_state(self, name: str, value: Any) -> None:
+        """Keep a value for later runs of the chat."""
+        field = {f"{STATE}{name}": orjson.dumps(value)}
+
+        async def save() -> bool:
+            await session_state.change(self.talk.run.main, self.talk.peers, **field)
+            return True
+
+        await self.once(f"saved {name}", save)
+
+    async def ask(self, text: str = "", *, tools: str = "auto", parallel: bool = False) -> str:
+        """Ask the model, let it call tools, and return what it says then; it is no part of the run's answer.
+
+        `text` is added to the conversation first. `tools` is auto, none, required or a tool's name; with `parallel` the
+        calls of one answer run at the same time.
+
+        Raises:
+            NoAnswer: The model has said nothing.
+            BudgetExceeded: The run's model calls are used up.
+        """
+        async with self._taking_step("a model's answer"):
+            return await answering.ask(self.talk, text, tools, parallel=parallel)
+
+    async def answer(self, text: str = "") -> str:
+        """Have the model give the run's answer, streamed to readers, without tools; return it."""
+        async with self._taking_step("the run's answer"):
+            self.finish_reason = await answering.give_answer(self.talk, text)
+            return self.talk.scope.notes.last_text
+
+    async def publish(self, text: str) -> None:
+        """Give readers a text that no model has written, which is no part of the run's answer."""
+        async with self._taking_step("a text of the mode"):
+            await made_answers.say_text(self.talk.scope, text)
+
+    async def finish(self, text: str) -> None:
+        """Take `text` for the run's answer; what the mode's function returns is taken so."""
+        async with self._taking_step("a text of the mode"):
+            self.finish_reason = await answering.give_text(self.talk, text)
+
+    async def call_tool(self, name: str, **arguments: Any) -> CallResult:
+        """Call a tool that the agent lists; a person is asked first where a rule says so."""
+        return (await self.call_tools([(name, arguments)]))[0]
+
+    async def call_tools(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> list[CallResult]:
+        """Call tools at the same time; the results are in the order of the calls, and the model sees them too.
+
+        A tool that fails is a result. Raises BudgetExceeded where the run's tool calls are used up.
+        """
+        dumped = made_answers.dump_calls(calls)
+        async with self._taking_step(f"a call of {', '.join(name for name, _ in calls)}") as step:
+            return await made_answers.run_calls(self.talk, dumped, step)
+
+    async def call_agent(self, key: str, task: str) -> CallResult:
+        """Have another agent of this one's `subagents` do a task, of which it sees nothing but the text."""
+        result = await self.call_tool(subagent.NAME, agentKey=key, task=task)
+        return made_answers.read_agent_result(result)
+
+    async def ask_person(self, question: str, **details: Any) -> CallResult:
+        """Ask the user, and wait; the agent lists `ask_human`, whose further arguments are `details`."""
+        return await self.call_tool(ASK_HUMAN, question=question, **details)
+
+    async def plan(self, descriptions: Sequence[str]) -> list[Task]:
+        """Add tasks to the plan that readers see; `task` begins one of them."""
+        scope = self.talk.scope
+        if scope.ids.task_id is not None:
+            raise RuntimeError("a task has no plan of its own: add tasks with the mode that has begun it")
+        async with self._taking_step("tasks of the plan") as step:
+            planned = scope.planned or self.begin_plan()
+            tasks = [Task(description=description) for description in descriptions]
+            return await planned.add(tasks, f"mode/{step}")
+
+    @asynccontextmanager
+    async def task(self, task: Task, stage: str = "") -> AsyncGenerator[Mode]:
+        """Work on a task inside the block, in a conversation of its own that begins as a copy of this one.
+
+        `stage` names one of the agent's `custom.stages`, with its own prompt, model and tools. An error that leaves the
+        block ends the task as failed.
+        """
+        planned = self.talk.scope.planned
+        assert planned is not None, "a task is one that `plan` has returned"
+        settings = self._find_stage(stage)
+        opened = self.open_task(planned, task, settings)
+        await opened.begin()
+        tools = answering.select_tools(self._offered, settings) if stage else self.talk.tools
+        talk = Conversation(opened.scope, self.talk.peers, [*tools])
+        mode = Mode(talk, task.description, self._count, self._offered)
+        try:
+            yield mode
+            mode.check_end()
+        except (ModeChanged, StaleLease):
+            raise
+        except HeadraceError as error:
+            await opened.end("", to_failure(error))
+            raise
+        await opened.mark("completed")
+        await opened.end(mode.last_text)
+
+    @property
+    def last_text(self) -> str:
+        """What was said last in this scope, by the model or by the mode."""
+        return self.talk.scope.notes.last_said
+
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
+        self._begin_use()
+        try:
+            return await super().run_together(works, at_once=at_once)
+        finally:
+            self._is_busy = False
+
+    def check_end(self) -> None:
+        """Check that nothing more is recorded of this scope. Raises ModeChanged."""
+        self._fit.check_end()
+
+    def _find_stage(self, name: str) -> StageSettings:
+        if not name:
+            return self.agent.stage_settings(answering.WORK)
+        settings = self.agent.named_stages.get(name)
+        if settings is None:
+            known = ", ".join(self.agent.named_stages) or "none"
+            raise ValueError(f"the agent's file has no custom.stages.{name}; stages: {known}")
+        return settings
+
+    def _begin_use(self) -> None:
+        if self._is_busy:
+            raise RuntimeError("one thing at a time: what runs at the same time has a task of the plan each")
+        self._is_busy = True
+
+    @asynccontextmanager
+    async def _taking_step(self, wish: str) -> AsyncGenerator[int]:
+        self._begin_use()
+        try:
+            self._count.take()
+            self.talk.run.control.check()
+            self._fit.begin_step(wish)
+            yield self._fit.step
+        except (ModeChanged, StaleLease):
+            raise
+        except HeadraceError as error:
+            await self._keep_failure(error)
+            raise
+        finally:
+            self._is_busy = False
+
+    async def _keep_failure(self, error: HeadraceError) -> None:
+        """Record how the step has ended: code that goes on after an error must see it again."""
+        if self._fit.has_failure:
+            return
+        scope = self.talk.scope
+        await scope.retract_answer(error.reason)
+        failure = to_failure(error)
+        kept = Kept(failure=(failure.code, failure.message, failure.details), said=self._fit.said)
+        await kept_values.keep(scope, self._fit.step, "", kept)

@@ -1,0 +1,211 @@
+"""A run, sub-agent or task as the mode sees it that works for it: all that a mode may do, and all of it durable.
+
+A mode that is run again after a crash asks for the same things in the same order and is given what the log has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.agents.definition import Definition, StageSettings
+from services.orchestrator.agents.mode_files import ModeCode
+from services.orchestrator.mode_api import final_answer, first_turn, turns
+from services.orchestrator.mode_api.limits import tell_limit, translating_call_limit
+from services.orchestrator.mode_api.plan import ActivePlan, Task
+from services.orchestrator.mode_api.repetition import Repetition
+from services.orchestrator.mode_api.task_scope import TaskScope
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.control.stop_control import Stopped
+from services.orchestrator.setup.file_values import load_file_values
+from services.orchestrator.turn.conversation import Conversation
+
+TOGETHER_MAX = 8
+"""Works of `run_together` at the same time, unless a mode says another number."""
+
+__all__ = ["TOGETHER_MAX", "ModeRun", "Stopped"]
+
+T = TypeVar("T")
+
+
+class ModeRun:
+    """One scope, its model and its tools, used by one task at a time."""
+
+    def __init__(self, talk: Conversation, message: str) -> None:
+        self.talk = talk
+        """The scope's conversation: for the API itself, not for modes."""
+        self.message = message
+        """What the mode is to answer: the user's message, or a sub-agent's task."""
+
+    @property
+    def run_id(self) -> str:
+        return self.talk.run.id
+
+    @property
+    def chat_id(self) -> str:
+        return self.talk.run.chat_id
+
+    @property
+    def is_for_operator(self) -> bool:
+        """Whether whoever has asked may see the operator's side."""
+        return "operate" in self.talk.run.identity.scopes
+
+    @property
+    def agent(self) -> Definition:
+        return self.talk.scope.agent
+
+    @property
+    def settings(self) -> StageSettings:
+        """The settings of the stage that the scope is in."""
+        return self.talk.scope.settings
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools that the model sees."""
+        return self.talk.scope.tools.names
+
+    @property
+    def has_tools(self) -> bool:
+        return self.talk.has_tools
+
+    @property
+    def tool_count(self) -> int:
+        return len(self.talk.tools)
+
+    @property
+    def wanted_choice(self) -> str:
+        """The query's toolChoice, which holds for the run itself alone; empty: none."""
+        scope = self.talk.scope
+        return scope.run.query.tool_choice if scope is scope.run.main else ""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run is cancelled and ends after this step."""
+        return self.talk.run.control.is_stopping
+
+    def find_code(self, name: str) -> ModeCode | None:
+        """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
+        version = self.talk.run.version
+        digest = version.modes.get(name, "") if version is not None else ""
+        return self.talk.run.services.modes.find(name, digest)
+
+    def list_modes(self) -> list[str]:
+        """List the names of the operator's own modes."""
+        return self.talk.run.services.modes.names
+
+    def choose_first_turn(self) -> str:
+        """Return what the first turn does about tools: none, auto, required or a tool's name."""
+        return first_turn.choose_first_turn(self.talk)
+
+    def allows_parallel_calls(self, *, by_default: bool) -> bool:
+        return first_turn.allows_parallel_calls(self.talk, by_default=by_default)
+
+    async def add_message(self, text: str) -> None:
+        """Add a message to the model, which its next turn sees."""
+        await self.talk.scope.add_user_message(text)
+
+    async def ask_first_turn(self, choice: str, *, parallel: bool) -> Answer:
+        """Stream one turn, with reminders where a call is required. Raises ToolRequired, OutOfCalls."""
+        with translating_call_limit():
+            return await first_turn.ask_first_turn(self.talk, choice, parallel=parallel)
+
+    async def ask_model(self, choice: str, *, reasoning: bool | None = None) -> Answer:
+        """Stream one turn; `choice` is none, auto, required or a tool's name. Raises OutOfCalls."""
+        with translating_call_limit():
+            return await self.talk.ask_model(choice, reasoning=reasoning)
+
+    async def execute_calls(self, answer: Answer, *, parallel: bool, repetition: Repetition | None = None) -> None:
+        """Give each call of an answer its result. Raises OutOfCalls, and Stuck where the model repeats itself."""
+        with translating_call_limit():
+            if repetition is not None:
+                await repetition.execute_calls(self.talk, answer, parallel=parallel)
+            else:
+                await self.talk.execute_calls(answer, parallel=parallel)
+
+    async def refuse_calls(self, answer: Answer, why: str) -> None:
+        await self.talk.refuse_calls(answer, why)
+
+    async def take_turns(self, choice: str, *, parallel: bool) -> turns.Turns:
+        """Take turns with tools until the model says something without a call, or a limit comes."""
+        return await turns.take_turns(self.talk, choice, parallel=parallel)
+
+    async def ask_for_final_answer(self, limit: str = "") -> str:
+        """Stream the answer, without tools; return the finish reason. `limit` is what ended the work, if anything."""
+        return await final_answer.ask_for_final_answer(self.talk, limit)
+
+    async def finish_answer(self, answer: Answer) -> str:
+        """Take this answer for the run's; return the finish reason."""
+        return await final_answer.finish_answer(self.talk, answer)
+
+    async def notice(self, code: str, message: str) -> None:
+        """Tell readers something that is no part of an answer."""
+        await self.talk.scope.notice(code, message)
+
+    async def tell_limit(self, limit: str) -> None:
+        """Tell readers which limit, steps or budget, has ended a model's work."""
+        await tell_limit(self.talk.scope, limit)
+
+    async def enter(self, settings: StageSettings, **values: str) -> None:
+        """Go on in another stage, with its prompt filled from `values`."""
+        files = await load_file_values(self.talk.scope, self.talk.peers, settings)
+        self.talk.scope.enter(settings, **values, **files)
+
+    def log_steps_as(self, stage: str) -> None:
+        self.talk.scope.log_steps_as(stage)
+
+    def with_tools(self, tools: Iterable[tools_pb2.Tool]) -> ModeRun:
+        """Return the same scope with other tools for its model."""
+        return ModeRun(Conversation(self.talk.scope, self.talk.peers, [*tools]), self.message)
+
+    def begin_plan(self) -> ActivePlan:
+        """Return the scope's plan, which has no tasks yet."""
+        scope = self.talk.scope
+        planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+        scope.follow_plan(planned)
+        return planned
+
+    def open_task(self, planned: ActivePlan, task: Task, settings: StageSettings) -> TaskScope:
+        """Open the scope of a task, which begins with a copy of this conversation."""
+        return TaskScope(self.talk.scope, self.talk.peers, planned, task, settings)
+
+    def work_on(self, task: TaskScope, tools: Iterable[tools_pb2.Tool] = ()) -> ModeRun:
+        """Return a task as its mode sees it, with this scope's tools and further ones."""
+        talk = Conversation(task.scope, self.talk.peers, [*self.talk.tools, *tools])
+        return ModeRun(talk, task.task.description)
+
+    def add_results(self, results: Mapping[str, str]) -> None:
+        """Take over results of a task's tools, for the templates of later calls."""
+        self.talk.scope.tools.add_results(results)
+
+    async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
+        """Run works at the same time and return what they return, in their order.
+
+        Each uses scopes of its own: tasks. The first error cancels the others and is raised.
+
+        Raises:
+            Stopped: The run is cancelled after this step.
+        """
+        control, clock = self.talk.run.control, self.talk.run.spending.clock
+        places = asyncio.Semaphore(at_once)
+
+        async def run_in_place(work: Coroutine[Any, Any, T]) -> T | None:
+            async with places:
+                try:
+                    with clock.working():
+                        return await work
+                except Stopped:
+                    return None  # the others end their steps too, and the run stops behind them
+
+        try:
+            with clock.aside():
+                async with asyncio.TaskGroup() as group:
+                    running = [group.create_task(run_in_place(work)) for work in works]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        finally:
+            for work in works:
+                work.close()
+        control.check()
+        return [task.result() for task in running]  # pyright: ignore[reportReturnType] - None only where it is stopped

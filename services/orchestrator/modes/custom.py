@@ -1,0 +1,50 @@
+"""CUSTOM: a mode of the operator's own, whose code is a file of the configuration folder."""
+
+from __future__ import annotations
+
+import structlog
+
+from headrace.errors import HeadraceError, ModeFailed, ModeUnavailable, NoAnswer
+from services.orchestrator.agents.mode_files import ModeCode
+from services.orchestrator.mode_api.mode import Mode
+from services.orchestrator.mode_api.mode_run import ModeRun, Stopped
+
+log = structlog.get_logger()
+
+
+async def run_custom(run: ModeRun) -> str:
+    section = run.agent.custom
+    assert section is not None, "the mode has its section"
+    code = run.find_code(section.mode)
+    if code is None:
+        known = ", ".join(run.list_modes()) or "none"
+        raise ModeUnavailable(f"the mode {section.mode!r} has no valid file; modes: {known}", mode=section.mode)
+    mode = Mode.open(run, section.max_steps)
+    try:
+        text = await code.run(mode)
+        if text is not None:
+            await mode.finish(text)
+        mode.check_end()
+    except (HeadraceError, Stopped):
+        raise
+    except Exception as error:
+        # The code is an operator's: whatever it raises ends this run, and says so.
+        if run.is_stopping:
+            raise Stopped from error
+        raise _make_failure(run, code, error) from error
+    if not mode.finish_reason:
+        raise NoAnswer(f"the mode {section.mode!r} has returned no text and asked for no answer")
+    return mode.finish_reason
+
+
+def _make_failure(run: ModeRun, code: ModeCode, error: Exception) -> ModeFailed:
+    """Return the run's error, and log the whole; where it was raised is told to those who may see the operator's side.
+
+    What the exception says is in the log alone: it may be anybody's text.
+    """
+    kind, line = type(error).__name__, code.find_line(error)
+    log.error("mode failed", run_id=run.run_id, file=code.path, line=line, exc_info=error)
+    message = f"the mode {code.name!r} ended with {kind}; the orchestrator's log says more"
+    if not run.is_for_operator:
+        return ModeFailed(message, mode=code.name)
+    return ModeFailed(f"{message} ({code.name}.py, line {line})", mode=code.name, file=f"{code.name}.py", line=line)

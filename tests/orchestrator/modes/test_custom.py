@@ -1,0 +1,450 @@
+"""Modes of an operator's own: what their code may do, and that all of it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotFound, ProviderAuthentication
+from headrace.v1 import llm_pb2, tools_pb2
+from services.orchestrator.agents.mode_files import ModeFiles
+from services.runtime.refused_files import REFUSED_FILES, collecting_refusals
+from tests.orchestrator import people
+from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read
+from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, content, finish
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.plans import said, system, text_of
+from tests.orchestrator.recorded_runs import World
+from tests.order import TERMINAL, Event, fold
+
+EVERYTHING = """
+async def run(mode):
+    started = await mode.now_ms()
+    kind = await mode.ask("Which kind?", tools="none")
+    seen = await mode.call_tool("look", at=1)
+    tasks = await mode.plan(["part a", "part b"])
+
+    async def work(task):
+        async with mode.task(task, stage="reader") as reader:
+            done = await reader.call_tool("act", n=task.description)
+            assert done.ok, done.text
+            return await reader.ask("Read it.")
+
+    parts = await mode.run_together([work(task) for task in tasks])
+    helped = await mode.call_agent("oneshot", "help with " + kind)
+    count = 1 + await mode.load_state("count", 0)
+    await mode.save_state("count", count)
+    await mode.publish(f"{kind}, {seen.ok}, {parts}, {helped.text}, {mode.new_id()}")
+    chance = mode.random.random()
+    assert await mode.once("chance", lambda: chance) == chance
+    assert await mode.now_ms() >= started
+    return None if await mode.answer(f"Now answer, for the {count}. time.") else ""
+"""
+
+SECTION = {
+    "mode": "own",
+    "systemPrompt": "You work.",
+    "params": {"limit": 3},
+    "stages": {"reader": {"systemPrompt": "You read.", "toolConfig": {"backends": ["act"]}}},
+}
+
+AGENT: dict[str, Any] = {
+    "mode": "CUSTOM",
+    "modelConfig": MODEL,
+    "toolConfig": {"backends": ["look", "slow"], "frontends": ["ask_human"]},
+    "subagents": ["oneshot"],
+    "custom": SECTION,
+}
+
+
+def write_mode(folder: Path, code: str, **changes: Any) -> None:
+    """Write the mode `own` and the agent `own` that has it."""
+    for part in ("modes", "agents"):
+        (folder / part).mkdir(exist_ok=True)
+    (folder / "modes" / "own.py").write_text(code)
+    (folder / "agents" / "own.json").write_text(json.dumps(AGENT | changes))
+
+
+def speak(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A model that says the system message, what it was asked, and in which stage."""
+    if "You read." in system(request):
+        return content("read ", "it") + finish()
+    return content(f"{request.stage}: ", said(request)) + finish()
+
+
+def text(events: list[Event]) -> str:
+    """The text of the run's answer."""
+    answer = {event["contentId"] for event in events if event["type"] == "content.start" and event.get("isAnswer")}
+    return "".join(e["delta"] for e in events if e["type"] == "content.delta" and e["contentId"] in answer)
+
+
+def error(events: list[Event]) -> dict[str, Any]:
+    assert events[-1]["type"] == "run.error", events[-1]
+    return events[-1]["error"]
+
+
+async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(house: Open, tmp_path: Path) -> None:
+    write_mode(tmp_path, EVERYTHING)
+    async with house() as it:
+        world = World(it, speak)
+        events = await it.ask(agent="own")
+        assert events[-1]["type"] == "run.complete", events[-1]
+        assert text(events) == "custom: Now answer, for the 1. time."
+        assert sorted(event["description"] for event in events if event["type"] == "task.start") == ["part a", "part b"]
+        assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["read it"] * 2
+        assert [event["ok"] for event in events if event["type"] == "subagent.end"] == [True]
+        published = [event["delta"] for event in events if event["type"] == "content.delta"]
+        assert any("['read it', 'read it'], oneshot: help with work: Which kind?" in said for said in published)
+        assert sum(world.runs.values()) == 3
+        readers = [request for request in it.llm.requests if "You read." in system(request)]
+        assert [[tool.name for tool in request.tools] for request in readers] == [["act", "call_subagent"]] * 2
+        later = await it.ask(agent="own")
+        assert text(later) == "custom: Now answer, for the 2. time."
+        asked = [text_of(message) for message in it.llm.requests[-1].messages]
+        assert not any('"step"' in message for message in asked)
+        # The work of the run before is hidden, as that of a plan is.
+        assert "Which kind?" not in [text_of(message) for message in it.llm.requests[-5].messages][:2]
+
+
+async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
+    write_mode(tmp_path, EVERYTHING)
+    async with house() as it:
+        await it.stop()
+        world, crashes = World(it, speak), Crashes(it)
+        alone = await killed(it, crashes, "own", None)
+        assert alone[-1]["type"] == "run.complete"
+        appends = crashes.appends[it_run(alone)]
+        for append in range(1, appends):
+            crashes.kill_at(append)
+            seen = await killed(it, crashes, "own", None)
+            assert seen[-1]["type"] not in TERMINAL
+            crashes.kill_at(-1)
+            whole = await gone_on_with(it, world, seen, tmp_path, seqs_max=2)
+            assert known(whole) == known(alone), append
+            assert text(whole).endswith("Now answer, for the 1. time.")
+
+
+DONE: list[ToolStep] = [tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))]
+
+CHANGES = {
+    "another message": (
+        'await mode.ask("a", tools="none"); await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
+        'await mode.ask("other", tools="none"); await mode.call_tool("look", at=1)',
+        "step 1 of the run: recorded is another message, of 1 characters, the mode's code asks for a message of 5",
+    ),
+    "another tool": (
+        'await mode.call_tool("look", at=1); await mode.ask("a", tools="none")',
+        'await mode.call_tool("slow", at=1); await mode.ask("a", tools="none")',
+        "step 1 of the run: recorded is a call of look, the mode's code asks for a call of slow",
+    ),
+    "other arguments": (
+        'await mode.call_tool("look", at=1); await mode.ask("a", tools="none")',
+        'await mode.call_tool("look", at=2); await mode.ask("a", tools="none")',
+        "step 1 of the run: recorded is a call of look with other arguments, the mode's code asks for a call of look",
+    ),
+    "a call in the place of a question": (
+        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
+        'await mode.call_tool("look", at=1)',
+        "step 1 of the run: recorded is a message to the model, the mode's code asks for a call of look",
+    ),
+    "another value": (
+        'await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
+        'await mode.once("y", lambda: 1); await mode.call_tool("look", at=1)',
+        "step 1 of the run: recorded is the value 'x', the mode's code asks for the value 'y'",
+    ),
+    "a value less": (
+        'await mode.ask("a", tools="none"); await mode.once("x", lambda: 1); await mode.call_tool("look", at=1)',
+        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
+        "step 2 of the run: recorded is the value 'x', the mode's code asks for a call of look",
+    ),
+    "no value any more": (
+        'await mode.once("x", lambda: 1); await mode.ask("a", tools="none")',
+        'await mode.ask("a", tools="none")',
+        "step 1 of the run: recorded is the value 'x', the mode's code asks for a model's answer",
+    ),
+    "an end too early": (
+        'await mode.ask("a", tools="none"); await mode.call_tool("look", at=1)',
+        "return 'done'",
+        "step 1 of the run: recorded is a message to the model, the mode's code asks for a text of the mode",
+    ),
+    "no task any more": (
+        """
+    for task in await mode.plan(["t"]):
+        async with mode.task(task) as inner:
+            await inner.once("x", lambda: 1)
+            await inner.call_tool("slow")""",
+        """
+    await mode.plan(["t"])
+    await mode.ask("a", tools="none")""",
+        "step 2 of the run: recorded is the begin of task-",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
+    house: Open, tmp_path: Path, case: str
+) -> None:
+    before, after, difference = CHANGES[case]
+    write_mode(
+        tmp_path, f"async def run(mode):\n    {before.strip()}\n    await mode.call_tool('slow')\n    return 'end'\n"
+    )
+    async with house() as it:
+        await it.stop()
+        it.llm.reply = speak
+        crashes = Crashes(it)
+        seen = await until_slow(it, crashes)
+        done = len(it.llm.requests)
+        write_mode(tmp_path, f"async def run(mode):\n    {after.strip()}\n    return 'end'\n")
+        async with again(it) as client:
+            failure = error(await read(client, it_run(seen)))
+    assert failure["code"] == "MODE_CHANGED"
+    assert difference in failure["message"]
+    assert len(it.llm.requests) == done, "nothing was guessed"
+
+
+async def until_slow(it: House, crashes: Crashes) -> list[Event]:
+    """What was seen of a run whose process dies while the tool `slow` runs."""
+    seen: list[Event] = []
+    async with again(it) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
+        async for delta in deltas:
+            seen.append(as_json(delta))
+            if seen[-1].get("toolName") == "slow" and seen[-1]["type"] == "tool.start":
+                while not it.tools.open:
+                    await asyncio.sleep(0.01)
+                crashes.kill(it_run(seen))
+                return seen
+    raise AssertionError(seen)
+
+
+FITTING = """
+async def run(mode):
+    await mode.ask("a", tools="none")
+    await mode.call_tool("slow")
+    return {end}
+"""
+
+
+async def test_a_run_goes_on_with_the_code_it_began_with_where_it_is_known_and_else_where_it_fits(
+    house: Open, tmp_path: Path
+) -> None:
+    write_mode(tmp_path, FITTING.format(end="'before'"))
+    async with house() as it:
+        await it.stop()
+        it.llm.reply = speak
+        crashes = Crashes(it)
+        files = ModeFiles(tmp_path / "modes")
+        seen = await until_slow(it, crashes)
+        files.reload()
+        began_with = json.loads(it.memory.versions[-1].definition)["modes"]["own"]
+        write_mode(tmp_path, FITTING.format(end="'later'"))
+        files.reload()
+        known, new = files.find("own", began_with), files.find("own", "of another process")
+        assert known is not None
+        assert new is not None
+        assert (known.digest, new.digest) == (began_with, files.digests["own"])
+        it.tools.plays["slow"] = [DONE]
+        async with again(it) as client:  # another process, which has never seen the code before
+            whole = [*seen, *await read(client, it_run(seen))]
+    assert text(whole) == "later"
+
+
+async def test_a_refused_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
+    files = ModeFiles(tmp_path)
+    path = tmp_path / "own.py"
+    problems = {
+        "async def run(mode):\n    return (": "line 2: '(' was never closed",
+        "x = 1\ny = x / 0\n": "line 2: ZeroDivisionError: division by zero",
+        "raise SystemExit(3)": "line 1: SystemExit: 3",
+        "def run(mode):\n    return 1": "line 1: 'run' must be an async function",
+        "\nasync def run():\n    return 1": "line 2: 'run' must take one argument, the mode's run",
+        "x = 1": "line 1: has no function 'run'; a mode is `async def run(mode)`",
+    }
+    for wrong, problem in problems.items():
+        path.write_text("async def run(mode):\n    return 'good'")
+        files.reload()
+        path.write_text(wrong)
+        with collecting_refusals() as refused:
+            files.reload()
+        assert [(refusal.file, refusal.problem) for refusal in refused] == [("own.py", problem)]
+        assert count_refused() == 1
+        code = files.find("own")
+        assert code is not None
+        assert await code.run(None) == "good"
+    path.unlink()
+    files.reload()
+    assert (files.find("own"), files.names) == (None, [])
+    assert count_refused() == 0
+
+
+def count_refused() -> float:
+    samples = (sample for metric in REFUSED_FILES.collect() for sample in metric.samples)
+    return next(sample.value for sample in samples if sample.labels["kind"] == "modes")
+
+
+FAILING = """
+async def run(mode):
+    await mode.ask("a", tools="none")
+    secret = {}
+    return secret["of another tenant"]
+"""
+
+
+@pytest.mark.parametrize("scopes", ["ask", "ask,operate"])
+async def test_an_exception_ends_the_run_with_file_and_line_for_those_who_operate(
+    house: Open, tmp_path: Path, scopes: str
+) -> None:
+    write_mode(tmp_path, FAILING)
+    async with house(keys={"key": f"acme/ann staff {scopes}"}) as it:
+        it.llm.reply = speak
+        failure = error(await it.ask(agent="own"))
+    assert failure["code"] == "MODE_FAILED"
+    where = {"file": "own.py", "line": "5"} if "operate" in scopes else {}
+    assert failure["details"] == {"mode": "own"} | where
+    assert failure["message"].startswith("the mode 'own' ended with KeyError")
+    assert ("own.py, line 5" in failure["message"]) == bool(where)
+    assert "another tenant" not in json.dumps(failure)
+
+
+LIMITS = """
+import asyncio
+
+
+async def run(mode):
+    if mode.message == "two at a time in one scope":
+        await asyncio.gather(mode.ask("a"), mode.ask("b"))
+    if mode.message == "steps":
+        while True:
+            await mode.once("x", int)
+    if mode.message == "steps, and no exception is let through":
+        while True:
+            try:
+                await mode.once("x", int)
+            except Exception:
+                if mode.new_id() and mode.random.random() < 0.2:
+                    raise
+    if mode.message == "model calls":
+        while True:
+            await mode.ask("more", tools="none")
+    if mode.message == "time":
+        await asyncio.sleep(3600)
+    if mode.message == "no JSON":
+        await mode.call_tool("look", at={1})
+    return " " if mode.message == "an empty answer" else None
+"""
+
+ENDS = {
+    "two at a time in one scope": "MODE_FAILED",
+    "steps": "BUDGET_EXCEEDED",
+    "steps, and no exception is let through": "BUDGET_EXCEEDED",
+    "model calls": "BUDGET_EXCEEDED",
+    "time": "BUDGET_EXCEEDED",
+    "no JSON": "MODE_FAILED",
+    "an empty answer": "NO_ANSWER",
+    "no answer": "NO_ANSWER",
+}
+
+
+async def test_what_a_mode_may_not_do_ends_its_run_and_says_why(house: Open, tmp_path: Path) -> None:
+    limits = {"maxModelCalls": 3, "timeoutMs": 3000}
+    write_mode(tmp_path, LIMITS, custom=SECTION | {"maxSteps": 20}, budget=limits)
+    async with house() as it:
+        it.llm.reply = speak
+        ends: dict[str, str] = {}
+        for message in ENDS:
+            ends[message] = error(await it.ask(message, agent="own"))["code"]
+        assert ends == ENDS
+        (it.agents / "own.json").write_text(json.dumps(AGENT | {"key": "other", "custom": {"mode": "gone"}}))
+        missing = error(await ask_when_there(it, "other"))
+    assert (missing["code"], missing["message"]) == (
+        "MODE_UNAVAILABLE",
+        "the mode 'gone' has no valid file; modes: own",
+    )
+
+
+async def ask_when_there(it: House, agent: str) -> list[Event]:
+    """A run of an agent whose file was just written."""
+    while True:
+        try:
+            return await it.ask(agent=agent)
+        except NotFound:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_step_that_failed_fails_again_when_the_run_is_replayed(house: Open, tmp_path: Path) -> None:
+    code = """
+from headrace.errors import HeadraceError
+
+async def run(mode):
+    try:
+        await mode.ask("fails", tools="none")
+    except HeadraceError as error:
+        await mode.publish(error.reason)
+    said = await mode.ask("b", tools="none")
+    await mode.call_tool("slow")
+    return said
+"""
+    write_mode(tmp_path, code)
+    async with house() as it:
+        await it.stop()
+
+        def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+            return [*content("half"), ProviderAuthentication("no key")] if said(request) == "fails" else speak(request)
+
+        it.llm.reply = reply
+        crashes = Crashes(it)
+        seen = await until_slow(it, crashes)
+        asked = len(it.llm.requests)
+        it.tools.plays["slow"] = [DONE]
+        async with again(it) as client:
+            whole = [*seen, *await read(client, it_run(seen))]
+    assert whole[-1]["type"] == "run.complete", whole[-1]
+    assert text(whole) == "work: b"
+    assert len(it.llm.requests) == asked
+    assert "half" not in json.dumps(fold(whole)["blocks"])
+
+
+ASKING = """
+async def run(mode):
+    answer = await mode.ask_person("Which colour?", choices=["red", "blue"])
+    done = await mode.call_tool("act", n=1)
+    return f"{answer.text} {done.ok}"
+"""
+
+
+async def test_a_mode_waits_for_people_through_a_takeover_and_a_cancel_ends_it(house: Open, tmp_path: Path) -> None:
+    write_mode(tmp_path, ASKING, toolConfig={"backends": ["act"], "frontends": ["ask_human"]})
+    async with house() as it:
+        await it.stop()
+        world, crashes = World(it, speak), Crashes(it)
+        it.tools.tools[2].approval = "ask"
+        async with again(it) as client, client.ask("hello", agent_key="own", chat_id=people.CHAT) as deltas:
+            seen = [as_json(await anext(deltas))]
+            while seen[-1]["type"] != "gate.open":
+                seen.append(as_json(await anext(deltas)))
+            crashes.kill(it_run(seen))
+        run_id = it_run(seen)
+        async with again(it) as client, client.attach(run_id) as deltas:
+            await people.submit(it, run_id, seen[-1]["gateId"], {"answer": "blue"})
+            events = [as_json(await anext(deltas))]
+            while events[-1]["type"] != "approval.ask":
+                events.append(as_json(await anext(deltas)))
+            assert not world.runs
+            await people.submit(it, run_id, events[-1]["approvalId"], {"decision": "approve"})
+            events += [as_json(delta) async for delta in deltas]
+            assert events[-1]["type"] == "run.complete", events[-1]
+            assert "blue" in text(events)
+            assert text(events).endswith("True")
+            assert [*world.runs.values()] == [1]
+            async with client.ask("again", agent_key="own", chat_id=people.CHAT) as asking:
+                events = [as_json(await anext(asking))]
+                while events[-1]["type"] != "gate.open":
+                    events.append(as_json(await anext(asking)))
+                await client.cancel(events[-1]["runId"] if "runId" in events[-1] else it_run(events))
+                events += [as_json(delta) async for delta in asking]
+            assert events[-1]["type"] == "run.cancel"
