@@ -22,8 +22,9 @@ up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
 NAME ?= four-eyes
-example: $(VENV)/run ## Show how people decide, on a simulated model: one of examples/people (NAME=four-eyes, on-call or two-tabs)
-	@$(BIN)/python examples/people/$(subst -,_,$(NAME)).py
+OWN_MODES := triage digest debate
+example: $(VENV)/run ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), or a mode of one's own (NAME=triage, digest or debate)
+	@$(BIN)/python $(if $(filter $(NAME),$(OWN_MODES)),examples/own_modes/show.py $(NAME),examples/people/$(subst -,_,$(NAME)).py)
 
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.generate import code_tables, command_line, configuration, contract, licences
+from docs.generate import code_tables, command_line, configuration, contract, licences, mode_api
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
@@ -31,6 +31,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "commands": command_line.describe_commands,
     "python-licences": licences.list_python_licences,
     "go-licences": licences.list_go_licences,
+    "mode-api": mode_api.describe_mode,
 }
 """The function that fills a region, by the region's name; its other words are the arguments."""
 

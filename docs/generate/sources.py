@@ -32,6 +32,7 @@ from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.prompts import ALIASES, NAMES
 from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
+from services.orchestrator.mode_api.mode import Mode
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.orchestrator.run.budgets import rules as budget_rules
@@ -65,6 +66,7 @@ __all__ = [
     "OTHER_DEFAULTS",
     "OWN",
     "PREFIX",
+    "Mode",
     "Route",
     "agent_pb2",
     "find_comment",
@@ -92,6 +94,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "plain": sections.Section,
     "react": sections.React,
     "planexecute": sections.PlanExecute,
+    "custom": sections.Custom,
     "plan": sections.Planning,
     "file": provider_file.Providers,
     "provider": provider_file.Provider,

@@ -30,6 +30,8 @@ from services.orchestrator.run.replay.fit import Kept
 from services.orchestrator.turn.conversation import Conversation
 from services.runtime.clock import now_ms
 
+__all__ = ["CallResult", "Mode", "Task"]
+
 STATE = "mode."
 """Prefix of the fields of a chat's state that modes keep."""
 

@@ -20,7 +20,6 @@ from services.orchestrator.agents.definition.parts import (
     with_tool_policy,
 )
 
-
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
 
 
