@@ -295,3 +295,14 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert not may_import(Path("headrace/client.py"), "services.runtime")
     assert not may_import(Path("services/runtime/rpc/server.py"), "tests.order")
     assert may_import(Path("services/memory/service.py"), "services.memory.log.chat")
+
+
+MODES = "services/orchestrator/modes/"
+MODE_SOURCES = ("services.orchestrator.mode_api.", "services.orchestrator.modes.", "services.orchestrator.agents.")
+"""What modes may import of the orchestrator: their API, each other, and what agent files say."""
+
+
+def test_built_in_modes_use_the_api_that_operators_have() -> None:
+    modes = [file for file in FILES if str(file).startswith(MODES)]
+    used = {(str(file), name) for file in modes for name in imports(file) if name.startswith("services.")}
+    assert [use for use in sorted(used) if not use[1].startswith(MODE_SOURCES)] == []

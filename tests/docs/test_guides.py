@@ -59,6 +59,7 @@ def write_files(blocks: list[Block], folder: Path) -> object:
     shutil.copytree(ROOT / "examples", folder / "examples")
     files = {block.use.removeprefix("file "): block.text for block in blocks if block.use.startswith("file ")}
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return next((json.loads(text) for name, text in files.items() if "/" not in name), ())
 

@@ -210,6 +210,7 @@ async def test_changed_code_that_does_not_fit_ends_with_the_first_difference(
 
 async def until_slow(it: House, crashes: Crashes) -> list[Event]:
     """What was seen of a run whose process dies while the tool `slow` runs."""
+    it.tools.tools[1].effect = "read"  # the next owner calls it again, and asks nobody
     seen: list[Event] = []
     async with again(it) as client, client.ask("hello", agent_key="own", chat_id=str(uuid.uuid4())) as deltas:
         async for delta in deltas:
