@@ -142,5 +142,6 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
         note=(answer.note if submission else nobody) or None,
         credential=submission.credential or None if submission else None,
     )
-    await scope.record(*end.closing, event)
+    # A sub-agent that ended here would leave its gate open, and an answer that was accepted without effect.
+    await scope.record(*end.closing, event, is_patient=True)
     return answer

@@ -50,5 +50,5 @@ async def _wait_for_person(scope: Scope, call: Call) -> Submission | None:
     )
     end = await wait_at_gate(scope, gate, call)
     if end.closing:
-        await scope.record(*end.closing)
+        await scope.record(*end.closing, is_patient=True)
     return end.submission

@@ -5,18 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
-
-from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.run.control.gate_state import ESCALATED, REMINDED, GateState
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
-
-AGAIN_S = 1.0
-"""Pause before a step is stored again that memory has not taken."""
-
-log = structlog.get_logger()
 
 
 def set_times(gate: agent_pb2.GateOpen) -> None:
@@ -61,15 +53,5 @@ async def _store_step(scope: Scope, step: agent_pb2.GateStep, is_over: asyncio.E
     event = scope.publish(step, held=True)
     line = memory_pb2.EventLine(event=event, context_id=scope.context_id)
     request = run.log.keep([memory_pb2.LogLine(event=line)])
-    while True:
-        try:
-            await run.log.commit(request)
-            break
-        except HeadraceError as error:
-            if not error.retriable or is_over.is_set():
-                raise
-            log.warning("step of a gate not stored", run_id=run.id, gate_id=step.gate_id, reason=error.reason)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AGAIN_S):
-                await is_over.wait()
+    await run.log.commit_patiently(request, is_over)
     run.feed.release(event.seq)

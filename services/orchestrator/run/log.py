@@ -7,10 +7,11 @@ doubles a line.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
-from headrace.errors import Overloaded, StaleLease
+from headrace.errors import HeadraceError, Overloaded, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.clock import now_ms
@@ -19,6 +20,12 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
 """Memory refuses while its disk or database is behind or away."""
+
+AGAIN_S = 1.0
+"""Pause before that is stored again which memory has not taken, where what waits for it is patient."""
+
+PATIENCE_S = 600.0
+"""How long a patient commit is tried; then the disk is somebody's who works."""
 
 log = structlog.get_logger()
 
@@ -71,6 +78,25 @@ class RunLog:
                 log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
             await asyncio.sleep(delay_s)
         return await self.send(request)
+
+    async def commit_patiently(self, request: memory_pb2.AppendRequest, is_over: asyncio.Event | None = None) -> None:
+        """Commit what a person has waited for, or was told: it outlasts that memory takes nothing.
+
+        Raises what memory refuses it with for good, or at last, or once it `is_over` what it was waited for.
+        """
+        is_over = is_over or asyncio.Event()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + PATIENCE_S
+        while True:
+            try:
+                return await self.commit(request)
+            except HeadraceError as error:
+                if not error.retriable or is_over.is_set() or loop.time() > until_s:
+                    raise
+                log.warning("append not stored, and tried later", run_id=self._run_id, reason=error.reason)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await is_over.wait()
 
     def hold(self, lines: list[memory_pb2.LogLine]) -> None:
         """Hold lines that nothing waits for: the next request takes them along, in front of its own."""

@@ -163,15 +163,19 @@ class Scope:
         self._make_end = None
         await self.record(end, behind=behind)
 
-    async def record(self, *payloads: Message, behind: Sequence[memory_pb2.LogLine] = ()) -> None:
-        """Commit events together, after the lines in `behind`, then let readers have them."""
+    async def record(
+        self, *payloads: Message, behind: Sequence[memory_pb2.LogLine] = (), is_patient: bool = False
+    ) -> None:
+        """Commit events together, after the lines in `behind`, then let readers have them; a patient one is tried again
+        for as long as memory takes nothing."""
         missing = [payload for payload in payloads if self.recording.event(payload) is None]
         if not missing:
             return
         await self.run.state.wait_for_start()
         events = [self.publish(payload, held=True) for payload in missing]
         lines = [memory_pb2.EventLine(event=event, context_id=self.context_id) for event in events]
-        await self.run.log.append([*behind, *(memory_pb2.LogLine(event=line) for line in lines)])
+        request = self.run.log.keep([*behind, *(memory_pb2.LogLine(event=line) for line in lines)])
+        await (self.run.log.commit_patiently(request) if is_patient else self.run.log.commit(request))
         for event in events:
             self.run.feed.release(event.seq)
 

@@ -12,7 +12,7 @@ from tests.simulation.outside.outside import ASKS, FIRST, REQUESTER, RULES, SECO
 from tests.simulation.people.gates import CHANGED
 
 if TYPE_CHECKING:
-    from tests.simulation.people.gates import GateTry
+    from tests.simulation.people.asked import GateTry
     from tests.simulation.people.users import User
     from tests.simulation.world.world import World
 

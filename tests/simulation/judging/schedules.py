@@ -10,7 +10,7 @@ from services.memory.storage.schedules import FIRINGS_MAX
 from tests.simulation.judging.chats import Logs
 
 if TYPE_CHECKING:
-    from tests.simulation.people.schedules import Kept
+    from tests.simulation.people.asked import Kept
     from tests.simulation.people.users import User
 
 OUTCOMES = ("started", "skipped", "missed", "failed")

@@ -1,12 +1,13 @@
-"""What a person has asked, done and been told."""
+"""What people have asked, done and been told."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, schedule_pb2
 from services.runtime import json_form
 from tests.order import TERMINAL, Event
 
@@ -93,6 +94,35 @@ class StateMove:
 class Fork:
     source: str
     copy: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateTry:
+    """An answer to a gate, and what became of it."""
+
+    run_id: str
+    gate_id: str
+    request_id: str
+    payload: str
+    status: str
+    """accepted, duplicate, expired, unmatched, or the reason of an error."""
+    who: str
+    """The user who gave it."""
+
+
+@dataclass
+class Kept:
+    """A schedule, as its user knows it."""
+
+    schedule_id: str
+    last: schedule_pb2.Schedule
+    """As it was after the faults, and before it was paused."""
+    triggered_at: list[int] = field(default_factory=list[int])
+    """Times of triggers that were answered."""
+
+
+Shown: TypeAlias = dict[tuple[str, str], tuple[str, ...]]
+"""Voters of each gate that waits, by run and gate."""
 
 
 def as_json(delta: agent_pb2.AgentDelta) -> Event:

@@ -14,12 +14,13 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, gates_pb2
 from services.runtime.randomness import RANDOM, new_uuid
 from tests.simulation.outside.outside import ASKED_TOO, WORDS
+from tests.simulation.people.asked import GateTry
 
 if TYPE_CHECKING:
     from random import Random
 
     from tests.order import Event
-    from tests.simulation.people.users import User
+    from tests.simulation.people.person import Person
 
 SOON_S, LATE_S = (0.0, 3.0), (10.0, 40.0)
 """When people answer; gates close within the later of the two."""
@@ -48,21 +49,7 @@ REPEATS = "run it again"
 """Part of the reason of a gate before a call whose first run may have had its effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateTry:
-    """An answer to a gate, and what became of it."""
-
-    run_id: str
-    gate_id: str
-    request_id: str
-    payload: str
-    status: str
-    """accepted, duplicate, expired, unmatched, or the reason of an error."""
-    who: str
-    """The user who gave it."""
-
-
-async def answer_gate(user: User, run_id: str, event: Event, how: str) -> None:
+async def answer_gate(user: Person, run_id: str, event: Event, how: str) -> None:
     """Answer a gate as `how` says, one of ANSWERS, and note what becomes of it."""
     random, gate_id = RANDOM.get(), event["gateId"]
     if how == "never":
@@ -81,7 +68,7 @@ async def answer_gate(user: User, run_id: str, event: Event, how: str) -> None:
             await _submit(user, first)
 
 
-async def look_for_gates(user: User, until: asyncio.Event) -> None:
+async def look_for_gates(user: Person, until: asyncio.Event) -> None:
     """Answer some of the gates that the list has, for as long as there is somebody who asks."""
     random = RANDOM.get()
     seen: set[tuple[str, str]] = set()
@@ -95,7 +82,7 @@ async def look_for_gates(user: User, until: asyncio.Event) -> None:
                     await _handle(user, gate, random)
 
 
-async def _handle(user: User, gate: gates_pb2.Gate, random: Random) -> None:
+async def _handle(user: Person, gate: gates_pb2.Gate, random: Random) -> None:
     """Claim a gate, pass it on or ask about it, and answer it, or some of that."""
     place, before = (gate.run_id, gate.gate_id), random.choice(BEFORE)
     holder, request_id = "", new_uuid()
@@ -124,7 +111,7 @@ async def _handle(user: User, gate: gates_pb2.Gate, random: Random) -> None:
         await _approve_changed(user, answer)
 
 
-async def _approve_changed(user: User, answer: _Answer) -> None:
+async def _approve_changed(user: Person, answer: _Answer) -> None:
     """Approve the arguments that a vote has given the call since."""
     request = gates_pb2.GetGateRequest(run_id=answer.run_id, gate_id=answer.gate_id)
     found = await user.try_until_answered(lambda: user.gates.GetGate(request, timeout=CALL_S))
@@ -133,7 +120,7 @@ async def _approve_changed(user: User, answer: _Answer) -> None:
         await _answer(user, replace(answer, request_id=new_uuid(), payload=payload))
 
 
-async def _try_step(user: User, what: str, call: Any) -> None:
+async def _try_step(user: Person, what: str, call: Any) -> None:
     """Do something with a gate; others may have been faster, or have claimed it."""
     answer = await user.try_until_answered(call)
     if answer is None and user.refusal not in STEP_REFUSALS:
@@ -159,7 +146,7 @@ def _make_payload(kind: str, how: str, random: Random) -> str:
     return json.dumps({"decision": "reject" if how == "reject" else "approve"})
 
 
-async def _submit(user: User, answer: _Answer) -> None:
+async def _submit(user: Person, answer: _Answer) -> None:
     request = agent_pb2.SubmitRequest(run_id=answer.run_id, payload=answer.payload, request_id=answer.request_id)
     if answer.gate_id.startswith("approval"):
         request.approval_id = answer.gate_id
@@ -168,7 +155,7 @@ async def _submit(user: User, answer: _Answer) -> None:
     await _try(user, answer, lambda: user.agents.Submit(request, timeout=CALL_S))
 
 
-async def _answer(user: User, answer: _Answer) -> str:
+async def _answer(user: Person, answer: _Answer) -> str:
     request = gates_pb2.AnswerGateRequest(
         run_id=answer.run_id,
         gate_id=answer.gate_id,
@@ -179,7 +166,7 @@ async def _answer(user: User, answer: _Answer) -> str:
     return await _try(user, answer, lambda: user.gates.AnswerGate(request, timeout=CALL_S))
 
 
-async def _list_gates(user: User) -> list[gates_pb2.Gate]:
+async def _list_gates(user: Person) -> list[gates_pb2.Gate]:
     try:
         with rpc_errors():
             return list((await user.gates.ListGates(gates_pb2.ListGatesRequest(), timeout=CALL_S)).gates)
@@ -187,7 +174,7 @@ async def _list_gates(user: User) -> list[gates_pb2.Gate]:
         return []
 
 
-async def _try(user: User, answer: _Answer, call: Any) -> str:
+async def _try(user: Person, answer: _Answer, call: Any) -> str:
     status = ""
     while not status:
         try:

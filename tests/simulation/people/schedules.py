@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.v1 import schedule_pb2
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
+from tests.simulation.people.asked import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.simulation.people.users import User
+    from tests.simulation.people.person import Person
     from tests.simulation.plan import PlannedSchedule
 
 CALL_S = 20.0
@@ -22,19 +22,8 @@ SETTLED_S = 100.0
 """Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
 
 
-@dataclass
-class Kept:
-    """A schedule, as its user knows it."""
-
-    schedule_id: str
-    last: schedule_pb2.Schedule
-    """As it was after the faults, and before it was paused."""
-    triggered_at: list[int] = field(default_factory=list[int])
-    """Times of triggers that were answered."""
-
-
 async def keep_schedules(
-    user: User, planned: Sequence[PlannedSchedule], chat_ids: Sequence[str], until: asyncio.Event
+    user: Person, planned: Sequence[PlannedSchedule], chat_ids: Sequence[str], until: asyncio.Event
 ) -> None:
     """Keep all of them until everybody is done; then pause them."""
     async with asyncio.TaskGroup() as group:
@@ -42,7 +31,7 @@ async def keep_schedules(
             group.create_task(_keep(user, one, chat_ids, until))
 
 
-async def _keep(user: User, planned: PlannedSchedule, chat_ids: Sequence[str], until: asyncio.Event) -> None:
+async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str], until: asyncio.Event) -> None:
     await asyncio.sleep(planned.at_s)
     schedule_id = new_uuid()
     made = schedule_pb2.CreateScheduleRequest(
@@ -81,7 +70,7 @@ async def _keep(user: User, planned: PlannedSchedule, chat_ids: Sequence[str], u
     await user.try_until_answered(lambda: user.schedules.UpdateSchedule(pause, timeout=CALL_S))
 
 
-async def _trigger(user: User, kept: Kept, after_s: float) -> None:
+async def _trigger(user: Person, kept: Kept, after_s: float) -> None:
     await asyncio.sleep(after_s)
     request = schedule_pb2.TriggerScheduleRequest(schedule_id=kept.schedule_id)
     answer = await user.try_until_answered(lambda: user.schedules.TriggerSchedule(request, timeout=CALL_S))

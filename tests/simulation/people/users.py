@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -14,36 +14,20 @@ from headrace.errors import HeadraceError, StaleLease
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import (
     agent_pb2,
-    agent_pb2_grpc,
-    gates_pb2_grpc,
     memory_pb2,
-    memory_pb2_grpc,
     operator_pb2,
-    operator_pb2_grpc,
-    schedule_pb2_grpc,
-    webhook_pb2_grpc,
 )
-from services.runtime.auth import callers
-from services.runtime.auth.caller_credentials import build_caller_metadata
-from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, Identity, adopt_identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import RANDOM, new_uuid
-from services.runtime.rpc.channels import open_channel
 from tests.order import TERMINAL, Event
-from tests.simulation.outside.outside import ASKED_TOO, REQUESTER
+from tests.simulation.outside.outside import ASKED_TOO
 from tests.simulation.people.asked import Asked, Fork, StateMove, as_json, name_phase
-from tests.simulation.people.gates import GateTry, answer_gate
+from tests.simulation.people.gates import answer_gate
 from tests.simulation.people.http import Refused, read_over_http
-from tests.simulation.people.schedules import Kept
-from tests.simulation.people.watchers import Shown
-from tests.simulation.planted.bugs import USER_BUGS
+from tests.simulation.people.person import AGAIN_S, Person, is_passing
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Act, Interference
-    from tests.simulation.world.world import World
-
-AGAIN_S = 0.5
-"""Pause before anything is asked again."""
 
 CALL_S = 20.0
 """Limit of one answer."""
@@ -52,51 +36,8 @@ THINKS_S = (0.0, 0.0, 0.3)
 """Between what a state is read as and its change: of two at once, or one behind another's commit."""
 
 
-class User:
-    """One person, over any of the orchestrators."""
-
-    def __init__(self, name: str, who: str, addresses: tuple[str, str], world: World) -> None:
-        """`who` is the user whose person it is; `addresses` are the orchestrators' and memory's."""
-        self.name, self.who = name, who
-        self._addresses = addresses
-        self.world, self.story = world, world.story
-        self.asked: list[Asked] = []
-        self.steers: list[tuple[str, str]] = []
-        """Chat and text of each that was answered."""
-        self.cancels: list[tuple[Asked, int]] = []
-        """Runs whose cancel was answered, and when."""
-        self.states: list[StateMove] = []
-        self.refusal = ""
-        """Reason of the last error that said: never."""
-        self.gate_tries: list[GateTry] = []
-        self.problems: list[str] = []
-        self.kept: list[Kept] = []
-        """Schedules."""
-        self.forks: list[Fork] = []
-        self.watched: Shown = {}
-        """Gates that wait, as this person sees them who watches."""
-        self.shared: list[str] = []
-        """Chats that others may read."""
-        self.readings: list[tuple[str, list[Event]]] = []
-        """Whole runs as this person has read them once more, by run."""
-
-    async def __aenter__(self) -> User:
-        scopes = ALL_SCOPES if self.who == REQUESTER else DEFAULT_SCOPES
-        adopt_identity(Identity("default", self.who, f"api_key:{self.who}", scopes=scopes))
-        shown = build_caller_metadata(self.world.auth, callers.FACADE)
-        self._channels = [open_channel(address, shown) for address in self._addresses]
-        wrap = USER_BUGS.get(self.world.bug, lambda real: real)
-        self.agents: Any = wrap(agent_pb2_grpc.AgentServiceStub(self._channels[0]))
-        self.gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
-        self.memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
-        self.operator: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
-        self.webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(self._channels[1])
-        self.schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for channel in self._channels:
-            await channel.close()
+class User(Person):
+    """One person who asks, and does what people do meanwhile."""
 
     async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str], begun: Sequence[asyncio.Event]) -> None:
         """Do all acts, setting the event of each in `begun` when it begins."""
@@ -267,20 +208,6 @@ class User:
         version = -1 if state is None else state.version
         self.states.append(StateMove(chat_id, False, version, asked_s, asyncio.get_running_loop().time()))
 
-    async def try_until_answered(self, call: Any) -> Any:
-        """Return the answer; None for an error that says: never."""
-        while True:
-            try:
-                with rpc_errors():
-                    return await call()
-            except HeadraceError as error:
-                if not is_passing(error):
-                    self.refusal = error.reason
-                    return None
-            except grpc.aio.AioRpcError:
-                pass
-            await asyncio.sleep(AGAIN_S)
-
     async def read_again(self, run_id: str) -> list[Event]:
         """Return the run as somebody sees it who comes later."""
 
@@ -293,7 +220,3 @@ class User:
             if events is None or (events and events[-1]["type"] in TERMINAL):
                 return events or []
             await asyncio.sleep(AGAIN_S)
-
-
-def is_passing(error: HeadraceError) -> bool:
-    return error.retriable or error.code is grpc.StatusCode.UNAVAILABLE

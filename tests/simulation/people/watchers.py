@@ -13,15 +13,13 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import gates_pb2
 
 if TYPE_CHECKING:
-    from tests.simulation.people.users import User
+    from tests.simulation.people.asked import Shown
+    from tests.simulation.people.person import Person
 
 AGAIN_S, CALL_S, PAGE = 0.5, 20.0, 200
 
-Shown = dict[tuple[str, str], tuple[str, ...]]
-"""Voters of each gate that waits, by run and gate."""
 
-
-async def watch_gates(user: User, until: asyncio.Event) -> None:
+async def watch_gates(user: Person, until: asyncio.Event) -> None:
     """Keep `user.watched` as the stream says."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(user))
@@ -29,14 +27,14 @@ async def watch_gates(user: User, until: asyncio.Event) -> None:
         watching.cancel()
 
 
-async def _watch(user: User) -> None:
+async def _watch(user: Person) -> None:
     while True:
         with suppress(HeadraceError, grpc.aio.AioRpcError):
             await _follow(user)
         await asyncio.sleep(AGAIN_S)
 
 
-async def _follow(user: User) -> None:
+async def _follow(user: Person) -> None:
     listed: Shown | None = None
     async with reading(user.gates.WatchGates(gates_pb2.WatchGatesRequest(scope="tenant"))) as told:
         async for news in told:
@@ -59,7 +57,7 @@ def _show(shown: Shown, gate: gates_pb2.Gate) -> None:
         shown.pop((gate.run_id, gate.gate_id), None)
 
 
-async def list_waiting(user: User) -> Shown | None:
+async def list_waiting(user: Person) -> Shown | None:
     """Return what ListGates says; None without an answer."""
     shown: Shown = {}
     request = gates_pb2.ListGatesRequest(scope="tenant", page_size=PAGE)

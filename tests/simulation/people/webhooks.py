@@ -9,12 +9,12 @@ from services.runtime.randomness import new_uuid
 from tests.simulation.outside.receiver import URL
 
 if TYPE_CHECKING:
-    from tests.simulation.people.users import User
+    from tests.simulation.people.person import Person
 
 CALL_S = 20.0
 
 
-async def make_webhook(user: User) -> None:
+async def make_webhook(user: Person) -> None:
     """Make a webhook of all events; what is committed once that was answered is to be told."""
     request = webhook_pb2.CreateWebhookRequest(url=URL, webhook_id=new_uuid())
     answer = await user.try_until_answered(lambda: user.webhooks.CreateWebhook(request, timeout=CALL_S))
