@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -35,8 +36,20 @@ func readCertificates(cert, key, ca string) (*certificates, error) {
 	c := &certificates{cert: cert, key: key, ca: ca}
 	c.lastStamps = c.readStamps()
 	var err error
-	c.config, err = c.readConfig()
+	if c.config, err = c.readConfig(); err == nil {
+		c.reportExpiry()
+	}
 	return c, err
+}
+
+// reportExpiry lets Prometheus see when the certificate expires, as services/runtime/process/tls_expiry.py does.
+func (c *certificates) reportExpiry() {
+	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "headrace_certificate_expires_timestamp_seconds",
+		Help:        "When a file's first certificate expires, in Unix seconds.",
+		ConstLabels: prometheus.Labels{"file": c.cert},
+	}, func() float64 { return float64(c.currentConfig().Certificates[0].Leaf.NotAfter.Unix()) })
+	_ = prometheus.Register(gauge) // whoever else reads the file tells the same
 }
 
 // currentConfig returns the files as they are now, or as they last were when they could be read.

@@ -20,8 +20,10 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 KUSTOMIZE = Path(__file__).parent / "kustomize"
 """A Go module of its own, which names the version."""
 
-VARIANTS = ("dev", "prod", "own")
-"""The overlays, and the one that docs/operating.md shows as one's own."""
+VARIANTS = ("dev", "prod", "own", "second")
+"""The overlays, the one that docs/operating.md shows as one's own, and prod in a namespace of another name."""
+
+SECOND = {"kind": "Kustomization", "namespace": "second", "resources": ["headrace/deploy/kubernetes/overlays/prod"]}
 
 BUILD_TIMEOUT_S = 1200.0
 """kustomize is compiled where it never was."""
@@ -32,15 +34,15 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
 @cache
 def build_manifests(variant: str) -> list[Manifest]:
     """Every object of the variant."""
-    if variant != "own":
+    if variant in ("dev", "prod"):
         return _built(KUBERNETES / "overlays" / variant)
+    (own,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating.md").read_text(), re.M | re.S)
     with TemporaryDirectory() as folder:
-        return _built(_own(Path(folder)))
+        return _built(_write_overlay(Path(folder), own if variant == "own" else yaml.safe_dump(SECOND)))
 
 
-def _own(folder: Path) -> Path:
-    """The overlay of the documentation, its checkout and its agent file in `folder`."""
-    (source,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating.md").read_text(), re.M | re.S)
+def _write_overlay(folder: Path, source: str) -> Path:
+    """An overlay beside a checkout, and an agent file of its own."""
     (folder / "kustomization.yaml").write_text(source)
     (folder / "headrace").symlink_to(ROOT)
     shutil.copytree(KUBERNETES / "overlays" / "prod" / "config" / "agents", folder / "agents")
@@ -75,7 +77,14 @@ def containers(variant: str) -> list[Manifest]:
 
 
 def environment(container: Manifest) -> dict[str, str]:
-    """Its variables; those that are taken from elsewhere, the database's Secret among them, with an example."""
-    return {
-        item["name"]: item.get("value", "postgresql://elsewhere.example/headrace") for item in container.get("env", ())
-    }
+    """Its variables; those that are taken from elsewhere with an example, as `$(NAME)` what the cluster knows."""
+    return {item["name"]: item.get("value") or _example(item["valueFrom"]) for item in container.get("env", ())}
+
+
+def _example(source: Manifest) -> str:
+    (kind,) = source
+    if kind == "fieldRef":
+        return source[kind]["fieldPath"]
+    if kind == "configMapKeyRef":
+        return "https://issuer.example/"
+    return "postgresql://elsewhere.example/headrace"

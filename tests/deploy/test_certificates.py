@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.runtime.auth.authenticator import SPIFFE
 from services.runtime.auth.callers import SERVICES
 from services.runtime.http2.tls import read_peer_identity
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
@@ -23,6 +22,8 @@ from tests.deploy.settings import CONFIGS, DEPLOY
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 pytestmark = [needs_go, needs_openssl]
+
+SPIFFE = b"spiffe://headrace/"
 
 CLIENT = "batch"
 """A program outside of the suite."""
@@ -74,7 +75,8 @@ def called() -> list[tuple[str, str, str]]:
                 host = address.removeprefix("dns:///").partition(":")[0]
                 found.append((container["name"], host, host))
             elif name == "HEADRACE_ORCHESTRATOR_ADVERTISE":
-                host = address.replace("$(POD_NAME)", "orchestrator-11").partition(":")[0]
+                host = address.replace("$(POD_NAME)", "orchestrator-11").replace("$(NAMESPACE)", "headrace")
+                host = host.partition(":")[0]
                 found.append(("orchestrator", "orchestrator", host))
     return found
 

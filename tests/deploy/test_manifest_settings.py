@@ -71,11 +71,10 @@ def test_an_orchestrator_advertises_a_name_that_stays_and_is_found_while_it_drai
     host, _, port = ours(container)["HEADRACE_ORCHESTRATOR_ADVERTISE"].partition(":")
     pod, service, *domain = host.split(".")
     # With the namespace, because a certificate for all pods of a name has two dots behind its star.
-    assert (pod, domain) == ("$(POD_NAME)", ["headrace", "svc"])
+    assert (pod, domain) == ("$(POD_NAME)", ["$(NAMESPACE)", "svc"])
     # A variable is put into those that come after it only.
-    assert list(environment(container)).index("POD_NAME") < list(environment(container)).index(
-        "HEADRACE_ORCHESTRATOR_ADVERTISE"
-    )
+    names = list(environment(container))
+    assert {"POD_NAME", "NAMESPACE"} <= set(names[: names.index("HEADRACE_ORCHESTRATOR_ADVERTISE")])
     workload, headless = of_kind("prod", "StatefulSet")["orchestrator"], of_kind("prod", "Service")[service]
     assert workload["spec"]["serviceName"] == service
     assert headless["spec"]["publishNotReadyAddresses"]

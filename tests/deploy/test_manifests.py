@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.deploy.manifests import VARIANTS, Manifest, build_manifests, needs_go, pods, workloads
+from tests.deploy.manifests import VARIANTS, Manifest, build_manifests, needs_go, of_kind, pods, workloads
 from tests.deploy.schemas import validator
 
 pytestmark = needs_go
@@ -39,9 +42,35 @@ def test_dev_is_one_pod_and_prod_one_workload_for_each_service() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_everything_is_in_the_namespace(variant: str) -> None:
+    (name,) = of_kind(variant, "Namespace")
+    assert name == ("second" if variant == "second" else "headrace")
     assert {item["metadata"].get("namespace") for item in build_manifests(variant) if item["kind"] != "Namespace"} == {
-        "headrace"
+        name
     }
+
+
+def test_nothing_in_a_second_namespace_names_the_first() -> None:
+    first = re.compile(r"(?<![\w/])headrace(?=\.(svc|cluster)|\b\s*$)|\.headrace\b|spiffe://headrace")
+    named = {
+        text: item["metadata"]["name"]
+        for item in build_manifests("second")
+        for text in texts(item)
+        if first.search(text)
+    }
+    assert named == {}
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in an object, but those that say what program it is."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in ("image", "args"):
+                yield from texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts(inner)
+    elif isinstance(value, str):
+        yield value
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -77,6 +77,28 @@ def test_outside_of_the_cluster_are_only_models_the_web_and_webhooks() -> None:
         assert {"169.254.0.0/16", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(ipv4["except"])
 
 
+def test_tokens_are_taken_where_their_issuers_keys_can_be_fetched() -> None:
+    takers = {item["name"] for item in containers("own") if "jwt" in environment(item).get("HEADRACE_AUTH", "")}
+    # Credentials that the Go facade passes on; the gateway is called by services alone.
+    assert takers == {"orchestrator", "memory", "tools"}
+    open_at_443 = {
+        name
+        for policy in of_kind("own", "NetworkPolicy").values()
+        for rule in policy["spec"].get("egress", ())
+        if any("ipBlock" in peer for peer in rule["to"]) and {"port": 443} in rule["ports"]
+        for name in selected(policy["spec"]["podSelector"], "own")
+    }
+    assert takers | {"facade"} <= open_at_443
+    for item in containers("own"):
+        if item["name"] in takers:
+            sources = {
+                it["name"]: it["valueFrom"]["configMapKeyRef"] for it in item["env"] if "jwt" in it["name"].lower()
+            }
+            assert sources.keys() == {"HEADRACE_AUTH_JWT_ISSUER", "HEADRACE_AUTH_JWT_AUDIENCE"}
+            (name,) = {it["name"] for it in sources.values()}
+            assert name in of_kind("own", "ConfigMap")
+
+
 def test_spans_go_where_a_policy_lets_them() -> None:
     (target,) = {environment(item).get("OTEL_EXPORTER_OTLP_ENDPOINT") for item in containers("own")}
     assert target is not None

@@ -40,7 +40,8 @@ def test_a_pod_has_no_rights(variant: str) -> None:
 
 
 def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None:
-    checks = {name: check for name, pod in pods("prod").items() for check in pod["spec"].get("initContainers", [])}
+    before = [(name, it) for name, pod in pods("prod").items() for it in pod["spec"].get("initContainers", [])]
+    checks = {name: it for name, it in before if it["name"] == "check"}
     assert checks.keys() == {"orchestrator", "llm-gateway", "tools"}
     for name, check in checks.items():
         (container,) = pods("prod")[name]["spec"]["containers"]
@@ -48,6 +49,16 @@ def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None
         assert (check["image"], check["securityContext"]) == (container["image"], container["securityContext"])
         assert [mount for mount in check["volumeMounts"] if mount not in container["volumeMounts"]] == []
         assert {"memory", "ephemeral-storage"} == check["resources"]["limits"].keys()
+
+
+def test_tables_are_brought_to_a_version_where_no_probe_counts_the_time() -> None:
+    (migration,) = pods("prod")["memory"]["spec"]["initContainers"]
+    (container,) = pods("prod")["memory"]["spec"]["containers"]
+    assert migration["args"] == ["python", "-m", "services.memory.migration"]
+    assert (migration["image"], migration["securityContext"]) == (container["image"], container["securityContext"])
+    assert [it for it in migration["env"] if it not in container["env"]] == []
+    # The services of before go on until one of the new version is ready.
+    assert workloads("prod")["memory"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
 def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
@@ -93,7 +104,14 @@ def test_every_volume_is_there_and_used(variant: str) -> None:
     assert {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item} == set(
         claims
     )
-    assert {item["configMap"]["name"] for item in volumes if "configMap" in item} == set(maps)
+    read = {it["valueFrom"]["configMapKeyRef"]["name"] for it in variables(variant, "configMapKeyRef")}
+    assert {item["configMap"]["name"] for item in volumes if "configMap" in item} | read == set(maps)
+
+
+def variables(variant: str, source: str) -> list[Manifest]:
+    """Those of all containers that are taken from such a source."""
+    given = [it for container in containers(variant) for it in container.get("env", ())]
+    return [it for it in given if source in it.get("valueFrom", ())]
 
 
 def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() -> None:

@@ -1,7 +1,8 @@
 """Authenticates and authorizes each call before anything else is done with it.
 
-A service proves itself by its certificate (spiffe://headrace/<service>) or the suite's token, and says for whom it
-calls. Everybody else is a client with a credential. If nothing is configured, all callers are one user who may do all.
+A service proves itself by its certificate (spiffe://<trust domain>/<service>) or the suite's token, and says for whom
+it calls. Everybody else is a client with a credential. If nothing is configured, all callers are one user who may do
+all.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 """Headers in which a service without a certificate names itself and proves it."""
 
-SPIFFE = b"spiffe://headrace/"
-
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES})
 
 
@@ -52,6 +51,7 @@ class Authenticator:
         has_certificates: bool = False,
     ) -> None:
         self._settings = settings
+        self._service_names = f"spiffe://{settings.trust_domain}/".encode()
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates
         self._api_keys = api_keys
         self._tokens = tokens
@@ -128,11 +128,11 @@ class Authenticator:
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if everybody may call."""
         uris = [*auth_context.get(PEER_URIS, ())]
-        if any(uri.startswith(SPIFFE) for uri in uris):
+        if any(uri.startswith(self._service_names) for uri in uris):
             if len(uris) > 1:
                 raise Unauthenticated("a service's certificate has one URI name, and this one has several")
             # One that is unknown may call nothing: callers.check says so.
-            return uris[0].removeprefix(SPIFFE).decode("ascii", "replace")
+            return uris[0].removeprefix(self._service_names).decode("ascii", "replace")
         token = self._settings.internal_token
         if CALLER in headers or TOKEN in headers:
             if TOKEN not in headers:

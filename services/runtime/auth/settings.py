@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ INTERNAL_TOKEN_CHARS_MIN = 32
 KEYS_POLL_S_MAX = 3.0
 
 _LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:", "local:")
+_TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
 _NEEDED_BY_JWT = ("AUTH_JWT_ISSUER", "AUTH_JWT_AUDIENCE")
 
 
@@ -80,6 +82,10 @@ class AuthSettings:
     jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
     """Seconds by which the issuer's clock may be wrong."""
 
+    trust_domain: str = _setting("headrace", "AUTH_TRUST_DOMAIN")
+    """The name of this installation in its services' certificates, `spiffe://<it>/<service>`. To an installation of
+    another name, with certificates of the same CA, they are clients without a credential."""
+
     def __post_init__(self) -> None:
         if not self.methods <= {NONE, PEERS, JWT, API_KEY} or (len(self.methods) > 1 and {NONE, PEERS} & self.methods):
             raise ValueError(f"HEADRACE_AUTH: {self.auth!r}: expected none, peers, jwt, api_key or jwt,api_key")
@@ -89,6 +95,10 @@ class AuthSettings:
             raise ValueError("HEADRACE_AUTH_API_KEYS_FILE: api_key needs it")
         if not 0 < self.keys_poll_s <= KEYS_POLL_S_MAX:
             raise ValueError(f"HEADRACE_AUTH_KEYS_POLL_S: expected more than 0, and {KEYS_POLL_S_MAX:g} at most")
+        if not _TRUST_DOMAIN.fullmatch(self.trust_domain):
+            raise ValueError(
+                f"HEADRACE_AUTH_TRUST_DOMAIN: {self.trust_domain!r}: expected 1 to 255 of a-z, 0-9, '.', '-' and '_'"
+            )
         if JWT in self.methods:
             self._check_jwt()
 

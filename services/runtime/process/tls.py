@@ -13,6 +13,7 @@ import structlog
 
 from headrace.tls import Tls
 from services.runtime.http2.tls import restrict_to_http2
+from services.runtime.process.tls_expiry import report_expiry
 
 CERT, KEY, CA = "HEADRACE_TLS_CERT", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CA"
 
@@ -22,7 +23,11 @@ log = structlog.get_logger()
 def load_certificates() -> Certificates | None:
     """Return the certificates, if set; raises OSError if they cannot be used."""
     cert, key, ca = (os.environ.get(name, "") for name in (CERT, KEY, CA))
-    return Certificates(cert, key, ca) if cert else None
+    if not cert:
+        return None
+    certificates = Certificates(cert, key, ca)
+    report_expiry(cert, ca)
+    return certificates
 
 
 def check_tls_settings(cert: str, key: str, ca: str, transport: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ ORCHESTRATOR = "spiffe://headrace/orchestrator"
 FOR_ADA = (("x-headrace-tenant", "acme"), ("x-headrace-user", "ada"))
 
 
-async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: pytest.MonkeyPatch) -> int:
+async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: pytest.MonkeyPatch, **auth: str) -> int:
     """Ask a service with credentials, with the certificate `client` and no credential."""
     monkeypatch.setenv(VARIABLE, "h2")
     for name, path in {CERT: server.cert, KEY: server.key, CA: server.ca}.items():
@@ -36,7 +37,7 @@ async def count_tokens(folder: Path, server: Files, client: Files, monkeypatch: 
     settings = ServerSettings(
         listen="127.0.0.1:0",
         drain_s=0,
-        auth=key_settings(folder),
+        auth=replace(key_settings(folder), **auth),
         tls_cert=server.cert,
         tls_key=server.key,
         tls_ca=server.ca,
@@ -56,6 +57,17 @@ async def test_a_uri_name_is_who_calls(tmp_path: Path, authority: Authority, mon
     facade = authority.issue("facade")
     with pytest.raises(PermissionDenied, match="facade may not call"):
         await count_tokens(tmp_path, server, facade, monkeypatch)
+
+
+async def test_a_service_of_another_installation_with_the_same_authority_is_none(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = authority.issue("llm_gateway")
+    ours = authority.issue("ours", workload=x509.UniformResourceIdentifier("spiffe://second/orchestrator"))
+    assert await count_tokens(tmp_path, server, ours, monkeypatch, trust_domain="second") == 1
+    theirs = authority.issue("theirs", workload=x509.UniformResourceIdentifier(ORCHESTRATOR))
+    with pytest.raises(Unauthenticated):
+        await count_tokens(tmp_path, server, theirs, monkeypatch, trust_domain="second")
 
 
 @pytest.mark.parametrize(

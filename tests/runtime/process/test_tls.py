@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
 
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
@@ -50,6 +53,22 @@ async def test_servers_and_channels_of_a_process_with_certificates_use_them(logg
             with pytest.raises(ProviderUnavailable):
                 await tokens(address)
     assert logged.errors == []
+
+
+def days_left(file: str) -> float:
+    """As Prometheus sees them."""
+    expires_s = REGISTRY.get_sample_value("headrace_certificate_expires_timestamp_seconds", {"file": file})
+    assert expires_s is not None
+    return (expires_s - time.time()) / 86400
+
+
+async def test_prometheus_sees_when_certificates_expire(authority: Authority, files: Files) -> None:
+    async with serving_script(["a"]):
+        assert [round(days_left(file)) for file in (files.cert, files.ca)] == [1, 30]
+        authority.issue("memory", valid_days=90)  # renewed; nobody has connected since
+        assert round(days_left(files.cert)) == 90
+        os.unlink(files.cert)
+        assert math.isnan(days_left(files.cert))
 
 
 @pytest.mark.usefixtures("files")

@@ -12,7 +12,7 @@ from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
-from services.memory.storage.postgres.connection.pool import Limits, open_database
+from services.memory.storage.postgres.connection.pool import Database, Limits, open_database
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.keys import PostgresKeys
@@ -25,6 +25,12 @@ from services.memory.storage.postgres.spend.rows import PostgresSpend
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
 from services.runtime.clock import now_ms
 from services.runtime.ending import CannotServe, guard_task
+
+
+async def migrate_database(database: Database) -> None:
+    """Add missing tables and columns; raises CannotServe if the database is of a later version."""
+    if not await database.run(migrate_tables):
+        raise CannotServe("the database is of a later version than this program: it is too old")
 
 
 @asynccontextmanager
@@ -43,8 +49,7 @@ async def open_postgres(
         OSError: The database cannot be reached, or is of a later version.
     """
     async with open_database(url, limits) as database:
-        if not await database.run(migrate_tables):
-            raise CannotServe("the database is of a later version than this program: it is too old")
+        await migrate_database(database)
         gate_watch = GateWatch()
         peers = Notifications(url, database.leave_other_servers, gate_watch)
         cache = ChatCache(cache_bytes_max)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.postgres.migrations import list_versions
+from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
 from tests.memory.conftest import memory_in
 
 LIMITS = Limits(2, 10.0)
@@ -37,6 +41,71 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
     finally:
         await connection.close()
     assert [row[0] for row in applied] == list(list_versions())
+
+
+@asynccontextmanager
+async def connected(url: str, **options: float) -> AsyncGenerator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
+    """Until somebody waits for a lock of this kind."""
+    async with asyncio.timeout(100):
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1", kind):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_migration_may_last_longer_than_any_other_statement(postgres: Server) -> None:
+    url = postgres.new_database()
+    async with connected(url) as other, connected(url, command_timeout=0.2) as migrating:
+        async with other.transaction():
+            await other.execute("SELECT pg_advisory_xact_lock($1)", LOCK)  # as a service that migrates has it
+            migration = asyncio.create_task(migrate_tables(migrating))
+            await until_waits(other, "advisory")
+            await asyncio.sleep(0.5)  # what would have ended another statement
+            assert not migration.done()
+        assert await migration
+
+
+async def test_those_who_use_a_table_do_not_wait_long_behind_a_migration_that_waits_for_it(postgres: Server) -> None:
+    url = postgres.new_database()
+    async with open_postgres(url, LIMITS):
+        pass
+    write = "UPDATE chats SET title = title WHERE false"
+    async with connected(url) as writing, connected(url) as other, connected(url) as migrating:
+        # The tables of version 16 refer to chats, and so wait for those who write there.
+        await other.execute("DROP TABLE gate_grants, api_keys, api_key_revision")
+        await other.execute("DELETE FROM headrace_version WHERE version > 15")
+        async with writing.transaction():
+            await writing.execute(write)
+            migration = asyncio.create_task(migrate_tables(migrating))
+            await until_waits(other, "relation")
+            async with asyncio.timeout(100):
+                await other.execute(write)
+            assert not migration.done()
+        assert await migration
+
+
+@pytest.mark.parametrize("url", ["{new}", ""])
+async def test_tables_are_made_before_services_start(postgres: Server, url: str) -> None:
+    """As the init container of memory's pods makes them."""
+    given = url.format(new=postgres.new_database())
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.memory.migration"),
+        env=os.environ | {"HEADRACE_DATABASE_URL": given},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, complaint = await process.communicate()
+    if not given:
+        assert (process.returncode, b"HEADRACE_DATABASE_URL" in complaint) == (1, True)
+        return
+    assert process.returncode == 0, complaint
+    async with connected(given) as connection:
+        assert await connection.fetchval("SELECT max(version) FROM headrace_version") == len(list_versions())
 
 
 async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> None:

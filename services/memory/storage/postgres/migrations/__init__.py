@@ -1,13 +1,16 @@
 """Tables as numbered files, each applied once when a service starts.
 
-Missing ones are applied in one transaction under a lock, as several services may start at once.
+Missing ones are applied in one transaction under a lock, as several services may start at once. Those of the version
+before go on meanwhile: no statement of theirs waits for long behind a migration that itself waits for a table.
 """
 
 from __future__ import annotations
 
+import asyncio
 from importlib import resources
 from typing import TYPE_CHECKING
 
+import asyncpg
 import structlog
 
 if TYPE_CHECKING:
@@ -15,6 +18,17 @@ if TYPE_CHECKING:
 
 LOCK = 0x6865616472616365
 """An advisory lock: "headrace" in hexadecimal."""
+
+TIMEOUT_S = 6 * 3600.0
+"""Of one statement, and of another service's migration that is waited for: a large table takes what it takes."""
+
+LOCK_TIMEOUT_MS = 2000
+"""How long a migration waits for a table that is in use, while all that want the table wait behind it."""
+
+ATTEMPTS_MAX = 150
+
+RETRY_DELAY_S = 2.0
+"""Time for those that waited behind it."""
 
 log = structlog.get_logger()
 
@@ -26,16 +40,33 @@ def list_versions() -> dict[int, str]:
 
 
 async def migrate_tables(connection: Connection) -> bool:
-    """Bring the tables to this program's version; False if they are of a later one."""
+    """Bring the tables to this program's version; False if they are of a later one.
+
+    Raises:
+        LockNotAvailableError: A table was in use by others each time that it was asked for.
+    """
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            return await _apply_missing(connection)
+        except asyncpg.LockNotAvailableError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            log.warning("migration waits: a table is in use", attempt=attempt)
+            await asyncio.sleep(RETRY_DELAY_S)
+    raise AssertionError("each attempt returns or raises")
+
+
+async def _apply_missing(connection: Connection) -> bool:
     known = list_versions()
     async with connection.transaction():
-        await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes what it takes
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK, timeout=TIMEOUT_S)
+        await connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
         await connection.execute("CREATE TABLE IF NOT EXISTS headrace_version (version bigint NOT NULL)")
         applied = await connection.fetchval("SELECT coalesce(max(version), 0) FROM headrace_version")
         for version, statements in known.items():
             if version > applied:
-                await connection.execute(statements)
+                await connection.execute(statements, timeout=TIMEOUT_S)
                 await connection.execute("INSERT INTO headrace_version VALUES ($1)", version)
                 log.info("database migrated", version=version)
     return applied <= max(known)

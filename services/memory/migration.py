@@ -1,0 +1,51 @@
+"""`python -m services.memory.migration`: brings the database's tables to this version, and ends.
+
+It runs before the services of a new version, where no probe counts how long it takes; they find nothing left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from headrace.errors import HeadraceError
+from services.memory.config import Config
+from services.memory.storage.postgres.connection.pool import Limits, open_database
+from services.memory.storage.postgres.engine import migrate_database
+from services.runtime.ending import WRONG_CONFIGURATION, CannotServe
+from services.runtime.process import logs
+from services.runtime.process.config import ConfigError, load_settings
+
+
+async def migrate(config: Config) -> None:
+    """Bring the tables of the database in `config` to this version.
+
+    Raises:
+        OSError: The database cannot be reached.
+        CannotServe: It is of a later version.
+    """
+    limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
+    async with open_database(config.database_url, limits) as database:
+        await migrate_database(database)
+
+
+def main() -> None:
+    try:
+        config = load_settings(Config, "MEMORY", os.environ)
+    except ConfigError as error:
+        sys.exit(str(error))
+    logs.configure_logging("INFO", "memory")
+    if not config.database_url:
+        sys.exit("HEADRACE_DATABASE_URL: expected the database, as files have no tables")
+    try:
+        asyncio.run(migrate(config))
+    except CannotServe as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(WRONG_CONFIGURATION)
+    except (HeadraceError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
