@@ -44,8 +44,8 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
 
 
 @asynccontextmanager
-async def connected(url: str, **options: float) -> AsyncGenerator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url, **options)
+async def connected(url: str, command_timeout: float | None = None) -> AsyncGenerator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url, command_timeout=command_timeout)
     try:
         yield connection
     finally:
