@@ -1,0 +1,1 @@
+"""Brings the database's tables to this version, before services start."""
