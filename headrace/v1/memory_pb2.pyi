@@ -3262,19 +3262,26 @@ class ReleaseLeaseRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    DUE_AT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     generation: _builtins.int
     """The lease's generation."""
+    due_at: _builtins.int
+    """Unix milliseconds until which the run is parked: it waits for people alone, and its log says what for. Whoever needs
+    it may take it over at any time, and from then on it is listed as without an owner. What it was granted of budgets
+    is kept for it until then. 0: it is to be taken over at once.
+    """
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        due_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "generation", b"generation", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3412,7 +3419,7 @@ class ListUnfinishedRunsRequest(_message.Message):
     run_id: _builtins.str
     """Only those of this run's chat; absent: of all chats."""
     without_owner: _builtins.bool
-    """Only those that nobody has: no lease of theirs holds."""
+    """Only those that nobody has: no lease of theirs holds, and none is parked until later."""
     def __init__(
         self,
         *,
@@ -3487,9 +3494,9 @@ class UnfinishedRun(_message.Message):
     last_seq: _builtins.int
     """The last seq that the log covers."""
     owner: _builtins.str
-    """Address of the owner, also of the last one after it gave its lease up; empty: none known."""
+    """Address of the owner, also of the last one after it gave its lease up; empty: none known, or parked."""
     lease_expires_at: _builtins.int
-    """When the owner's lease ends, Unix milliseconds; 0: it holds none."""
+    """When the owner's lease ends, Unix milliseconds; 0: it holds none. Without an owner: until when the run is parked."""
     tenant: _builtins.str
     """Whose chat it is: for whom an owner goes on with it."""
     user: _builtins.str

@@ -601,7 +601,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseLease(self, request, context):
-        """Give a lease up. Idempotent.
+        """Give a lease up, or park its run: nobody has the run then, and nobody looks for it before it is due. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -624,7 +624,8 @@ class MemoryServiceServicer(object):
     def ListUnfinishedRuns(self, request, context):
         """List runs that have a query line and no run line: after a crash, those to take over.
 
-        Changes nothing. Oldest first, complete but where index_progress says otherwise.
+        Changes nothing. Oldest first. Of all chats' runs, parked ones are there when they are due, 200 at a time; else complete
+        but where index_progress says otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -235,7 +235,7 @@ class MemoryServiceStub:
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RenewLeasesRequest, _memory_pb2.RenewLeasesResponse]
     """Prolong all leases of an owner; those that were lost are named, and the others are prolonged."""
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReleaseLeaseRequest, _memory_pb2.ReleaseLeaseResponse]
-    """Give a lease up. Idempotent."""
+    """Give a lease up, or park its run: nobody has the run then, and nobody looks for it before it is due. Idempotent."""
     PutBlob: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PutBlobRequest, _memory_pb2.PutBlobResponse]
     """Store a picture or other large part outside the log. Idempotent: the id is the content's SHA-256."""
     GetBlob: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetBlobRequest, _memory_pb2.GetBlobResponse]
@@ -243,7 +243,8 @@ class MemoryServiceStub:
     ListUnfinishedRuns: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListUnfinishedRunsRequest, _memory_pb2.ListUnfinishedRunsResponse]
     """List runs that have a query line and no run line: after a crash, those to take over.
 
-    Changes nothing. Oldest first, complete but where index_progress says otherwise.
+    Changes nothing. Oldest first. Of all chats' runs, parked ones are there when they are due, 200 at a time; else complete
+    but where index_progress says otherwise.
     """
     ListGates: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]
     """List gates that wait: GateService.ListGates, which asks this.
@@ -521,7 +522,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     RenewLeases: _aio.UnaryUnaryMultiCallable[_memory_pb2.RenewLeasesRequest, _memory_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Prolong all leases of an owner; those that were lost are named, and the others are prolonged."""
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReleaseLeaseRequest, _memory_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
-    """Give a lease up. Idempotent."""
+    """Give a lease up, or park its run: nobody has the run then, and nobody looks for it before it is due. Idempotent."""
     PutBlob: _aio.UnaryUnaryMultiCallable[_memory_pb2.PutBlobRequest, _memory_pb2.PutBlobResponse]  # type: ignore[assignment]
     """Store a picture or other large part outside the log. Idempotent: the id is the content's SHA-256."""
     GetBlob: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetBlobRequest, _memory_pb2.GetBlobResponse]  # type: ignore[assignment]
@@ -529,7 +530,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     ListUnfinishedRuns: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListUnfinishedRunsRequest, _memory_pb2.ListUnfinishedRunsResponse]  # type: ignore[assignment]
     """List runs that have a query line and no run line: after a crash, those to take over.
 
-    Changes nothing. Oldest first, complete but where index_progress says otherwise.
+    Changes nothing. Oldest first. Of all chats' runs, parked ones are there when they are due, 200 at a time; else complete
+    but where index_progress says otherwise.
     """
     ListGates: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]  # type: ignore[assignment]
     """List gates that wait: GateService.ListGates, which asks this.
@@ -990,7 +992,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ReleaseLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ReleaseLeaseResponse, _abc.Awaitable[_memory_pb2.ReleaseLeaseResponse]]:
-        """Give a lease up. Idempotent."""
+        """Give a lease up, or park its run: nobody has the run then, and nobody looks for it before it is due. Idempotent."""
 
     @_abc_1.abstractmethod
     def PutBlob(
@@ -1016,7 +1018,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.ListUnfinishedRunsResponse, _abc.Awaitable[_memory_pb2.ListUnfinishedRunsResponse]]:
         """List runs that have a query line and no run line: after a crash, those to take over.
 
-        Changes nothing. Oldest first, complete but where index_progress says otherwise.
+        Changes nothing. Oldest first. Of all chats' runs, parked ones are there when they are due, 200 at a time; else complete
+        but where index_progress says otherwise.
         """
 
     @_abc_1.abstractmethod

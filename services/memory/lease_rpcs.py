@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
+from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.leases import lease_lost
@@ -55,6 +56,8 @@ class LeaseRpcs(MemoryServiceServicer):
     async def ReleaseLease(
         self, request: memory_pb2.ReleaseLeaseRequest, context: Context
     ) -> memory_pb2.ReleaseLeaseResponse:
+        if request.due_at < 0:
+            raise InvalidRequest.of("dueAt", "must not be negative")
         if await self._access.owns_run(request.run_id):
-            await self._engine.leases.release(request.run_id, request.generation)
+            await self._engine.leases.release(request.run_id, request.generation, request.due_at)
         return memory_pb2.ReleaseLeaseResponse()

@@ -64,6 +64,10 @@ class Config:
     tenant_waiting_max: int = 1000
     """Queries of a tenant that wait for its runs to end; the next is refused with QUEUE_FULL at once."""
 
+    park_after_s: float = 5.0
+    """Seconds after which a run is parked that waits for people alone: it keeps its record and nothing of this replica,
+    and goes on at any replica when it is answered, asked for or due. Below 0: never."""
+
     revoked_key_runs: str = "continue"
     """What becomes of a live run when the API key that asked for it is revoked, disabled or expires: `continue`, it
     goes on as after any caller that has left; `cancel`, it is cancelled. A run that another replica has taken over

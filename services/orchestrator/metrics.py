@@ -18,6 +18,7 @@ STATES = ("queued", "running", "waiting")
 
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
+PARKED = Counter("headrace_runs_parked", "Runs that were parked here, each time.")
 COMPACTIONS = Counter("headrace_compactions", "Compactions of contexts that have ended.", ("trigger", "outcome"))
 COMPACTION_TOKENS = Counter(
     "headrace_compaction_tokens",

@@ -22,7 +22,9 @@ from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
+from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
@@ -33,6 +35,7 @@ from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
+from services.orchestrator.run.run import Run
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -77,15 +80,23 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
-        takeover = Takeover(runs, registry, pins, peers, owner)
+        held = HeldRuns()
+
+        def may_park(run: Run) -> bool:
+            # Where a key that ends takes its runs with it, they are to be found here.
+            return config.revoked_key_runs != CANCEL or keys.find(run.identity.credential) is None
+
+        parking = Parking(live, held, peers, config.park_after_s, may_park)
+        takeover = Takeover(runs, held, registry, pins, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
-        stack.callback(guard_task(group.create_task(leases.keep(live.all, peers, owner))).cancel)
+        stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
-        for beside in (takeover.watch(), DueSchedules(runs, peers, config.schedule_look_s).watch(), lanes.tidy()):
+        schedules = DueSchedules(runs, takeover, peers, config.schedule_look_s)
+        for beside in (takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
-        service = AgentService(registry, runs, relays, peers, embeddings)
+        service = AgentService(registry, runs, held, relays, peers, embeddings)
         watches = Watches()
         gates = GateService(service, runs, relays, peers, watches)
         limits = LimitsInForce(
@@ -110,6 +121,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
 
         async def drain() -> None:
             watches.end_all()
+            await parking.drain()
             await runs.drain(config.server.drain_s)
 
         yield await stack.enter_async_context(

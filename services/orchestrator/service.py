@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Forwarder
-from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
-from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, submit_rpc
+from services.orchestrator.lifecycle.follow import Stream, follow_compaction, follow_query, follow_run
+from services.orchestrator.lifecycle.held_runs import HeldRuns
+from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc, run_list, stored_usage, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
 from services.orchestrator.lifecycle.versions import validation, version_rpcs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
@@ -26,9 +28,18 @@ from services.runtime.rpc.push_stream import MessageSink, opening_sink
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Asks memory about ended runs, and other owners about theirs."""
 
-    def __init__(self, registry: Registry, runs: Runs, relays: Forwarder, peers: Peers, embeddings: Embeddings) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        runs: Runs,
+        held: HeldRuns,
+        relays: Forwarder,
+        peers: Peers,
+        embeddings: Embeddings,
+    ) -> None:
         self._registry = registry
         self._runs = runs
+        self._held = held
         self._relays = relays
         self._peers = peers
         self._embeddings = embeddings
@@ -39,25 +50,37 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         async with opening_sink(context) as out:
             here = partial(follow_query, self._runs, request, out)
             sent = await self._relays.stream("Query", request, context, out, here)
-            return await self._attach(sent, context, out) if isinstance(sent, RepeatedQuery) else sent
+            return await self._go_on(sent, context, out)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_compaction, self._runs, request, out)
             sent = await self._relays.stream("Compact", request, context, out, here)
-            return await self._attach(sent, context, out) if isinstance(sent, RepeatedQuery) else sent
+            return await self._go_on(sent, context, out)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_run, self._peers, request, out)
             with acting_as(await self._find_owner(request.run_id)):
-                return await self._relays.stream("Attach", request, context, out, here)
+                sent = await self._relays.stream("Attach", request, context, out, here)
+                return await self._go_on(sent, context, out)
 
-    async def _attach(self, repeated: RepeatedQuery, context: Context, out: MessageSink) -> int:
-        request = agent_pb2.AttachRequest(run_id=repeated.run_id)
-        return await self._relays.stream(
-            "Attach", request, context, out, partial(follow_run, self._peers, request, out)
-        )
+    async def _go_on(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
+        """Follow the run that a stream has come to, also behind each time for which it is parked."""
+        total = 0
+        while not isinstance(sent, int):
+            request = agent_pb2.AttachRequest(run_id=sent.run_id)
+            try:
+                if isinstance(sent, ParkedStream):
+                    total, request.last_seq = total + sent.sent, sent.last_seq
+                    await self._held.wait(sent.run_id)
+                here = partial(follow_run, self._peers, request, out)
+                sent = await self._relays.stream("Attach", request, context, out, here)
+            except (Overloaded, ProviderUnavailable):
+                if not total:
+                    raise
+                return total  # a stream that breaks in the middle ends; its reader attaches again
+        return total + sent
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
         async def here(run: Run | None) -> agent_pb2.CancelResponse:
@@ -157,7 +180,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
             live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
             runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
-            away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
+            away = next((run.run_id for run in runs if run.state in stored_usage.LIVE and run.run_id not in live), None)
             # The chat's live runs are one owner's, so one other answer is complete.
             response = await self._relays.ask_owner("ListRuns", request, context, away) if away else None
         return response or run_list.page(runs, request)
@@ -184,7 +207,10 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             if live is not None:
                 return agent_pb2.GetRunResponse(run=live.as_run())
             response = await self._relays.ask_owner("GetRun", request, context, request.run_id)
-            return response or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
+            if response is not None:
+                return response
+            run = await stored_runs.get_run(self._peers, request.run_id)
+            return agent_pb2.GetRunResponse(run=await stored_usage.add_usage(self._peers, run))
 
     async def _find_owner(self, run_id: str) -> Identity:
         """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""

@@ -128,9 +128,10 @@ class Memory:
             request = memory_pb2.RenewLeaseRequest(run_id=run_id, generation=generation, ttl_ms=ttl_ms)
             return (await self.stub.RenewLease(request)).expires_at
 
-    async def release(self, run_id: str, generation: int) -> None:
+    async def release(self, run_id: str, generation: int, due_at: int = 0) -> None:
         with rpc_errors():
-            await self.stub.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation))
+            request = memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation, due_at=due_at)
+            await self.stub.ReleaseLease(request)
 
     async def put_blob(self, chat_id: str, data: bytes, mime_type: str = "image/png") -> str:
         with rpc_errors():

@@ -37,6 +37,7 @@ from tests.summaries import write_summary
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
 SCHEDULE_LOOK_S = 0.2
+PARK_AFTER_S = 5.0
 TEST_TIMEOUT_S = 600.0
 """Ends what hangs; some tests start the orchestrator a dozen times, slowly on a busy machine."""
 
@@ -436,6 +437,7 @@ def house(tmp_path: Path) -> Open:
         *turns: list[Step],
         before_append: OnAppend = pass_on,
         runs_max: int = 100,
+        park_after_s: float = PARK_AFTER_S,
         keys: Mapping[str, str] | None = None,
         **changes: Any,
     ) -> AsyncGenerator[House]:
@@ -476,6 +478,7 @@ def house(tmp_path: Path) -> Open:
                 llm_gateway_address=gateway.addresses[0],
                 tools_address=tool_server.addresses[0],
                 runs_max=runs_max,
+                park_after_s=park_after_s,
                 schedule_look_s=SCHEDULE_LOOK_S,
             )
             service = await stack.enter_async_context(AsyncExitStack())

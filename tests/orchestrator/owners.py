@@ -39,15 +39,17 @@ class Crashes:
         self._dead[run_id] = generation
 
     def kill_at(self, append: int) -> None:
-        """Let the first owner of each later run die at this append, which is not taken."""
+        """Let the owner of each later run die at this append, which is not taken, once."""
         self._at = append
 
     async def _before(self, request: memory_pb2.AppendRequest) -> None:
         run_id = request.run_id
-        if not request.generation and self.appends[run_id] == self._at:
-            self.kill(run_id)
+        # Whoever takes a run over repeats its query, which is no line more.
+        is_new = not self.appends[run_id] or not any(line.HasField("query") for line in request.lines)
+        if is_new and run_id not in self._dead and self.appends[run_id] == self._at:
+            self.kill(run_id, request.generation)
         self._refuse_the_dead(run_id, request.generation)
-        self.appends[run_id] += 1
+        self.appends[run_id] += is_new
 
     async def _before_release(self, request: memory_pb2.ReleaseLeaseRequest) -> None:
         self._refuse_the_dead(request.run_id, request.generation)

@@ -103,7 +103,10 @@ class ChatIndex(Protocol):
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
-        """List unfinished runs, the oldest first, of one chat or of all, or only those without a lease."""
+        """List unfinished runs, the oldest first, of one chat or of all, or only those without a lease.
+
+        Of all chats' runs, parked ones are there when they are due, DUE_MAX of them at most.
+        """
         ...
 
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
@@ -190,8 +193,9 @@ class Leases(Protocol):
         whose leases were lost. Raises InvalidRequest as create_first does."""
         ...
 
-    async def release(self, run_id: str, generation: int) -> None:
-        """End a lease if it still holds; the run's last owner stays known."""
+    async def release(self, run_id: str, generation: int, due_at: int = 0) -> None:
+        """End a lease if it still holds; the run's last owner stays known. With `due_at` the run is parked until then:
+        nobody owns it, and anybody may acquire it."""
         ...
 
 

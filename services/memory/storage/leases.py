@@ -1,11 +1,12 @@
 """Ownership of runs: leases that end by the clock, and generations that fence former owners.
 
-An ended lease still fences: only then may another take its run.
+An ended lease still fences: only then may another take its run. A lease without an owner is a parked run's: it keeps
+nobody from taking the run, and says when somebody must.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from services.memory.log.chat_info import RunInfo
@@ -17,9 +18,10 @@ TTL_MS_MAX = 10 * 60 * 1000
 @dataclass(frozen=True, slots=True)
 class Lease:
     owner: str
+    """Empty: never had, or parked."""
     generation: int
     expires_at: int
-    """Unix milliseconds; 0 if given up, or never had."""
+    """Unix milliseconds; 0 if given up, or never had. Without an owner: when the run is due."""
 
     @classmethod
     def start_at(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
@@ -28,13 +30,20 @@ class Lease:
             raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
         return cls(owner, generation, now + ttl_ms)
 
+    def release(self, due_at: int) -> Lease:
+        """Make the lease as it is when its owner has given it up, or has parked its run until `due_at`."""
+        return replace(self, owner="" if due_at else self.owner, expires_at=due_at)
+
     def check_free(self, run_id: str, owner: str, now: int) -> None:
         """Raise StaleLease if this lease keeps `owner` from having the run."""
-        if self.owner != owner and self.expires_at > now:
+        if self.owner not in ("", owner) and self.expires_at > now:
             raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=self.expires_at)
 
 
 NO_LEASE = Lease("", 0, 0)
+
+DUE_MAX = 200
+"""Parked runs that are listed at a time when they are due: whoever lists them takes them over before it looks again."""
 
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:

@@ -32,6 +32,11 @@ def list_due(gate: GateState) -> list[tuple[int, agent_pb2.GateStep]]:
     return sorted(due, key=lambda one: one[0])
 
 
+def find_next_time(gate: GateState) -> int:
+    """Return when time next does something to the gate, in Unix milliseconds: a step, or its end."""
+    return min([at for at, _ in list_due(gate)] + [gate.opened.expires_at])
+
+
 async def take_due_steps(scope: Scope, gate: GateState, is_over: asyncio.Event) -> None:
     """Commit each step at its time, until the wait is over."""
     for at, step in list_due(gate):

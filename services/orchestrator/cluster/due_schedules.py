@@ -26,6 +26,7 @@ from services.runtime.randomness import choose_uniform
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from services.orchestrator.cluster.takeover import Takeover
     from services.orchestrator.lifecycle.runs import Runs
 
 JITTER = (0.8, 1.0)
@@ -41,9 +42,10 @@ log = structlog.get_logger()
 
 
 class DueSchedules:
-    def __init__(self, runs: Runs, peers: Peers, look_s: float) -> None:
+    def __init__(self, runs: Runs, takeover: Takeover, peers: Peers, look_s: float) -> None:
         """Look for new schedules at least every `look_s`."""
         self._runs = runs
+        self._takeover = takeover
         self._peers = peers
         self._look_s = look_s
         self._starting: set[tuple[str, int]] = set()
@@ -97,6 +99,8 @@ class DueSchedules:
                 firing.outcome = "queued" if due.schedule.overlap == "queue" else "skipped"
                 return firing
             started = await self._runs.start(query)
+            if isinstance(started, OwnedElsewhere) and not isinstance(await self._takeover.find(started.run_id), str):
+                started = await self._runs.start(query)  # it was parked, and is here now
         except ChatBusy:
             firing.outcome = "skipped"
             return firing

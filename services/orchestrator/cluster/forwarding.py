@@ -61,8 +61,15 @@ class Forwarder:
         self, rpc: str, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
     ) -> Reply:
         """Answer here, or by the run's owner; `requester` says whose run it is where that is not the caller."""
+
+        async def use(run: Run | None) -> Reply | OwnedElsewhere:
+            if run is None:
+                return await here(None)
+            with run.in_use():
+                return await here(run)
+
         there = partial(self._call_owner, rpc, request, context)
-        return await self._answer_or_forward(request.run_id, context, here, there, requester)
+        return await self._answer_or_forward(request.run_id, context, use, there, requester)
 
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]

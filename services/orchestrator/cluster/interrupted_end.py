@@ -9,16 +9,14 @@ from google.protobuf.message import Message
 
 from headrace.errors import Interrupted, to_failure
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator.calls import outcomes
 from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
 from services.orchestrator.lifecycle.unreplayed import make_open_result, make_scope_end
-from services.orchestrator.run.control.charges import replace_cost
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
-from services.runtime.usage import add_cost
 
 
 def make_interrupted_end(
@@ -34,7 +32,7 @@ def make_interrupted_end(
     Readers drop what the log has not, of the run and of each open sub-agent and task; calls without a result get one.
     """
     error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
-    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=_count_usage(recording))
+    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=count_usage(recording))
     lines = _EndLines(recording, base_seq)
     scopes = find_resets(run.run_id, recording, CRASHED, history)
     for scope in scopes:
@@ -84,17 +82,3 @@ class _EndLines:
             step.messages.append(result)
         step.events.last_seq = self.seq
         self.lines.append(memory_pb2.LogLine(step=step))
-
-
-def _count_usage(recording: Recording) -> common_pb2.Usage:
-    """Sum up what the log knows: its answers, and the calls whose results it has."""
-    usage = common_pb2.Usage()
-    for answer in recording.answers():
-        usage.model_calls += 1
-        add_cost(usage, answer.usage)
-    if recording.charges:  # an earlier version's log has none
-        replace_cost(usage, recording.charges)
-    results = (message.message for message in recording.messages() if message.message.role == "tool")
-    texts = ("".join(part.text for part in result.content) for result in results)
-    usage.tool_calls = sum(not outcomes.is_refusal(text) for text in texts)
-    return usage

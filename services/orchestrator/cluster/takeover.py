@@ -20,13 +20,14 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.cluster.interrupted_end import make_interrupted_end
 from services.orchestrator.cluster.recovery import patiently
+from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, crashes
+from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, crashes
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint
 from services.orchestrator.run.run import Run
@@ -58,8 +59,9 @@ CHATS_AT_ONCE = 8
 class Takeover:
     """A chat's runs are taken one at a time."""
 
-    def __init__(self, runs: Runs, registry: Registry, pins: Pins, peers: Peers, owner: Owner) -> None:
+    def __init__(self, runs: Runs, held: HeldRuns, registry: Registry, pins: Pins, peers: Peers, owner: Owner) -> None:
         self._runs = runs
+        self._held = held
         self._registry = registry
         self._pins = pins
         self._peers = peers
@@ -77,6 +79,7 @@ class Takeover:
             try:
                 # Some looks include owned runs: one that this process lost without knowing still has our lease.
                 await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
+                await self._take_held()
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
@@ -90,13 +93,26 @@ class Takeover:
             found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
         # A log that has taken no end is tried again, but not at every look.
         skipped = frozenset(self._runs.unstored if without_owner else ())
-        away = [run for run in found if not (self._runs.live.has(run.run_id) or run.run_id in skipped)]
+        away = [run for run in found if not (self._is_here(run.run_id) or run.run_id in skipped)]
         free = [*{run.chat_id: run for run in away if not self._is_owned_elsewhere(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
-            some = (self._take_chat(run, skipped) for run in free[first : first + CHATS_AT_ONCE])
+            has_room = self._runs.live.has_room
+            # Those that were parked wait for a place: all of them may be due at the same time.
+            there_is = (run for run in free[first : first + CHATS_AT_ONCE] if has_room or not _is_parked(run))
+            some = (self._take_chat(run, skipped) for run in there_is)
             for problem in await asyncio.gather(*some, return_exceptions=True):
                 if problem is not None:
                     raise problem
+
+    async def _take_held(self) -> None:
+        """Go on with runs that are held here for readers, and are due."""
+        for held in self._held.all():
+            if held.due_at <= now_ms() and not self._runs.is_draining:
+                with acting_as(held.identity):
+                    await self.find(held.id)
+
+    def _is_here(self, run_id: str) -> bool:
+        return self._runs.live.has(run_id) or self._held.has(run_id)
 
     async def _take_chat(self, run: memory_pb2.UnfinishedRun, skipped: Collection[str]) -> None:
         with acting_as(_owner_identity(run)):
@@ -111,6 +127,7 @@ class Takeover:
         Raises:
             Overloaded: Another process is taking the run.
         """
+        await self._runs.live.wait_until_left(run_id)
         if (run := self._runs.live.find(run_id)) is not None:
             return run
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
@@ -182,8 +199,11 @@ class Takeover:
             if generation is None:
                 return None
             request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
-            chat = await stored_runs.get_chat(self._peers, request)
-            return await self._resume_or_end(entry, chat, generation)
+            try:
+                chat = await stored_runs.get_chat(self._peers, request)
+                return await self._resume_or_end(entry, chat, generation)
+            finally:
+                self._held.wake(entry.run_id)
 
     async def _resume_or_end(
         self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
@@ -202,12 +222,18 @@ class Takeover:
             self._runs.unstored.pop(entry.run_id, None)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None
-        reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
+        reason = self._find_reason(entry)
         is_changed = version is None and agent.hash != query.agent_hash
         past = ResumePoint(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
         run = self._runs.resume(entry.run_id, agent, query.query, past, version)
-        log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
+        tell = log.info if reason == PARKED else log.warning
+        tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         return run
+
+    def _find_reason(self, entry: memory_pb2.UnfinishedRun) -> str:
+        if _is_parked(entry) or self._held.has(entry.run_id):
+            return PARKED
+        return HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
 
     async def _find_version(self, query: memory_pb2.QueryLine) -> AgentVersion | None:
         """Return what the run is pinned to; None where that is nothing, or is lost."""
@@ -245,6 +271,10 @@ class Takeover:
 
 def _owner_identity(entry: memory_pb2.UnfinishedRun) -> Identity:
     return Identity.from_stored(entry.tenant, entry.user)
+
+
+def _is_parked(entry: memory_pb2.UnfinishedRun) -> bool:
+    return not entry.owner and bool(entry.lease_expires_at)
 
 
 def _make_moved_error() -> Overloaded:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from headrace.v1 import agent_pb2
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.push_stream import MessageSink
 
+Stream: TypeAlias = int | ParkedStream
+"""What has become of a stream: how many events it had, or where it is to go on."""
+
 
 async def follow_query(
     runs: Runs, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
-) -> int | RepeatedQuery | OwnedElsewhere:
+) -> Stream | RepeatedQuery | OwnedElsewhere:
     started = await runs.start(request)
     if not isinstance(started, Run) or request.on_disconnect != "cancel":
         return await _follow_started(started, out)
     try:
-        return await started.feed.follow(0, out)
+        return await _follow_feed(started, 0, out)
     finally:
         if not (started.feed.ended or started.feed.is_cut):
             started.control.cancel()
@@ -26,17 +31,22 @@ async def follow_query(
 
 async def follow_compaction(
     runs: Runs, request: agent_pb2.CompactChatRequest, out: MessageSink, _: Run | None
-) -> int | RepeatedQuery | OwnedElsewhere:
+) -> Stream | RepeatedQuery | OwnedElsewhere:
     return await _follow_started(await runs.compact(request.chat_id), out)
 
 
-async def _follow_started(started: StartResult, out: MessageSink) -> int | RepeatedQuery | OwnedElsewhere:
-    return await started.feed.follow(0, out) if isinstance(started, Run) else started
+async def _follow_started(started: StartResult, out: MessageSink) -> Stream | RepeatedQuery | OwnedElsewhere:
+    return await _follow_feed(started, 0, out) if isinstance(started, Run) else started
 
 
-async def follow_run(peers: Peers, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
+async def _follow_feed(run: Run, last_seq: int, out: MessageSink) -> Stream:
+    followed = await run.feed.follow(last_seq, out)
+    return ParkedStream(run.id, followed.last_seq, followed.sent) if run.feed.is_parked else followed.sent
+
+
+async def follow_run(peers: Peers, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> Stream:
     if run is not None:
-        return await run.feed.follow(request.last_seq, out)
+        return await _follow_feed(run, request.last_seq, out)
     events = await stored_runs.get_events(peers, request.run_id, request.last_seq)
     for event in events:
         if not out.send(event.SerializeToString()):

@@ -10,6 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
+from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
 from services.orchestrator.peers.stubs import Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
@@ -35,14 +36,27 @@ class Owner:
         return self.lease_s / 3
 
 
-async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) -> None:
+async def keep(live: Callable[[], Iterable[Run]], held: HeldRuns, peers: Peers, owner: Owner) -> None:
     loop = asyncio.get_running_loop()
     next_s = loop.time()
     while True:
         next_s = max(next_s + owner.renewal_s, loop.time())
         await asyncio.sleep(next_s - loop.time())
-        if runs := {run.id: run for run in live() if run.state.is_stored and not run.log.is_lost}:
-            await _renew_leases(runs, peers, owner)
+        runs = {run.id: run for run in live() if run.state.is_stored and not run.log.is_lost}
+        parked = {run.id: run for run in held.all()}
+        if runs or parked:
+            for run in await _renew_leases(runs | parked, peers, owner):
+                if isinstance(run, Run):
+                    _lose_run(run)
+                else:
+                    held.let_go(run)
+
+
+def _lose_run(run: Run) -> None:
+    if not run.feed.ended:
+        log.warning("run lost", run_id=run.id)
+        run.log.lose()
+        run.control.give_up()
 
 
 async def release(run: Run, peers: Peers) -> None:
@@ -51,8 +65,15 @@ async def release(run: Run, peers: Peers) -> None:
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
-async def _renew_leases(runs: Mapping[str, Run], peers: Peers, owner: Owner) -> None:
-    held = [memory_pb2.HeldLease(run_id=run.id, generation=run.log.generation) for run in runs.values()]
+async def park(run_id: str, generation: int, due_at: int, peers: Peers) -> None:
+    request = memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation, due_at=due_at)
+    with translating_peer_errors():
+        await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
+
+
+async def _renew_leases(runs: Mapping[str, Run | HeldRun], peers: Peers, owner: Owner) -> list[Run | HeldRun]:
+    """Return the runs whose leases were lost."""
+    held = [memory_pb2.HeldLease(run_id=run.id, generation=run.generation) for run in runs.values()]
     try:
         with acting_as(None), translating_peer_errors():
             request = memory_pb2.RenewLeasesRequest(leases=held, ttl_ms=owner.ttl_ms)
@@ -63,8 +84,5 @@ async def _renew_leases(runs: Mapping[str, Run], peers: Peers, owner: Owner) -> 
         # The supervisor: a failed renewal must not end all runs.
         log.exception("leases not renewed", runs=len(runs))
     else:
-        for run in (runs[run_id] for run_id in response.lost_run_ids):
-            if not run.feed.ended:
-                log.warning("run lost", run_id=run.id)
-                run.log.lose()
-                run.control.give_up()
+        return [runs[run_id] for run_id in response.lost_run_ids]
+    return []

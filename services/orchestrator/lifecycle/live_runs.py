@@ -21,6 +21,8 @@ class LiveRuns:
         self._by_id: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
         """A chat's runs in order, of which the first executes."""
+        self._leaving: dict[str, asyncio.Future[None]] = {}
+        """Runs that are being parked, which nobody may use any more."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -37,6 +39,7 @@ class LiveRuns:
 
     def remove(self, run: Run) -> None:
         del self._by_id[run.id]
+        self.end_leaving(run.id)
         self._capacity.release(run.identity.tenant)
         if not self._by_id:
             self._idle.set()
@@ -47,6 +50,26 @@ class LiveRuns:
         else:
             del self._by_chat[run.chat_id]
             self._fair_use.give_back(run.identity.tenant)
+
+    def begin_leaving(self, run: Run) -> None:
+        self._leaving[run.id] = asyncio.get_running_loop().create_future()
+
+    def end_leaving(self, run_id: str) -> None:
+        """Let those go on who wait for the run: it is gone, or stays."""
+        if (leaving := self._leaving.pop(run_id, None)) is not None:
+            leaving.set_result(None)
+
+    def is_leaving(self, run_id: str) -> bool:
+        return run_id in self._leaving
+
+    async def wait_until_left(self, run_id: str) -> None:
+        """Return at once where the run is not being parked, else when it is known what comes of that."""
+        while (leaving := self._leaving.get(run_id)) is not None:
+            await asyncio.shield(leaving)
+
+    @property
+    def has_room(self) -> bool:
+        return self._capacity.used < self._capacity.size
 
     def rest(self, tenant: str, is_resting: bool) -> None:
         """Free the place of a run that waits for people, or take it again."""
@@ -76,6 +99,10 @@ class LiveRuns:
         if any(run.state.is_stored and run.identity != caller for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)
         return [run for run in runs if run.identity == caller]
+
+    def list_chat(self, run: Run) -> list[Run]:
+        """List the run's chat's live runs, in order."""
+        return self._by_chat[run.chat_id]
 
     def is_first(self, run: Run) -> bool:
         return self._by_chat[run.chat_id][0] is run

@@ -51,7 +51,11 @@ class QueryLog:
             lines=[memory_pb2.LogLine(query=line)],
             owner=self._owner.address,
             ttl_ms=self._owner.ttl_ms,
-            beside=[other.id for other in self._live.of_chat(run.chat_id) if not other.log.is_lost],
+            beside=[
+                other.id
+                for other in self._live.of_chat(run.chat_id)
+                if not (other.log.is_lost or self._live.is_leaving(other.id))
+            ],
         )
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.BeginRunResponse | None:

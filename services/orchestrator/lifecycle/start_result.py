@@ -21,6 +21,15 @@ class OwnedElsewhere:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedStream:
+    """A reader whose run was parked; it goes on behind `last_seq` where the run does."""
+
+    run_id: str
+    last_seq: int
+    sent: int
+
+
 StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 

@@ -104,9 +104,10 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """Fold events into runs, oldest first; one without an end is `running`."""
+    """Fold events into runs, oldest first; one without an end is `waiting` while a gate of it is open, or `running`."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id = 0, ""
+    open_gates: set[str] = set()
     for event in events:
         kind = event.WhichOneof("payload") or ""
         if kind == "request_query":
@@ -124,6 +125,10 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                     agent_version_hash=start.agent_version_hash if start.HasField("agent_version_hash") else None,
                 )
             )
+            open_gates = set()
+        elif runs and kind in ("gate_open", "gate_close"):
+            (open_gates.add if kind == "gate_open" else open_gates.discard)(getattr(event, kind).gate_id)
+            runs[-1].state = "waiting" if open_gates else "running"
         elif runs and kind in ENDS:
             end = getattr(event, kind)
             runs[-1].state = ENDS[kind]

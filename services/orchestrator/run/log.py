@@ -57,6 +57,11 @@ class RunLog:
         self.updated_at = now_ms()
         """Unix milliseconds at which memory last answered."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether memory has all that there is to be stored."""
+        return not (self._unanswered or self._held or self._charges)
+
     def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
         """Make a step that covers all events up to `seq` that no earlier one does."""
         self._step += 1

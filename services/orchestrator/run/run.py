@@ -27,7 +27,7 @@ from services.orchestrator.run.control.steer_queue import SteerQueue
 from services.orchestrator.run.control.stop_control import StopControl
 from services.orchestrator.run.events.feed import Feed
 from services.orchestrator.run.first_turn import FirstTurn
-from services.orchestrator.run.replay.attempt_resets import find_resets
+from services.orchestrator.run.replay.attempt_resets import PARKED, find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.scope import Scope
@@ -118,6 +118,7 @@ class Run:
         "state",
         "steering",
         "tape",
+        "users",
         "version",
         "waits",
     )
@@ -158,6 +159,8 @@ class Run:
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.tape = self._open_tape()
         self.feed.tape = self.control.tape = self.tape
+        self.users = 0
+        """Calls of people that are being answered."""
         self.first_turn: FirstTurn | None = None
         """None once its work has what came with the stored query, and where nothing is asked for with it."""
 
@@ -199,13 +202,19 @@ class Run:
         return self.spending.usage
 
     @property
+    def generation(self) -> int:
+        return self.log.generation
+
+    @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
         return None if self.state.is_stored else self.query
 
     @property
     def hears(self) -> bool:
         """Whether a message still reaches the model, or is passed on at the end."""
-        return self.state.name != "queued" and not self.steering.is_over
+        # One that has just been taken over has begun before.
+        has_begun = self.state.name != "queued" or any(event.HasField("run_start") for event in self.past.history)
+        return has_begun and not self.steering.is_over
 
     async def drop_work(self, agent: Definition) -> None:
         """Forget what was prepared before the run's start; `agent` is the one it was begun with."""
@@ -215,7 +224,10 @@ class Run:
             await asyncio.gather(work, return_exceptions=True)
         self.scopes.begin(Scope(self, agent, agent.primary))
 
-    def hold_resets(self) -> memory_pb2.AppendRequest:
+    def hold_resets(self) -> memory_pb2.AppendRequest | None:
+        """Publish what readers are to drop; None where that is nothing."""
+        if self.past.reason == PARKED:
+            return None
         lines: list[memory_pb2.LogLine] = []
         for reset in find_resets(self.id, self.recording, self.past.reason, self.past.history):
             event = self.feed.publish(reset.payload, held=True, subagent_id=reset.subagent_id, task_id=reset.task_id)
@@ -243,6 +255,28 @@ class Run:
         else:
             self.control.cancel_when(is_waiting)
             self.spending.clock.on_stand = self.control.review
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the run's work waits for people alone, nobody tells it anything, and the log has all of it."""
+        control = self.control
+        is_undisturbed = control.is_live and not (control.mode or control.must_end or self.log.is_lost or self.users)
+        return is_undisturbed and self.spending.clock.is_standing and self.log.is_settled
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """Answer a call of a person inside the block."""
+        self.users += 1
+        try:
+            yield
+        finally:
+            self.users -= 1
+
+    def park(self) -> None:
+        """Drop the work: nobody owns the run any more, and its readers wait until somebody does."""
+        self.feed.is_parked = True
+        self.log.lose()
+        self.control.give_up()
 
     def expire(self) -> None:
         self.control.expire(self.spending.make_exceeded("timeoutMs"))

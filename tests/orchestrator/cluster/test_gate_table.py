@@ -19,6 +19,7 @@ from tests.orchestrator.calls.test_answerers import APPROVE, Asked, as_user
 from tests.orchestrator.cluster.test_crashes import assert_whole
 from tests.orchestrator.conftest import House, Open, as_json, call, content
 from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.parked import Parked
 from tests.orchestrator.people import tool
 from tests.orchestrator.recorded_runs import World
 from tests.orchestrator.replicas import two
@@ -46,7 +47,10 @@ AUTHORS = {"approval": "bob", "form": "bob", "question": "ada"}
 
 LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm", "ask_human"]}}
 
-EXPIRES_MS = 500
+PARKING = {"live": -1.0, "parked": 0.0}
+"""After how many seconds a run is parked, before people do anything."""
+
+EXPIRES_MS = {"live": 500, "parked": 2000}
 
 
 @dataclass(frozen=True)
@@ -235,28 +239,39 @@ async def check(it: Waiting, world: World, events: list[Event], by: str, *, case
     assert_whole([json.loads(line) for line in path.read_text().splitlines()], run_id)
 
 
+@pytest.mark.parametrize("how", PARKING)
 @pytest.mark.parametrize(("kind", "case"), ROWS)
-async def test_what_people_do_to_a_gate_is_decided_once(kind: str, case: str, house: Open, tmp_path: Path) -> None:
+async def test_what_people_do_to_a_gate_is_decided_once(
+    kind: str, case: str, how: str, house: Open, tmp_path: Path
+) -> None:
+    expires_ms = EXPIRES_MS[how]
     if case == "expired":
-        (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {EXPIRES_MS}\n")
-    async with house(keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
-        world = set_up(it, kind, EXPIRES_MS if case == "expired" else 100_000)
-        asked = Asked()
+        (tmp_path / "approvals.yaml").write_text(f"answerTimeoutMs: {expires_ms}\n")
+    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it, asyncio.TaskGroup() as group:
+        world = set_up(it, kind, expires_ms if case == "expired" else 100_000)
+        asked, parked = Asked(), Parked()
         run = group.create_task(asked.follow(it.client))
         waiting = await make_waiting(it.address, kind, await asked.gate, tmp_path)
+        if how == "parked":
+            await parked.wait()
         by = await CASES[case](waiting)
         await check(waiting, world, await run, by, case=case)
         assert await waiting.answer("dan", request_id="late") in ("duplicate", "expired", "unmatched")
 
 
+@pytest.mark.parametrize("how", PARKING)
 @pytest.mark.parametrize("kind", TOOLS)
-async def test_a_run_that_another_replica_takes_over_is_decided_once(kind: str, house: Open, tmp_path: Path) -> None:
-    async with house(keys=KEYS, **LISTED) as it, two(it) as (a, b):
+async def test_a_run_that_another_replica_takes_over_is_decided_once(
+    kind: str, how: str, house: Open, tmp_path: Path
+) -> None:
+    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it, two(it) as (a, b):
         world = set_up(it, kind)
-        crashes, asked = Crashes(it), Asked()
+        crashes, asked, parked = Crashes(it), Asked(), Parked()
         async with as_user(a.address, "ada") as ada:
             run = asyncio.create_task(asked.follow(ada))
             place = await asked.gate
+            if how == "parked":
+                await parked.wait()
             crashes.kill(place[0])
             await a.stop()
             with suppress(HeadraceError):
@@ -269,10 +284,12 @@ async def test_a_run_that_another_replica_takes_over_is_decided_once(kind: str, 
 
 
 async def follow_and_answer(
-    it: House, client: Client, kind: str, folder: Path, run_id: str, payload: str = ""
+    it: House, client: Client, kind: str, folder: Path, run_id: str, payload: str = "", *, is_parked: bool = False
 ) -> list[Event]:
-    """Follow a run, a new one or the one of this id, and answer its gate, always with the same request."""
+    """Follow a run, a new one or the one of this id, and answer its gate, always with the same request; when the run is
+    parked, if it is to be."""
     events: list[Event] = []
+    parked = Parked()
     async with asyncio.TaskGroup() as group:
         stream = client.attach(run_id, 0) if run_id else client.ask("hello", agent_key="react")
         with suppress(HeadraceError):
@@ -280,6 +297,8 @@ async def follow_and_answer(
                 async for delta in deltas:
                     events.append(event := as_json(delta))
                     if event["type"] == "gate.open":
+                        if is_parked:
+                            await parked.wait()
                         place = run_id or run_of(events), event["gateId"]
                         waiting = Waiting(it.address, kind, place, folder)
                         group.create_task(waiting.answer(AUTHORS[kind], payload, request_id="r1"))
@@ -290,16 +309,19 @@ def run_of(events: list[Event]) -> str:
     return next(event["runId"] for event in events if event["type"] == "run.start")
 
 
+@pytest.mark.parametrize("how", PARKING)
 @pytest.mark.parametrize("kind", TOOLS)
-async def test_an_owner_that_dies_at_any_line_leaves_one_decision(kind: str, house: Open, tmp_path: Path) -> None:
-    async with house(keys=KEYS, **LISTED) as it:
+async def test_an_owner_that_dies_at_any_line_leaves_one_decision(
+    kind: str, how: str, house: Open, tmp_path: Path
+) -> None:
+    async with house(keys=KEYS, park_after_s=PARKING[how], **LISTED) as it:
         await it.stop()
         crashes, appends, at = Crashes(it), 2, 1
         while at < appends:
             world = set_up(it, kind)
             async with again(it), as_user(it.address, "ada") as ada:
                 crashes.kill_at(at if appends > 2 else -1)
-                events = await follow_and_answer(it, ada, kind, tmp_path, "")
+                events = await follow_and_answer(it, ada, kind, tmp_path, "", is_parked=how == "parked")
             run_id = run_of(events)
             if appends == 2:  # the first one dies nowhere: so many lines has such a run
                 appends = crashes.appends[run_id]

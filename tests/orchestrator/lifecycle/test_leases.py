@@ -8,6 +8,7 @@ from contextlib import suppress
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run, RunServices
 from services.runtime.rpc.channels import open_channel
@@ -36,7 +37,7 @@ async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
         )
         run.state.store()
         owner = leases.Owner(before.owner, 0.06)
-        keeping = asyncio.create_task(leases.keep(lambda: [run], peers, owner))
+        keeping = asyncio.create_task(leases.keep(lambda: [run], HeldRuns(), peers, owner))
         while (after := await lease(it)).lease_expires_at == before.lease_expires_at:
             await asyncio.sleep(0.02)
         assert (after.owner, after.generation) == (before.owner, 0)

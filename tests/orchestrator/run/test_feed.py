@@ -15,7 +15,7 @@ from headrace.errors import OutOfRange, Overloaded
 from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
-from services.orchestrator.run.events.feed import QUEUE_MAX, Feed
+from services.orchestrator.run.events.feed import QUEUE_MAX, Feed, Followed
 from services.runtime import json_form
 from tests.order import Event, check_order, fold, texts
 
@@ -67,7 +67,7 @@ class Ear:
 
 
 @asynccontextmanager
-async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[int]]]:
+async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[Followed]]]:
     """Readers of the feed from its start; those that have not reached its end leave with the block."""
     reading = [asyncio.create_task(feed.follow(0, ear)) for ear in ears]
     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
             answer.close()
             answer_calls(feed, answer)
         end(feed)
-        assert await reading[0] == feed.seq
+        assert (await reading[0]).sent == feed.seq
 
     check_order(ear.heard)
     for last_seq, seq, caught_up in snapshots:
@@ -208,7 +208,7 @@ async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() ->
     async with following(feed, ear) as reading:
         feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True)
         feed.cut()
-        assert await reading[0] == 2
+        assert (await reading[0]).sent == 2
     assert [event["seq"] for event in ear.heard] == [1, 2]
 
 

@@ -21,7 +21,7 @@ from services.memory.storage.files.spend.table import SpendTable
 from services.memory.storage.files.tables.gates import TABLES as GATE_TABLES
 from services.memory.storage.files.tables.gates import GateTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
-from services.memory.storage.leases import Lease
+from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
@@ -29,7 +29,7 @@ from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 13
+VERSION = 14
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -57,6 +57,8 @@ CREATE INDEX runs_unfinished ON runs(started_at) WHERE NOT is_ended;
 CREATE TABLE leases(
     run_id TEXT PRIMARY KEY, owner TEXT NOT NULL, generation INTEGER NOT NULL, expires_at INTEGER NOT NULL)
     WITHOUT ROWID;
+CREATE INDEX leases_owned ON leases(owner) WHERE owner <> '';
+CREATE INDEX leases_due ON leases(expires_at) WHERE owner = '';
 CREATE TABLE floor(generation INTEGER NOT NULL);
 CREATE TABLE places(
     id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
@@ -68,6 +70,33 @@ CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
     + SPEND_TABLES
     + GRANT_TABLES
 )
+
+
+_UNFINISHED = """
+SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,
+    ifnull(owner, ''), ifnull(expires_at, 0), tenant, user
+"""
+
+_LIST_OF_CHAT = f"""
+{_UNFINISHED} FROM runs JOIN chats USING (chat_id) LEFT JOIN leases USING (run_id)
+WHERE runs.chat_id = :chat_id AND NOT is_ended AND NOT is_damaged
+    AND (:expired_at IS NULL OR ifnull(expires_at, 0) <= :expired_at) ORDER BY started_at
+"""
+
+_LIST = f"""
+WITH found AS (
+    SELECT run_id FROM leases WHERE owner <> '' AND (:expired_at IS NULL OR expires_at <= :expired_at)
+    UNION ALL SELECT run_id FROM leases WHERE owner = '' AND expires_at = 0
+    UNION ALL SELECT * FROM (
+        SELECT run_id FROM leases CROSS JOIN runs USING (run_id) JOIN chats USING (chat_id)
+        WHERE owner = '' AND expires_at BETWEEN 1 AND :now AND NOT is_ended AND NOT is_damaged
+        ORDER BY expires_at LIMIT :due_max))
+{_UNFINISHED} FROM found CROSS JOIN leases USING (run_id) JOIN runs USING (run_id) JOIN chats USING (chat_id)
+WHERE NOT is_ended AND NOT is_damaged ORDER BY started_at
+"""
+"""Looks at no parked run that is not due: every unfinished run has a row in leases, with an index for each part."""
+
+_ADD_NO_LEASE = "INSERT OR IGNORE INTO leases VALUES (?, '', 0, 0)"
 
 
 @contextmanager
@@ -163,17 +192,10 @@ class IndexDatabase:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
         return row[0] if row else None
 
-    def list_unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
+    def list_unfinished(self, now: int, chat_id: str | None, expired_at: int | None) -> list[UnfinishedEntry]:
         """List unfinished runs, the oldest first, leaving out damaged logs, to which no end can be written."""
-        rows = self._db.execute(
-            "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
-            " ifnull(owner, ''), ifnull(expires_at, 0), tenant, user"
-            " FROM runs JOIN chats USING (chat_id) LEFT JOIN leases USING (run_id)"
-            " WHERE NOT is_ended AND NOT is_damaged AND (?1 IS NULL OR runs.chat_id = ?1)"
-            " AND (?2 IS NULL OR ifnull(expires_at, 0) <= ?2) ORDER BY started_at",
-            (chat_id, expired_at),
-        )
-        return [UnfinishedEntry(*row) for row in rows]
+        values = {"chat_id": chat_id, "expired_at": expired_at, "now": now, "due_max": DUE_MAX}
+        return [UnfinishedEntry(*row) for row in self._db.execute(_LIST if chat_id is None else _LIST_OF_CHAT, values)]
 
     def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
         statement, values = query.render("runs LEFT JOIN leases USING (run_id)", "runs.chat_id")
@@ -276,6 +298,7 @@ class IndexDatabase:
             "REPLACE INTO leases VALUES (?, ?, ?, ?)",
             ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in begun),
         )
+        self._db.executemany(_ADD_NO_LEASE, ((run.run_id,) for _, _, run in runs.values() if not run.is_ended))
         ended = ((run.run_id,) for _, _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
         self.gates.put_changes(change.gates for change in changes)

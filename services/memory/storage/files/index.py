@@ -203,8 +203,9 @@ class Index:
     ) -> list[UnfinishedEntry]:
         if chat_id is not None:
             await self.backlog.take_in(chat_id)
-        expired_at = self._clock() if without_owner else None
-        return await self.query_file(lambda database: database.list_unfinished(chat_id, expired_at))
+        now = self._clock()
+        expired_at = now if without_owner else None
+        return await self.query_file(lambda database: database.list_unfinished(now, chat_id, expired_at))
 
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
         return await self.query_file(lambda database: database.list_runs(query))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
 
@@ -35,9 +36,21 @@ _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, greatest(generation, lease_generation), last_seq, owner, expires_at,
     tenant, user_name
 FROM runs JOIN chats ON chats.id = runs.chat
-WHERE NOT is_ended AND ($1::text IS NULL OR chat_id = $1) AND ($2::bigint IS NULL OR expires_at <= $2)
+"""
+
+_LIST_OF_CHAT = f"""
+{_UNFINISHED} WHERE NOT is_ended AND chat_id = $2 AND ($1::bigint IS NULL OR expires_at <= $1)
 ORDER BY started_at, run_id
 """
+
+_LIST = f"""
+{_UNFINISHED} WHERE runs.run_id IN (
+    SELECT run_id FROM runs WHERE NOT is_ended AND due_at = 0 AND ($1::bigint IS NULL OR expires_at <= $1)
+    UNION ALL
+    (SELECT run_id FROM runs WHERE NOT is_ended AND due_at > 0 AND due_at <= $2 ORDER BY due_at LIMIT {DUE_MAX}))
+ORDER BY started_at, run_id
+"""
+"""Looks at no parked run that is not due."""
 
 _UNCHANGED = """
 SELECT chat_id FROM chats WHERE updated_at < $1
@@ -90,8 +103,10 @@ class PostgresIndex:
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
-        expired_at = self._clock() if without_owner else None
-        rows = await self._database.run(lambda connection: connection.fetch(_UNFINISHED, chat_id, expired_at))
+        now = self._clock()
+        expired_at = now if without_owner else None
+        query, value = (_LIST, now) if chat_id is None else (_LIST_OF_CHAT, chat_id)
+        rows = await self._database.run(lambda connection: connection.fetch(query, expired_at, value))
         return [UnfinishedEntry(*row) for row in rows]
 
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:

@@ -24,20 +24,25 @@ UPDATE runs SET owner = $3, lease_generation = $4, expires_at = $5 WHERE run_id 
 """
 
 _RENEW = """
-UPDATE runs SET expires_at = $3 WHERE run_id = $1 AND lease_generation = $2 AND expires_at > 0 AND NOT is_ended
+UPDATE runs SET expires_at = $3
+WHERE run_id = $1 AND lease_generation = $2 AND owner <> '' AND expires_at > 0 AND NOT is_ended
 RETURNING owner
 """
 
 _RENEW_ALL = """
 WITH free AS (
     SELECT run_id FROM runs JOIN unnest($1::text[], $2::bigint[]) AS held(id, fence) ON run_id = id
-    WHERE lease_generation = fence AND expires_at > 0 AND NOT is_ended FOR NO KEY UPDATE OF runs SKIP LOCKED
+    WHERE lease_generation = fence AND owner <> '' AND expires_at > 0 AND NOT is_ended
+    FOR NO KEY UPDATE OF runs SKIP LOCKED
 )
 UPDATE runs SET expires_at = $3 FROM free WHERE runs.run_id = free.run_id RETURNING runs.run_id
 """
 """Leaves out runs that are being written: rows locked in another order could wait for each other."""
 
-_RELEASE = "UPDATE runs SET expires_at = 0 WHERE run_id = $1 AND lease_generation = $2"
+_RELEASE = """
+UPDATE runs SET expires_at = $3::bigint, owner = CASE WHEN $3::bigint > 0 THEN '' ELSE owner END
+WHERE run_id = $1 AND lease_generation = $2 AND owner <> '' AND expires_at > 0 AND NOT is_ended
+"""
 
 
 class PostgresLeases:
@@ -79,5 +84,5 @@ class PostgresLeases:
 
         return await self._database.run(renew)
 
-    async def release(self, run_id: str, generation: int) -> None:
-        await self._database.run(lambda connection: connection.execute(_RELEASE, run_id, generation))
+    async def release(self, run_id: str, generation: int, due_at: int = 0) -> None:
+        await self._database.run(lambda connection: connection.execute(_RELEASE, run_id, generation, due_at))

@@ -71,6 +71,11 @@ class Waits:
         waits = [wait for wait in self._waits.values() if not (wait.is_claimed or wait.has_expired)]
         return [wait.gate for wait in waits if wait.gate is not None and wait.gate.call.done()]
 
+    def list_waiting_gates(self) -> list[GateState]:
+        """List the gates at which a task of this process waits at the moment, for an answer that is not there yet."""
+        waits = [wait for wait in self._waits.values() if wait.ending is not None and not wait.is_claimed]
+        return [wait.gate for wait in waits if wait.gate is not None and not wait.is_passed_over]
+
     def find_gate(self, wait_id: str) -> GateState | None:
         """Return the gate that is, or was, waited at; None for calls that no person answers, or not yet."""
         return self._waits[wait_id].gate if wait_id in self._waits else None

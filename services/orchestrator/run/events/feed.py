@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
@@ -25,6 +25,11 @@ from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
 """About 1 MB, a minute of a fast model."""
+
+
+class Followed(NamedTuple):
+    sent: int
+    last_seq: int
 
 
 class _Reader:
@@ -67,6 +72,8 @@ class Feed:
         self.ended = False
         self.is_cut = False
         """Whether readers must attach again: the run goes on elsewhere, or later."""
+        self.is_parked = False
+        """Whether that was announced: who follows attaches them again."""
         self._journal = Journal()
         self._journal.recall(history)
         self._readers: dict[_Reader, None] = {}
@@ -134,7 +141,7 @@ class Feed:
         self.is_cut = True
         self._wake_readers()
 
-    async def follow(self, last_seq: int, outlet: MessageSink) -> int:
+    async def follow(self, last_seq: int, outlet: MessageSink) -> Followed:
         """Send everything after `last_seq` until the end or a cut.
 
         Raises:
@@ -149,10 +156,10 @@ class Feed:
             while True:
                 self._catch_up(reader)
                 if not reader.is_full and (self.is_cut or (self.ended and reader.flows)):
-                    if self.is_cut and not reader.sent:
+                    if self.is_cut and not (reader.sent or self.is_parked):
                         # An empty stream would say that the run has nothing more to tell.
                         raise Overloaded("the run goes on in another process; attach again", retry_after_s=1.0)
-                    return reader.sent
+                    return Followed(reader.sent, reader.seq)
                 await reader.woken.wait()
                 reader.woken.clear()
                 if reader.is_full:

@@ -13,6 +13,8 @@ Delta = agent_pb2.AgentDelta
 CRASHED = "INTERRUPTED"
 HANDED_OVER = "HANDED_OVER"
 """Reasons of a reset: the previous owner died, or handed the run over."""
+PARKED = "PARKED"
+"""No reason for one: readers have all that there was."""
 
 
 def crashes(recording: Recording) -> int:

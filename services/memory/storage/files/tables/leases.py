@@ -51,16 +51,16 @@ class LeaseTable:
         renewed: dict[str, Lease] = {}
         for run_id, generation in held.items():
             lease = self._held.get(run_id)
-            if lease is not None and lease.generation == generation and lease.expires_at:
+            if lease is not None and lease.generation == generation and lease.owner and lease.expires_at:
                 renewed[run_id] = replace(lease, expires_at=expires_at)
         if renewed:
             await self._store_leases(renewed)
         return expires_at, [run_id for run_id in held if run_id not in renewed]
 
-    async def release(self, run_id: str, generation: int) -> None:
+    async def release(self, run_id: str, generation: int, due_at: int = 0) -> None:
         lease = self._held.get(run_id)
-        if lease and lease.generation == generation and lease.expires_at:
-            await self._store_leases({run_id: replace(lease, expires_at=0)})
+        if lease and lease.generation == generation and lease.owner and lease.expires_at:
+            await self._store_leases({run_id: lease.release(due_at)})
 
     def drop_runs(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:

@@ -1,0 +1,131 @@
+"""Parks runs that wait for people alone: this process lets go of them, and whoever needs one takes it over.
+
+Their logs have all that is needed to go on (docs/decisions/0022). First the lease says that the run is parked, then the
+run is dropped here; what people tell it meanwhile waits, and takes it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from headrace.errors import HeadraceError
+from services.orchestrator import metrics
+from services.orchestrator.calls.gate_times import find_next_time
+from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import acting_as
+from services.runtime.clock import now_ms
+
+LOOK_S, LOOK_S_MIN = 1.0, 0.02
+"""Pause between looks for runs to park: a fourth of the time for which they must have waited, within these."""
+
+AT_ONCE = 16
+"""Runs that are parked at the same time."""
+
+SOON_MS = 1000
+"""A run that somebody must look after so soon is not parked."""
+
+AGAIN_S = 0.2
+
+DRAIN_S = 3.0
+"""This fits within the time in which the process stops."""
+
+log = structlog.get_logger()
+
+
+class Parking:
+    def __init__(
+        self, live: LiveRuns, held: HeldRuns, peers: Peers, park_after_s: float, may_park: Callable[[Run], bool]
+    ) -> None:
+        """Park runs that have waited for `park_after_s`; below 0: none."""
+        self._live = live
+        self._held = held
+        self._peers = peers
+        self._park_after_s = park_after_s
+        self._may_park = may_park
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def watch(self) -> None:
+        while self._park_after_s >= 0:
+            await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, self._park_after_s / 4)))
+            try:
+                await self._park_all()
+            except Exception:
+                # The supervisor: an error in one look must not end all that follow.
+                log.exception("runs not parked")
+
+    async def _park_all(self) -> None:
+        before = now_ms() - self._park_after_s * 1000
+        async with asyncio.TaskGroup() as group:
+            for run in self._live.all():
+                if run.log.updated_at <= before and self._may_park(run) and find_due_at(run, self._live):
+                    group.create_task(self._park(run))
+            for held in self._held.all():
+                if not held.readers and held.held_at <= before - SOON_MS:
+                    group.create_task(self._park_held(held))
+
+    async def _park(self, run: Run) -> None:
+        async with self._places:
+            # Once more: it may have been answered while this waited for its place.
+            if not (due_at := find_due_at(run, self._live)):
+                return
+            self._live.begin_leaving(run)
+            if run.feed.readers:
+                self._held.hold(run, due_at)
+            elif not await self._park_lease(run, due_at):
+                self._live.end_leaving(run.id)
+                return
+            metrics.PARKED.inc()
+            log.info("run parked", run_id=run.id, due_at=due_at, readers=run.feed.readers)
+            run.park()
+
+    async def _park_lease(self, run: Run, due_at: int) -> bool:
+        """Park the run in memory; return False where that is not known to have happened and the run ends otherwise."""
+        while not (run.control.must_end or run.log.is_lost):
+            try:
+                with acting_as(run.identity):
+                    await leases.park(run.id, run.log.generation, due_at, self._peers)
+            except HeadraceError as error:
+                # It may be parked and is not known to be: nobody here may go on with it before that is known.
+                log.warning("run not parked", run_id=run.id, reason=error.reason)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return True
+        return False
+
+    async def _park_held(self, held: HeldRun) -> None:
+        """Park a run whose readers have left; one that somebody has taken over meanwhile has another generation."""
+        async with self._places:
+            with suppress(HeadraceError), acting_as(held.identity):  # the next look tries it again
+                await leases.park(held.id, held.generation, held.due_at, self._peers)
+                self._held.let_go(held)
+
+    async def drain(self) -> None:
+        """Let go of the runs that are held for readers, who are told to come again."""
+        self._park_after_s = -1
+        self._held.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S), asyncio.TaskGroup() as group:
+                for held in self._held.all():
+                    group.create_task(self._park_held(held))
+
+
+def find_due_at(run: Run, live: LiveRuns) -> int:
+    """Return when somebody must look after a run that waits for people alone, in Unix milliseconds; 0 for any other."""
+    # A tape has one owner's part alone, and a reader whose leaving cancels the run is to be noticed here.
+    if run.tape is not None or run.query.on_disconnect == "cancel" or live.is_leaving(run.id):
+        return 0
+    if not run.is_settled or len(live.list_chat(run)) > 1:
+        return 0
+    gates = run.waits.list_waiting_gates()
+    if len(gates) != run.spending.clock.waits or any(gate.answering.locked() for gate in gates):
+        return 0
+    due_at = min(map(find_next_time, gates), default=0)
+    return due_at if due_at > now_ms() + SOON_MS else 0

@@ -1,0 +1,304 @@
+"""Parked runs: nothing of them is left in the orchestrator, and they go on as if it had been."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from headrace.client import Client
+from headrace.sse import SseReader
+from headrace.v1 import agent_pb2, memory_pb2
+from services.facade import service as facade
+from services.facade.config import Config as FacadeConfig
+from services.runtime.process.config import ProcessSettings
+from services.runtime.rpc.channels import open_channel
+from tests.orchestrator.calls.test_answerers import APPROVE, Asked, only
+from tests.orchestrator.conftest import House, Open, Step, call, content, finish
+from tests.orchestrator.modes.test_subagents import HELPER, delegated, replying
+from tests.orchestrator.owners import again
+from tests.orchestrator.parked import Parked, begin, read, wait_for_nobody
+from tests.orchestrator.people import tool
+from tests.orchestrator.recorded_runs import World
+from tests.orchestrator.replicas import two
+from tests.order import TERMINAL, Event, check_order
+
+LISTED = {"toolConfig": {"backends": ["act", "look"], "frontends": ["confirm"]}}
+
+ACT = [call("act", '{"at": 1}') + finish("tool_calls"), content("All ", "good.")]
+
+
+def set_up(it: House, turns: list[list[Step]] = ACT, **rule: Any) -> World:
+    world = World(it, turns)
+    it.tools.tools = [
+        tool("act", "backend", approval="ask", effect="once", answerers=rule or None),
+        tool("confirm", "frontend", timeout_ms=100_000, viewport_key="view"),
+        tool("look", "backend", effect="read"),
+    ]
+    return world
+
+
+def assert_seamless(events: list[Event], end: str = "run.complete") -> None:
+    """Hold a reader's events against there having been one owner: nothing twice, nothing taken back, one end."""
+    seqs = [event["seq"] for event in events]
+    assert seqs == sorted(set(seqs))
+    kinds = [event["type"] for event in events]
+    assert "attempt.reset" not in kinds
+    assert [kind for kind in kinds if kind in TERMINAL] == [end]
+    if not [kind for kind in kinds if kind.endswith(".snapshot")]:
+        check_order([event | {"seq": at} for at, event in enumerate(events, start=1)])
+    for kind in ("gate.open", "gate.close", "request.submit", "tool.result"):
+        names = [event.get("gateId") or event["toolId"] for event in events if event["type"] == kind]
+        assert len(names) == len(set(names))
+
+
+async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answered(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it:
+        world, parked = set_up(it), Parked()
+        gate = await begin(it.client)
+        due_at = await wait_for_nobody(it, gate[0])
+        assert (await it.client.gate(*gate)).expires_at == due_at
+        run = await it.client.run(gate[0])
+        assert (run.state, run.usage.model_calls, run.usage.input_tokens) == ("waiting", 1, 10)
+        chat_id = run.chat_id
+        assert [one.state for one in (await it.client.chat_runs(chat_id)).runs] == ["waiting"]
+        listed = memory_pb2.ListUnfinishedRunsRequest()
+        assert [*(await it.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
+        assert parked.times == 1
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(it.client, gate[0])
+        assert_seamless(events)
+        assert sum(world.runs.values()) == 1
+        assert (await it.client.run(gate[0])).state == "completed"
+        assert len(it.llm.requests) == 2
+
+
+async def test_a_reader_keeps_its_stream_while_the_run_is_parked(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        set_up(it)
+        asked, parked = Asked(), Parked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        await parked.wait()
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        live = await run
+        assert_seamless(live)
+        whole = await read(it.client, gate[0])
+        said = ("content.start", "content.delta", "content.snapshot", "content.end", "reasoning.delta")
+        kinds = [[event["type"] for event in events if event["type"] not in said] for events in (live, whole)]
+        assert "tool.result" in kinds[0]
+        # Whoever was there has seen pieces of which the log has the whole.
+        assert [kind for kind in kinds[0] if kind in kinds[1]] == [kind for kind in kinds[1] if kind in kinds[0]]
+
+
+async def test_a_reader_over_http_keeps_its_stream_while_the_run_is_parked(house: Open) -> None:
+    config = FacadeConfig(port=0, process=ProcessSettings(drain_s=0), heartbeat_s=1)
+    async with house(park_after_s=0, **LISTED) as it, open_channel(it.address) as agents:
+        set_up(it)
+        parked = Parked()
+        peers = {"orchestrator": agents, "memory": agents, "tools": agents}
+        async with facade.serve(config, peers) as address, aiohttp.ClientSession() as http:
+            body = {"message": "hello", "agentKey": "react"}
+            async with http.post(f"http://{address}/api/query", json=body) as response:
+                events: list[Event] = []
+                reader = SseReader()
+                async for chunk in response.content.iter_any():
+                    for frame in reader.feed(chunk):
+                        if not frame.data.startswith(b"{"):
+                            continue
+                        events.append(event := json.loads(frame.data))
+                        if event["type"] == "gate.open":
+                            await parked.wait()
+                            gate = only(events, "run.start")["runId"], event["gateId"]
+                            assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert_seamless(events)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_a_parked_run_goes_on_when_its_time_is_over(is_read: bool, house: Open, tmp_path: Path) -> None:
+    (tmp_path / "approvals.yaml").write_text("answerTimeoutMs: 2000\n")
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(it), Parked(), Asked()
+        reading = group.create_task(asked.follow(it.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(it.client)
+        await parked.wait()
+        if reading is not None:
+            events = await reading
+        else:
+            await wait_for_end(it, gate[0])
+            events = await read(it.client, gate[0])
+        assert_seamless(events)
+        assert only(events, "gate.close")["state"] == "expired"
+        assert only(events, "approval.answer")["note"].startswith("nobody answered")
+        assert not world.runs
+
+
+async def wait_for_end(it: House, run_id: str) -> None:
+    """Wait as somebody who asks memory alone, which takes no run over."""
+    while (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(run_id=run_id), None)).runs:
+        await asyncio.sleep(0.02)
+
+
+async def test_a_parked_run_reminds_and_is_parked_again(house: Open) -> None:
+    rule: dict[str, Any] = {
+        "any_of": ["requester"],
+        "remind_after_ms": 1500,
+        "escalate_after_ms": 3000,
+        "escalate_to": ["user:bob"],
+    }
+    async with house(park_after_s=0, **LISTED) as it:
+        world, parked = set_up(it, **rule), Parked()
+        gate = await begin(it.client)
+        await parked.wait()
+        while [step.step for step in (await it.client.gate(*gate)).steps] != ["reminded", "escalated"]:
+            await asyncio.sleep(0.02)
+        await parked.wait(2)
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(it.client, gate[0])
+        assert_seamless(events)
+        assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
+        assert sum(world.runs.values()) == 1
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_a_parked_run_outlives_every_orchestrator(is_read: bool, house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(it), Parked(), Asked()
+        reading = group.create_task(asked.follow(it.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(it.client)
+        await parked.wait()
+        await it.stop()
+        if reading is not None:
+            assert (await reading)[-1]["type"] not in TERMINAL
+        await wait_for_nobody(it, gate[0])
+        async with again(it) as client:
+            assert [one.gate_id for one in (await client.gates()).gates] == [gate[1]]
+            await wait_for_nobody(it, gate[0])
+            assert (await client.answer_gate(*gate, APPROVE)).status == "accepted"
+            assert_seamless(await read(client, gate[0]))
+        assert sum(world.runs.values()) == 1
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_a_parked_run_is_cancelled(is_read: bool, house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(it), Parked(), Asked()
+        reading = group.create_task(asked.follow(it.client)) if is_read else None
+        gate = await asked.gate if is_read else await begin(it.client)
+        await parked.wait()
+        await it.client.cancel(gate[0])
+        events = await reading if reading is not None else await read(it.client, gate[0])
+        assert_seamless(events, "run.cancel")
+        assert (await it.client.gate(*gate)).state == "cancelled"
+        assert not world.runs
+
+
+async def test_a_new_message_of_the_chat_waits_behind_a_parked_run(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        set_up(it)
+        gate = await begin(it.client)
+        await wait_for_nobody(it, gate[0])
+        chat_id = (await it.client.run(gate[0])).chat_id
+
+        async def ask() -> list[agent_pb2.AgentDelta]:
+            async with it.client.ask("and now?", agent_key="react", chat_id=chat_id) as deltas:
+                return [delta async for delta in deltas]
+
+        second = group.create_task(ask())
+        while len((await it.client.chat_runs(chat_id)).runs) < 2:
+            await asyncio.sleep(0.01)
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        assert (await second)[-1].HasField("run_complete")
+        runs = (await it.client.chat_runs(chat_id)).runs
+        assert [run.state for run in runs] == ["completed", "completed"]
+        assert runs[0].run_id == gate[0]
+
+
+async def test_a_message_to_a_parked_run_is_heard_in_its_next_turn(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it:
+        set_up(it)
+        gate = await begin(it.client)
+        await wait_for_nobody(it, gate[0])
+        assert (await it.client.steer(gate[0], "be quick")).status == "accepted"
+        await wait_for_nobody(it, gate[0])
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await read(it.client, gate[0])
+        assert_seamless(events)
+        assert only(events, "request.steer")["message"] == "be quick"
+        said = [part.text for message in it.llm.requests[-1].messages for part in message.content]
+        assert any("be quick" in text for text in said)
+
+
+async def test_a_run_whose_sub_agent_waits_is_parked_with_it(house: Open, tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    helper = HELPER | {"toolConfig": {"backends": ["act"]}}
+    (tmp_path / "agents" / "helper.json").write_text(json.dumps(helper))
+    async with house(park_after_s=0, subagents=["helper"]) as it, asyncio.TaskGroup() as group:
+        world, parked, asked = set_up(it), Parked(), Asked()
+        hello = [delegated("find it", agentKey="helper") + finish("tool_calls"), content("Done.") + finish()]
+        replying(it, hello=hello, find=[ACT[0], content("found") + finish()])
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        await parked.wait()
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        live = await run
+        assert_seamless(live)
+        assert only(live, "subagent.end")["summary"] == "found"
+        assert sum(world.runs.values()) == 1
+
+
+async def test_a_run_with_a_tool_at_work_is_not_parked(house: Open) -> None:
+    calls = call("act", '{"at": 1}') + call("look", index=1, call_id="call_2") + finish("tool_calls")
+    fields: dict[str, Any] = LISTED | {"react": {"parallelToolCalls": True}}
+    async with house(park_after_s=0, **fields) as it, asyncio.TaskGroup() as group:
+        set_up(it)
+        it.llm.reply, it.llm.turns = None, [calls, content("All good.") + finish()]
+        it.tools.execute = None
+        it.tools.delay_s = 0.5
+        asked, parked = Asked(), Parked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        while all(event["type"] != "tool.result" for event in asked.events):
+            assert parked.times == 0
+            await asyncio.sleep(0.005)
+        await parked.wait()
+        it.tools.delay_s = 0
+        assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
+        events = await run
+        assert_seamless(events)
+        assert len([event for event in events if event["type"] == "tool.result"]) == 2
+        assert [request.tool_name for request in it.tools.requests] == ["look", "act"]
+
+
+async def test_of_two_replicas_that_take_a_parked_run_at_the_same_moment_one_has_it(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, two(it) as (a, b):
+        world = set_up(it)
+        gate = await begin(a.client)
+        await wait_for_nobody(it, gate[0])
+        answers = await asyncio.gather(*(one.client.answer_gate(*gate, APPROVE) for one in (a, b)))
+        assert sorted(answer.status for answer in answers) == ["accepted", "duplicate"]
+        for one in (a, b):
+            assert_seamless(await read(one.client, gate[0]))
+        assert sum(world.runs.values()) == 1
+
+
+async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, two(it) as (a, b), asyncio.TaskGroup() as group:
+        world, asked, parked = set_up(it), Asked(), Parked()
+        run = group.create_task(asked.follow(a.client))
+        gate = await asked.gate
+        await parked.wait()
+        other = group.create_task(read(b.client, gate[0]))
+        await parked.wait(2)
+        assert (await answer(b.client, gate)) == "accepted"
+        for events in (await run, await other):
+            assert_seamless(events)
+        assert sum(world.runs.values()) == 1
+
+
+async def answer(client: Client, gate: tuple[str, str]) -> str:
+    return (await client.answer_gate(*gate, APPROVE)).status
