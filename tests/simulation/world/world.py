@@ -67,6 +67,9 @@ RESTART_S = 1.0
 
 LEASE_S = 30.0
 
+PARK_AFTER_S = (0.05, 5.0)
+"""After how long runs are parked, in every other world almost at once."""
+
 DATABASE_URL, LIMITS = "postgresql://postgres/headrace", Limits(4, 5.0)
 """Of connections and of one statement's seconds."""
 
@@ -310,6 +313,7 @@ class World:
                 config_dir=config_dir,
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
+                park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
                 memory_address=f"local:{MEMORY}",
                 llm_gateway_address=self._gateway_address,
                 tools_address=f"local:{TOOLS}",

@@ -46,8 +46,9 @@ ORDER BY started_at, run_id
 _LIST = f"""
 {_UNFINISHED} WHERE runs.run_id IN (
     SELECT run_id FROM runs WHERE NOT is_ended AND due_at = 0 AND ($1::bigint IS NULL OR expires_at <= $1)
-    UNION ALL
-    (SELECT run_id FROM runs WHERE NOT is_ended AND due_at > 0 AND due_at <= $2 ORDER BY due_at LIMIT {DUE_MAX}))
+    UNION ALL SELECT run_id FROM (
+        SELECT run_id FROM runs WHERE NOT is_ended AND due_at > 0 AND due_at <= $2 ORDER BY due_at LIMIT {DUE_MAX}
+    ) AS due)
 ORDER BY started_at, run_id
 """
 """Looks at no parked run that is not due."""
