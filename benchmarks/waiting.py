@@ -41,8 +41,9 @@ AGENT: dict[str, Any] = {
 
 WAIT_MS = 3_600_000
 AT_ONCE = 40
-WARM_UP = 200
-"""Runs before the first look, so that what a process has once is not counted."""
+WARM_UP = 500
+"""Runs before the first look, so that what a process has once is not counted, nor what those take that are not parked
+yet: as many of them are live at a time as later."""
 
 PAGES = 100
 
@@ -63,7 +64,8 @@ class Seen:
 
 async def measure(folder: Path, given: argparse.Namespace, environment: dict[str, str]) -> Seen:
     async with simulating(folder) as (base_url, _):
-        settings = {"HEADRACE_ORCHESTRATOR_RUNS_MAX": str(2 * given.gates), **environment}
+        settings = {"HEADRACE_ORCHESTRATOR_RUNS_MAX": str(2 * given.gates + WARM_UP), **environment}
+        settings["HEADRACE_ORCHESTRATOR_PARK_AFTER_S"] = str(given.park_after_s)
         (folder / "config" / "tools").mkdir(parents=True)
         agents = folder / "config" / "agents"
         agents.mkdir()
@@ -73,6 +75,7 @@ async def measure(folder: Path, given: argparse.Namespace, environment: dict[str
         starting = starting_suite(folder, base_url, [], agents={"asker": AGENT}, form="--split", environment=settings)
         async with starting as suite, Client(suite.grpc) as client:
             await open_gates(client, WARM_UP)
+            await asyncio.sleep(given.settle_s)
             before = {name: rss_mb(suite.pids[name]) for name in SERVICES}
             began = time.monotonic()
             await open_gates(client, given.gates)
@@ -146,5 +149,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="benchmarks.waiting", description=__doc__)
     parser.add_argument("--gates", type=int, default=10_000)
     parser.add_argument("--settle-s", type=float, default=10.0)
+    parser.add_argument("--park-after-s", type=float, default=5.0, help="below 0: runs are not parked")
     parser.add_argument("--rest-s", type=float, default=20.0)
     uvloop.run(main(parser.parse_args()))
