@@ -35,7 +35,6 @@ from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.run import Run
 from services.orchestrator.service import AgentService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
@@ -73,20 +72,13 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         live = LiveRuns(capacity, fair_use)
         pins = Pins(peers, modes)
-        key_limits = KeyLimits(keys, live)
-        if config.revoked_key_runs == CANCEL:
-            keys.listen(key_limits.cancel_ended)
+        key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
         held = HeldRuns()
-
-        def may_park(run: Run) -> bool:
-            # Where a key that ends takes its runs with it, they are to be found here.
-            return config.revoked_key_runs != CANCEL or keys.find(run.identity.credential) is None
-
-        parking = Parking(live, held, peers, config.park_after_s, may_park)
+        parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)
         takeover = Takeover(runs, held, registry, pins, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
@@ -109,15 +101,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        served = [
-            GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-            GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
-            GrpcService(
-                OPERATING,
-                OperatorService(service, peers, owner, limits),
-                operator_pb2_grpc.add_OperatorServiceServicer_to_server,
-            ),
-        ]
+        served = _list_services(service, gates, OperatorService(service, peers, owner, limits))
 
         async def drain() -> None:
             watches.end_all()
@@ -135,6 +119,14 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 keys=keys,
             )
         )
+
+
+def _list_services(agents: AgentService, gates: GateService, operators: OperatorService) -> list[GrpcService]:
+    return [
+        GrpcService(NAME, agents, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
+        GrpcService(OPERATING, operators, operator_pb2_grpc.add_OperatorServiceServicer_to_server),
+    ]
 
 
 @asynccontextmanager

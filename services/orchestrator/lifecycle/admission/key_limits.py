@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from headrace.errors import QuotaExceeded
 from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S
 
 
 class KeyLimits:
-    def __init__(self, keys: StoredKeys, live: LiveRuns) -> None:
+    def __init__(self, keys: StoredKeys, live: LiveRuns, *, ends_runs: bool = False) -> None:
+        """With `ends_runs`, a key that ends takes its live runs with it."""
         self._keys = keys
         self._live = live
+        self._ends_runs = ends_runs
+        if ends_runs:
+            keys.listen(self.cancel_ended)
+
+    def may_park(self, run: Run) -> bool:
+        """Whether the run need not be found here when its key ends."""
+        return not (self._ends_runs and self._keys.find(run.identity.credential))
 
     def check(self, request_id: str) -> None:
         """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have."""
