@@ -108,6 +108,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "front-matter": skill._Front,
     "tools-yaml": tiers._File,
     "option": tiers.Option,
+    "declared-credential": tiers.DeclaredCredential,
     "approvals-yaml": approval_rules._File,
     "budgets-yaml": budget_rules.File,
     "limit": budget_rules.Rule,

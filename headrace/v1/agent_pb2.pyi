@@ -722,7 +722,9 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?, grant?, grantMs?}. Whoever
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?, grant?, grantMs?}; for a credential
+    {decision: supply, secret} or {decision: reject, note?}. The secret is kept in the memory of the run's owner until the
+    run ends or changes its owner; wherever the answer stands after that, log, events, recordings, it has `***`. Whoever
     submits is the caller that was authenticated: a name in `by` is a remark, which stands in the log with the rest of the
     payload. `grant` makes an approve hold for later calls (GrantMake): run or chat; `grantMs` is how long one for the chat
     lasts, in milliseconds, 60,000 to 2,592,000,000, when absent 28,800,000 (8 hours).
@@ -4153,10 +4155,11 @@ class GateOpen(_message.Message):
     REMIND_AT_FIELD_NUMBER: _builtins.int
     ESCALATE_AT_FIELD_NUMBER: _builtins.int
     GROUNDS_FIELD_NUMBER: _builtins.int
+    NEED_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
-    """approval, form or question."""
+    """approval, form, question or credential."""
     agent_key: _builtins.str
     """The agent that waits: the run's, or a sub-agent."""
     tool_id: _builtins.str
@@ -4166,7 +4169,7 @@ class GateOpen(_message.Message):
     risk: _builtins.str
     """Approvals: critical, high, medium or low."""
     reason: _builtins.str
-    """Approvals: why a person is asked."""
+    """Approvals and credentials: why a person is asked."""
     viewport_key: _builtins.str
     """Forms: the view to show."""
     expires_at: _builtins.int
@@ -4189,6 +4192,10 @@ class GateOpen(_message.Message):
         allowed. A grant covers these. Absent: it cannot be granted for later calls.
         """
 
+    @_builtins.property
+    def need(self) -> _common_pb2.CredentialNeed:
+        """Credentials: what is missing, and where to get it."""
+
     def __init__(
         self,
         *,
@@ -4207,15 +4214,18 @@ class GateOpen(_message.Message):
         remind_at: _builtins.int | None = ...,
         escalate_at: _builtins.int | None = ...,
         grounds: _abc.Iterable[_builtins.str] | None = ...,
+        need: _common_pb2.CredentialNeed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
     _WhichOneofReturnType__escalate_at: _TypeAlias = _typing.Literal["escalate_at"]  # noqa: Y015
     _WhichOneofArgType__escalate_at: _TypeAlias = _typing.Literal["_escalate_at", b"_escalate_at"]  # noqa: Y015
+    _WhichOneofReturnType__need: _TypeAlias = _typing.Literal["need"]  # noqa: Y015
+    _WhichOneofArgType__need: _TypeAlias = _typing.Literal["_need", b"_need"]  # noqa: Y015
     _WhichOneofReturnType__on_expiry: _TypeAlias = _typing.Literal["on_expiry"]  # noqa: Y015
     _WhichOneofArgType__on_expiry: _TypeAlias = _typing.Literal["_on_expiry", b"_on_expiry"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
@@ -4232,6 +4242,8 @@ class GateOpen(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__escalate_at) -> _WhichOneofReturnType__escalate_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__need) -> _WhichOneofReturnType__need | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__on_expiry) -> _WhichOneofReturnType__on_expiry | None: ...
     @_typing.overload

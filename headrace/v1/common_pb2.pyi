@@ -388,6 +388,53 @@ class IndexProgress(_message.Message):
 
 Global___IndexProgress: _TypeAlias = IndexProgress  # noqa: Y015
 
+@_typing.final
+class CredentialNeed(_message.Message):
+    """A secret of a user that a tool, or the server of a tool, needs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    OBTAIN_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    ANSWERERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in tools.yaml."""
+    description: _builtins.str
+    """What it is, for the person who has it."""
+    obtain: _builtins.str
+    """Where to get it: an address, or words; absent: nowhere in particular."""
+    problem: _builtins.str
+    """missing: nobody has supplied it for this run; refused: what was supplied is of no use."""
+    @_builtins.property
+    def answerers(self) -> Global___Answerers:
+        """Who may supply it; absent: the requester."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        obtain: _builtins.str | None = ...,
+        problem: _builtins.str = ...,
+        answerers: Global___Answerers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_obtain", b"_obtain", "answerers", b"answerers", "obtain", b"obtain"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_obtain", b"_obtain", "answerers", b"answerers", "description", b"description", "name", b"name", "obtain", b"obtain", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
+    _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__obtain: _TypeAlias = _typing.Literal["obtain"]  # noqa: Y015
+    _WhichOneofArgType__obtain: _TypeAlias = _typing.Literal["_obtain", b"_obtain"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__obtain) -> _WhichOneofReturnType__obtain | None: ...
+
+Global___CredentialNeed: _TypeAlias = CredentialNeed  # noqa: Y015
+
 RULES_FIELD_NUMBER: _builtins.int
 SCOPE_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]

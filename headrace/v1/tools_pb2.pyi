@@ -468,6 +468,7 @@ class ToolOutcome(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
     SHOWN_PATHS_FIELD_NUMBER: _builtins.int
+    NEEDS_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """False when it has failed or did not run."""
     result: _builtins.str
@@ -478,6 +479,12 @@ class ToolOutcome(_message.Message):
     def shown_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Pictures and sounds in the workspace, by path, that a model which takes them is shown beside the text; at most 8."""
 
+    @_builtins.property
+    def needs(self) -> _common_pb2.CredentialNeed:
+        """The credential without which it did not run, or that was refused; nothing has taken effect, and the same call may be
+        executed again with it, as metadata `x-tool-<name>-credential`. Absent: none is missing.
+        """
+
     def __init__(
         self,
         *,
@@ -485,13 +492,19 @@ class ToolOutcome(_message.Message):
         result: _builtins.str = ...,
         tool_params: _builtins.str | None = ...,
         shown_paths: _abc.Iterable[_builtins.str] | None = ...,
+        needs: _common_pb2.CredentialNeed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params", "tool_params", b"tool_params"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_needs", b"_needs", "_tool_params", b"_tool_params", "needs", b"needs", "tool_params", b"tool_params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params", "ok", b"ok", "result", b"result", "shown_paths", b"shown_paths", "tool_params", b"tool_params"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_needs", b"_needs", "_tool_params", b"_tool_params", "needs", b"needs", "ok", b"ok", "result", b"result", "shown_paths", b"shown_paths", "tool_params", b"tool_params"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__needs: _TypeAlias = _typing.Literal["needs"]  # noqa: Y015
+    _WhichOneofArgType__needs: _TypeAlias = _typing.Literal["_needs", b"_needs"]  # noqa: Y015
     _WhichOneofReturnType__tool_params: _TypeAlias = _typing.Literal["tool_params"]  # noqa: Y015
     _WhichOneofArgType__tool_params: _TypeAlias = _typing.Literal["_tool_params", b"_tool_params"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__needs) -> _WhichOneofReturnType__needs | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_params) -> _WhichOneofReturnType__tool_params | None: ...
 
 Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015

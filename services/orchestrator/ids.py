@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 from services.runtime.randomness import new_hex, new_uuid
 
-FRONTEND, APPROVAL = "t_", "approval_"
+FRONTEND, APPROVAL, CREDENTIAL = "t_", "approval_", "credential_"
 
 SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
@@ -39,6 +39,11 @@ def action_id(run_id: str, call_id: str) -> str:
 def approval_id(run_id: str, tool_id: str, question: str) -> str:
     """Return the id of an approval; `question` is unique among those about the call."""
     return APPROVAL + derived_id(run_id, tool_id, question)
+
+
+def credential_id(run_id: str, tool_id: str, number: int) -> str:
+    """Return the id of the gate at which the call asks for a credential for the `number`-th time."""
+    return CREDENTIAL + derived_id(run_id, tool_id, str(number))
 
 
 def grant_id(run_id: str, gate_id: str) -> str:

@@ -57,6 +57,11 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return f"uploaded: {delta.request_upload.upload.name}"
         case "request_steer":
             return f"told: {delta.request_steer.message}"
+        case "gate_open" if delta.gate_open.HasField("need"):
+            gate = delta.gate_open
+            get = f" (to be had at {gate.need.obtain})" if gate.need.obtain else ""
+            how = f"headrace gates answer … {gate.gate_id} --credential -"
+            return f"{gate.reason}{get}; supply it in the console, or with {how}"
         case "gate_open":
             rule = delta.gate_open.answerers
             who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)

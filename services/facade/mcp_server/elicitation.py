@@ -19,6 +19,12 @@ DECISION = {
     },
     "required": ["decision"],
 }
+CREDENTIAL = "credential"
+WITHOUT = {
+    "type": "object",
+    "properties": {"decision": {"type": "string", "enum": ["reject"], "title": "Go on without it"}},
+    "required": ["decision"],
+}
 ANY_ANSWER = {
     "type": "object",
     "properties": {"answer": {"type": "string", "title": "Answer", "description": "Text, or JSON"}},
@@ -29,6 +35,10 @@ ANY_ANSWER = {
 
 def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any]:
     """Return the parameters of elicitation/create; `arguments` are the call's."""
+    if gate.kind == CREDENTIAL:
+        # A form must not ask for a secret: programs are told where it is to be supplied.
+        message = f"{gate.tool_name}: {gate.reason}. Supply it in the console's inbox, or go on without it."
+        return {"mode": "form", "message": message, "requestedSchema": WITHOUT}
     schema: Any = DECISION if gate.kind == APPROVAL else orjson.loads(gate.result_schema or "null")
     what = f"{gate.tool_name}({arguments[:2000]})"
     text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL else what

@@ -8,6 +8,7 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.ask_credential import ask_credential
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
 from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.reconnect import was_broken_connection
@@ -15,13 +16,27 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.call_ids import forward_metadata, name_tool_credential
 
 RPC_SLACK_S = 5.0
 """The RPC's deadline is later than the tool's timeout, which the tools service enforces itself."""
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Execute the call, as often as somebody supplies a credential that it lacks."""
+    while True:
+        # By the time that a value is refused, another call may have been given a better one.
+        used = dict(scope.run.credentials.make_metadata())
+        outcome = await _execute_once(scope, peers, call)
+        if not outcome.HasField("needs"):
+            return outcome
+        name = outcome.needs.name
+        refusal = await ask_credential(scope, call, outcome.needs, used.get(name_tool_credential(name), ""))
+        if refusal is not None:
+            return refusal
+
+
+async def _execute_once(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     key = make_effect_key(scope.run.id, call)
     patience = RetryWindow(_timeout_s(scope))
     is_open = call.is_resumed
@@ -90,7 +105,8 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
         # The tool lowers it to what its money affords, which may be more than the model can write.
         max_tokens = needs.output_tokens_max if budget.HasField("cost_usd") else max_tokens
     request = _make_request(scope, call, key, timeout_s, max_tokens, budget)
-    rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forward_metadata())
+    metadata = (*forward_metadata(), *scope.run.credentials.make_metadata())
+    rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=metadata)
     charged = common_pb2.Usage()
     try:
         async with reading(rpc) as deltas:

@@ -282,7 +282,7 @@ class Runs:
         )
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-        _note(run, "AgentService/Submit", request)
+        _note(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
         return await submit_rpc.submit(run, request, self._group)
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:

@@ -25,6 +25,7 @@ from services.orchestrator.run.control.gate_claims import GateClaims
 from services.orchestrator.run.control.state import RunState
 from services.orchestrator.run.control.steer_queue import SteerQueue
 from services.orchestrator.run.control.stop_control import StopControl
+from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
 from services.orchestrator.run.first_turn import FirstTurn
 from services.orchestrator.run.replay.attempt_resets import PARKED, find_resets
@@ -105,6 +106,7 @@ class Run:
         "chat",
         "claims",
         "control",
+        "credentials",
         "feed",
         "first_turn",
         "id",
@@ -155,6 +157,7 @@ class Run:
         self.control = StopControl(self.state, is_live=not past.recording.steps)
         self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged)
         self.waits = past.waits()
+        self.credentials = SuppliedCredentials()
         self.claims = GateClaims(past.recording.find_payloads("gate_step"))
         self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
         self.tape = self._open_tape()

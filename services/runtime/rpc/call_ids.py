@@ -1,6 +1,7 @@
-"""Metadata that calls carry on: ids of request, run and span, and users' credentials for MCP servers.
+"""Metadata that calls carry on: ids of request, run and span, and users' credentials for MCP servers and tools.
 
-`x-mcp-<server>-authorization` is the user's Authorization header for that server; it is never logged.
+`x-mcp-<server>-authorization` is the user's Authorization header for that server, `x-tool-<name>-credential` a
+credential of tools.yaml; neither is ever logged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """Request ids that cannot forge log lines or headers."""
 
-_CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization")
+_CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization|x-tool-[a-z0-9_-]{1,32}-credential")
 
 CREDENTIALS_CHARS_MAX = 4096
 """Size of all credentials; gRPC refuses more than 8 KiB of metadata."""
@@ -43,12 +44,13 @@ def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the credentials for MCP servers; none if they are too long together."""
-    found = tuple(
-        (key.lower(), value)
+    """Return users' credentials, the last of each key; none if they are too long together."""
+    known = {
+        key.lower(): value
         for key, value in given
         if _CREDENTIAL.fullmatch(key.lower()) and value.isascii() and value.isprintable()
-    )
+    }
+    found = tuple(known.items())
     if sum(len(key) + len(value) for key, value in found) > CREDENTIALS_CHARS_MAX:
         log.warning("credentials dropped", keys=[key for key, _ in found], chars_max=CREDENTIALS_CHARS_MAX)
         return ()
@@ -59,8 +61,23 @@ def find_mcp_credential(server: str) -> str:
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
+def name_tool_credential(name: str) -> str:
+    """Return the key of the metadata that has a credential of tools.yaml."""
+    return f"x-tool-{name}-credential"
+
+
+def find_tool_credential(name: str) -> str:
+    """Return the user's credential of this name in tools.yaml; empty: none came with the call."""
+    return dict(_forwarded.get()).get(name_tool_credential(name), "")
+
+
+def list_tool_credentials() -> tuple[str, ...]:
+    """Return the values of the credentials of tools.yaml."""
+    return tuple(value for key, value in _forwarded.get() if key.startswith("x-tool-"))
+
+
 def list_credentials() -> tuple[str, ...]:
-    """Return the values of the credentials for MCP servers, with and without their scheme."""
+    """Return the values of users' credentials, with and without their scheme."""
     values = [value for key, value in _forwarded.get() if _CREDENTIAL.fullmatch(key)]
     return tuple(part for value in values for part in (value, value.rpartition(" ")[2]))
 

@@ -11,6 +11,7 @@ from headrace.v1 import tools_pb2
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.toolkit.commands import Command, run_command
 from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.credentials import make_environment
 from services.tools.toolkit.tool import Tool
 
 
@@ -24,7 +25,15 @@ def make_command_tool(definition: Definition, folder: Path) -> Tool:
 
     async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         arguments_json = json.dumps(context.arguments, ensure_ascii=False)
-        command = Command(arguments, input=arguments_json, readable=(str(folder),), shown="stdout")
+        needed = context.credentials
+        command = Command(
+            arguments,
+            input=arguments_json,
+            readable=(str(folder),),
+            environment=make_environment(needed),
+            credential=needed[0].name if needed else "",
+            shown="stdout",
+        )
         async with aclosing(run_command(context, command)) as deltas:
             async for delta in deltas:
                 yield delta

@@ -1,6 +1,6 @@
-"""Reads tools.yaml, beside the tools folder: which optional tools are in force for whom, and words to find them by. An
-enabled tool loads at the start and is offered to agents that ask for that tier; one that is not is discovered: a user's
-@name or an agent's list brings it in."""
+"""Reads tools.yaml, beside the tools folder: which optional tools are in force for whom, words to find them by, and
+credentials of users that tools need. An enabled tool loads at the start and is offered to agents that ask for that
+tier; one that is not is discovered: a user's @name or an agent's list brings it in."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from typing import Annotated
 
 import structlog
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
-from services.tools.toolkit.tool import Tool
+from services.tools.toolkit.tool import Credential, Tool
 
 log = structlog.get_logger()
+
+CredentialName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
+ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+# What a user gives must not become a variable that says what is run.
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,50}_(TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL)$")]
+ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
@@ -52,8 +59,55 @@ class Option(BaseModel):
         return dataclasses.replace(tool, **stated)
 
 
+class DeclaredCredential(BaseModel):
+    """A secret of the user who asks, which tools or an MCP server need. It is asked for in the run that lacks it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    description: Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+    """What it is, for the person who is asked for it."""
+
+    obtain: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = ""
+    """Where to get it: an address, or words. Left out, the description must do."""
+
+    tools: dict[ToolName, Variable] = {}
+    """Commands that need it, by name, each with the variable of its environment that has it: capitals, digits and
+    `_`, with `_TOKEN`, `_KEY`, `_SECRET`, `_PASSWORD` or `_CREDENTIAL` at its end. A command that ends with status 77
+    says that it was refused, and that nothing has taken effect: another is asked for."""
+
+    servers: Annotated[list[ServerName], Field(max_length=64)] = []
+    """MCP servers (url) whose tools need it, as their Authorization header. Status 401 says that it was refused."""
+
+    scheme: Annotated[str, StringConstraints(pattern=r"^[A-Za-z-]{0,32}$")] = "Bearer"
+    """What stands before it in that header; empty: nothing."""
+
+    answerers: AnswererRule | None = Field(default=None, strict=False)
+    """Who may supply it, as `answerers` of approvals.yaml. Left out, the requester."""
+
+    @model_validator(mode="after")
+    def _check_use(self) -> DeclaredCredential:
+        if not (self.tools or self.servers):
+            raise ValueError("tools or servers is needed")
+        if self.answerers is not None and self.answerers.count > 1:
+            raise ValueError("answerers.count: one supplies it; several must approve calls alone")
+        return self
+
+    def make_credential(self, name: str, variable: str) -> Credential:
+        return Credential(
+            name=name,
+            description=self.description,
+            obtain=self.obtain,
+            variable=variable,
+            scheme=self.scheme,
+            answerers=self.answerers.make_answerers() if self.answerers is not None else None,
+        )
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    credentials: Annotated[dict[CredentialName, DeclaredCredential], Field(max_length=64)] = {}
+    """Credentials of users, by name: lower-case letters, digits, `_` and `-`, 32 at most."""
 
     optional: dict[str, Option] = {}
     """Options by the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be
@@ -66,12 +120,14 @@ class ToolTiers:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._options: dict[str, tuple[str, Option]] = {}
+        self._credentials: dict[str, DeclaredCredential] = {}
 
     def reload(self) -> None:
         """Read the file again; it need not exist. Never raises for its content."""
         try:
-            options = _read_options(self._path) if os.path.exists(self._path) else {}
-            self._options = {name.casefold(): (name, option) for name, option in options.items()}
+            file = _read_file(self._path) if os.path.exists(self._path) else _File()
+            self._options = {name.casefold(): (name, option) for name, option in file.optional.items()}
+            self._credentials = file.credentials
             REFUSED_FILES.labels("tool_options").set(0)
         except BadDefinition as problem:
             REFUSED_FILES.labels("tool_options").set(1)
@@ -89,6 +145,10 @@ class ToolTiers:
                 report_refusal("tool option refused", file=self._path.name, problem=f"optional.{name}{problem}")
             else:
                 tools[key] = option.apply_to(tool)
+        for name, declared in self._credentials.items():
+            for key, variable in _list_users(declared, tools):
+                tool, credential = tools[key], declared.make_credential(name, variable)
+                tools[key] = dataclasses.replace(tool, credentials=(*tool.credentials, credential))
 
 
 def _find_problem(tool: Tool, option: Option) -> str:
@@ -102,9 +162,18 @@ def _find_problem(tool: Tool, option: Option) -> str:
     return ""
 
 
-def _read_options(path: Path) -> dict[str, Option]:
+def _list_users(declared: DeclaredCredential, tools: dict[str, Tool]) -> list[tuple[str, str]]:
+    """List the tools that need the credential, by key, each with the variable that has it."""
+    commands = {name.casefold(): variable for name, variable in declared.tools.items()}
+    for key in commands.keys() - tools.keys():
+        log.warning("credential waits", problem=f"tools.{key}: there is no such tool")
+    users = [(key, variable) for key, variable in commands.items() if key in tools and not tools[key].server]
+    return [*users, *((key, "") for key, tool in tools.items() if tool.server in declared.servers)]
+
+
+def _read_file(path: Path) -> _File:
     try:
-        return _File.model_validate(yaml.safe_load(read_text(path)) or {}).optional
+        return _File.model_validate(yaml.safe_load(read_text(path)) or {})
     except ValidationError as error:
         raise BadDefinition(format_problem(error)) from error
     except RecursionError as error:

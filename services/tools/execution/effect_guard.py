@@ -21,6 +21,7 @@ import structlog
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import tools_pb2
+from services.tools.errors import CredentialNeeded
 from services.tools.execution.effect_records import EffectRecord, EffectRecords, Outcome, to_message
 from services.tools.execution.long_results import run_bounded
 from services.tools.toolkit.context import ToolContext
@@ -119,6 +120,9 @@ async def _run_recorded(
     except Overloaded:
         if is_silent:
             await beginning.forget()
+        raise
+    except CredentialNeeded:  # nothing has taken effect, whatever it has said
+        await beginning.forget()
         raise
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
@@ -13,12 +14,13 @@ from services.runtime.auth.identity import current_tenant
 from services.runtime.capacity import decrement_count
 from services.tools import metrics
 from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
-from services.tools.errors import ToolFailed
+from services.tools.errors import CredentialNeeded, ToolFailed
 from services.tools.execution.artifacts import ArtifactPublisher
 from services.tools.execution.effect_guard import run_guarded
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.toolkit import arguments
 from services.tools.toolkit.context import ContextFactory
+from services.tools.toolkit.credentials import find_missing, make_need_result
 from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspaces
 
@@ -73,15 +75,22 @@ class Executor:
         except ToolFailed as failure:
             yield make_result(str(failure), ok=False)
             return
-        context = self._make_context(request, parsed)
+        if (missing := find_missing(entry.tool)) is not None:
+            yield make_need_result(missing.make_need("missing"))
+            return
+        context = replace(self._make_context(request, parsed), credentials=entry.tool.credentials)
         guarded = run_guarded(self._effects, entry.tool, context)
         if entry.tool.effect != "read":
             guarded = self._outputs.publish_changes(context, guarded)
-        async with aclosing(guarded) as deltas:
-            async for delta in deltas:
-                if delta.HasField("result"):
-                    delta.result.tool_params = request.arguments or "{}"
-                yield delta
+        try:
+            async with aclosing(guarded) as deltas:
+                async for delta in deltas:
+                    if delta.HasField("result"):
+                        delta.result.tool_params = request.arguments or "{}"
+                    yield delta
+        except CredentialNeeded as needed:
+            refused = next(one for one in entry.tool.credentials if one.name == needed.name)
+            yield make_need_result(refused.make_need(needed.problem))
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:

@@ -8,7 +8,9 @@ from contextlib import aclosing
 import structlog
 
 from headrace.v1 import agent_pb2, tools_pb2
+from services.runtime.rpc.call_ids import list_tool_credentials
 from services.tools.errors import ToolFailed
+from services.tools.execution.secret_mask import mask_deltas, mask_text
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, make_result
@@ -25,7 +27,7 @@ HEAD_CHARS = 20_000
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Streams a tool's output and, last, its result with a bounded length; a ToolFailed becomes one."""
     try:
-        async with aclosing(tool.execute(context)) as deltas:
+        async with aclosing(mask_deltas(tool.execute(context), list_tool_credentials())) as deltas:
             async for delta in deltas:
                 if delta.HasField("result") and len(delta.result.result) > RESULT_CHARS_MAX:
                     artifact = await _save_result(tool, context, delta.result.result)
@@ -36,7 +38,7 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
                     )
                 yield delta
     except ToolFailed as failure:
-        yield make_result(shorten_result(str(failure), ""), ok=False)
+        yield make_result(mask_text(shorten_result(str(failure), ""), list_tool_credentials()), ok=False)
 
 
 def shorten_result(text: str, path: str) -> str:

@@ -33,6 +33,13 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 class ServerFailed(Exception):
     """A server cannot be reached, has gone, or refuses; the text says why."""
 
+    is_refusal = False
+    """Whether it has refused the credential."""
+
+
+class CredentialRefused(httpx2.TransportError):
+    """A server has answered with status 401; the SDK would tell nobody."""
+
 
 @contextmanager
 def server_errors() -> Generator[None]:
@@ -45,9 +52,15 @@ def server_errors() -> Generator[None]:
             first = first.exceptions[0]
         if not isinstance(first, FOREIGN):
             raise
-        raise ServerFailed(_format_reason(first)) from group
+        raise _make_failure(first) from group
     except FOREIGN as error:
-        raise ServerFailed(_format_reason(error)) from error
+        raise _make_failure(error) from error
+
+
+def _make_failure(error: Exception) -> ServerFailed:
+    failure = ServerFailed(_format_reason(error))
+    failure.is_refusal = isinstance(error, CredentialRefused)
+    return failure
 
 
 def _format_reason(error: Exception) -> str:

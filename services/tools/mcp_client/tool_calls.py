@@ -11,13 +11,13 @@ import mcp_types as types
 from mcp import MCPError
 
 from headrace.v1 import tools_pb2
-from services.runtime.rpc.call_ids import find_mcp_credential
-from services.tools.errors import ToolFailed
+from services.tools.errors import CredentialNeeded, ToolFailed
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
 from services.tools.mcp_client.session import McpSession
 from services.tools.mcp_client.tool_results import stream_result
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
 from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.credentials import find_authorization
 from services.tools.toolkit.tool import Execute, make_output
 
 PROGRESS_MAX = 100
@@ -65,8 +65,9 @@ async def _call_tool(
             notes.put_nowait(f"{share} {message or ''}".strip()[:PROGRESS_CHARS_MAX] + "\n")
 
     session: McpSession | None = None
+    authorization = find_authorization(server.name, context.credentials)
     try:
-        async with asyncio.timeout(timeout_s), server.borrow_session(find_mcp_credential(server.name)) as session:
+        async with asyncio.timeout(timeout_s), server.borrow_session(authorization) as session:
             await context.begin()
             return await _await_answer(
                 session, session.client.call_tool(tool, context.arguments, progress_callback=note)
@@ -75,6 +76,8 @@ async def _call_tool(
         doubt = UNKNOWN if session is not None else ""
         raise ToolFailed(f"ended after {timeout_s:g} s: its time was over{doubt}") from None
     except ServerFailed as failure:
+        if failure.is_refusal and context.credentials:
+            raise CredentialNeeded(context.credentials[0].name, "refused") from failure
         doubt = UNKNOWN if session is not None and session.ended else ""
         raise ToolFailed(f"MCP server {server.name!r}: {failure}{doubt}") from failure
 

@@ -46,6 +46,7 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
                 tier="enabled",
                 begins_itself=True,
                 category="mcp",
+                server=server,
             )
         )
     return mapped

@@ -17,6 +17,7 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 
+from services.tools.mcp_client.sdk_errors import CredentialRefused
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
@@ -27,6 +28,8 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Limit of an answer, in which a picture of 20 MB in base64 fits; a longer one over HTTP ends the session."""
 
 CONNECT_S = 10.0
+
+UNAUTHORIZED = 401
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
 """Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
@@ -118,6 +121,9 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
+        if response.status_code == UNAUTHORIZED:
+            await response.aclose()
+            raise CredentialRefused("it has refused the credential (401)")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.v1 import tools_pb2
-from services.tools.errors import ToolFailed
+from services.tools.errors import CredentialNeeded, ToolFailed
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from services.tools.toolkit.context import ToolContext
@@ -18,6 +18,9 @@ TIMEOUT_S = 120.0
 
 TIMEOUT_S_MAX = 600.0
 
+REFUSED_STATUS = 77
+"""Exit status by which a command says that its credential was refused, and nothing took effect: EX_NOPERM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -25,6 +28,12 @@ class Command:
     input: str = ""
     readable: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables beside those that every command has."""
+
+    credential: str = ""
+    """Name of the credential that it may say to have been refused; empty: it has none."""
+
     shown: Literal["all", "stdout"] = "all"
     """Output that the model sees of a success; a failure shows all."""
 
@@ -45,6 +54,8 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
                     ending = event
     if ending.reason == "failed":
         raise ToolFailed(f"the command could not be run: {ending.error}")
+    if command.credential and ending.reason == "exited" and ending.status == REFUSED_STATUS:
+        raise CredentialNeeded(command.credential, "refused")
     ok = ending.reason == "exited" and ending.status == 0
     shown = "".join(piece.text for piece in outputs if not ok or command.shown == "all" or piece.stream == "stdout")
     shown = add_note(shown, _format_end(ending, timeout_s))
@@ -63,6 +74,7 @@ async def make_policy(context: ToolContext, command: Command, timeout_s: float) 
         command=command.arguments,
         folder=str(workspace.folder),
         input=command.input,
+        environment=command.environment,
         readable=(*command.readable, *context.sandbox.readable),
         writable=context.sandbox.writable,
         mark=context.sandbox.mark,

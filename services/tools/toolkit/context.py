@@ -14,6 +14,7 @@ from services.tools.workspace.workspace import Workspace, Workspaces
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.tools.toolkit.tool import Credential
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,9 @@ class ToolContext:
     interpreters: InterpreterPool
     web: Web
     llm: LlmServiceAsyncStub
+
+    credentials: tuple[Credential, ...] = ()
+    """Of the user who asks; their values came with the call."""
 
     begin: AllowBegin = begin_at_once
     """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises

@@ -36,6 +36,32 @@ class FrontEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret of the user who asks, as tools.yaml declares it."""
+
+    name: str
+    description: str
+    obtain: str = ""
+    variable: str = ""
+    """Of a command's environment; empty for one of an MCP server."""
+
+    scheme: str = ""
+    """What stands before it in the Authorization header of an MCP server."""
+
+    answerers: common_pb2.Answerers | None = None
+    """Who may supply it; None: the requester."""
+
+    def make_need(self, problem: str) -> common_pb2.CredentialNeed:
+        return common_pb2.CredentialNeed(
+            name=self.name,
+            description=self.description,
+            obtain=self.obtain or None,
+            problem=problem,
+            answerers=self.answerers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     name: str
     description: str
@@ -59,6 +85,12 @@ class Tool:
 
     answerers: common_pb2.Answerers | None = None
     """Who may answer where a run waits for a person with it; None: as approvals.yaml says."""
+
+    credentials: tuple[Credential, ...] = ()
+    """What it needs of the user who asks."""
+
+    server: str = ""
+    """The MCP server that it is of."""
 
     always_available: bool = False
     category: str = ""

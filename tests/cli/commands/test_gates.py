@@ -41,6 +41,17 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
     assert (question.gate_id, question.note) == (GATE.gate_id, "what for?")
 
 
+async def test_a_credential_comes_by_standard_input_and_no_other_way(tmp_path: Path) -> None:
+    at = ("gates", "answer", RUN, GATE.gate_id)
+    async with suite(tmp_path) as facade:
+        supplied = await run(*at, "--credential", "-", url=facade.url, given=b"hunter2-of-ada\n")
+        rest = (["--credential", "hunter2-of-ada"], ["--credential", "-", "approve"], [])
+        wrong = [await run(*at, *words, url=facade.url) for words in rest]
+    [request] = facade.script.requests
+    assert (supplied[0], json.loads(request.payload)) == (0, {"decision": "supply", "secret": "hunter2-of-ada"})
+    assert [result[0] for result in wrong] == [2, 2, 2]
+
+
 async def test_a_gate_is_claimed_answered_with_the_claim_and_released(tmp_path: Path) -> None:
     at = (RUN, GATE.gate_id)
     async with suite(tmp_path) as facade:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
-from headrace.v1 import gates_pb2, memory_pb2
+from headrace.v1 import common_pb2, gates_pb2, memory_pb2, tools_pb2
+from services.runtime.rpc.call_ids import find_tool_credential
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
@@ -17,12 +19,29 @@ from tests.orchestrator.people import ask, kinds, only, tool
 from tests.order import Event, fold
 
 ANSWER = content("All ", "good.") + finish()
-LISTED = {"toolConfig": {"backends": ["act"], "frontends": ["confirm", "ask_human"]}}
+LISTED = {"toolConfig": {"backends": ["act", "fetch"], "frontends": ["confirm", "ask_human"]}}
+
+SECRET = "hunter2-of-ada"
+NEED = common_pb2.CredentialNeed(
+    name="github", description="A token of GitHub", obtain="https://github.com/settings/tokens"
+)
+
+
+async def execute(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    """What the tools service does: `fetch` runs with a credential alone, and `bad` is none."""
+    given = find_tool_credential(NEED.name)
+    outcome = tools_pb2.ToolOutcome(ok=True, result=f"{request.tool_name} has run")
+    if request.tool_name == "fetch" and given in ("", "bad-one"):
+        outcome = tools_pb2.ToolOutcome(ok=False, result="no credential", needs=NEED)
+        outcome.needs.problem = "refused" if given else "missing"
+    yield tools_pb2.ToolDelta(result=outcome)
+
 
 GATES: dict[str, tuple[str, dict[str, Any], str]] = {
     "approval": ("act", {"at": 1}, '{"decision": "approve"}'),
     "form": ("confirm", {"q": 1}, '{"ok": true}'),
     "question": ("ask_human", {"question": "Which?"}, '{"answer": "this"}'),
+    "credential": ("fetch", {"n": 1}, f'{{"decision": "supply", "secret": "{SECRET}"}}'),
 }
 """Tool, arguments and an answer, by the gate's kind."""
 
@@ -30,8 +49,10 @@ GATES: dict[str, tuple[str, dict[str, Any], str]] = {
 def offer(it: House, timeout_ms: int = 100_000) -> None:
     it.tools.tools += [
         tool("act", "backend", approval="ask"),
+        tool("fetch", "backend"),
         tool("confirm", "frontend", timeout_ms=timeout_ms, viewport_key="confirm_view"),
     ]
+    it.tools.execute = execute
 
 
 def asking(kind: str) -> list[Any]:
@@ -80,6 +101,7 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, house:
     assert (after.state, after.answered_by, after.closed_at) == ("answered", "default", submitted["timestamp"])
     assert (closed["state"], closed["answeredBy"], closed["gateId"]) == ("answered", "default", opened["gateId"])
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
+    assert SECRET not in json.dumps([events, history]), "a secret is in no event"
     assert fold(history) == fold(events)
     for one in ("gate.open", "gate.close"):
         assert only(history, one) == only(events, one)

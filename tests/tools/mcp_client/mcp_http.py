@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
@@ -25,10 +26,25 @@ class Http:
 
     port: int
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: str = ""
+    """The Authorization header that gets status 401."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
+
+    def refusing(self, app: Any) -> Any:
+        """Return `app` with status 401 for the header that is refused."""
+
+        async def serve(scope: Any, receive: Any, send: Any) -> None:
+            given = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+            if not given or given != self.refused:
+                await app(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body"})
+
+        return serve
 
 
 class _Quiet(uvicorn.Server):
@@ -42,7 +58,9 @@ async def http_server(port: int = 0) -> AsyncGenerator[Http]:
     """Serve inside the block, on `port` if it is given."""
     with socket.create_server(("127.0.0.1", port)) as listening:
         http = Http(listening.getsockname()[1])
-        config = uvicorn.Config(_app(http).streamable_http_app(), log_config=None, lifespan="on", ws="none")
+        config = uvicorn.Config(
+            http.refusing(_app(http).streamable_http_app()), log_config=None, lifespan="on", ws="none"
+        )
         config.timeout_graceful_shutdown = 0
         server = _Quiet(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))

@@ -61,7 +61,9 @@ gates.add_command(verify)
 @url_option
 @click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
 @click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
-@click.option("--kind", type=click.Choice(["approval", "form", "question"]), help="Only gates of this kind.")
+@click.option(
+    "--kind", type=click.Choice(["approval", "form", "question", "credential"]), help="Only gates of this kind."
+)
 @click.option("--risk", type=click.Choice(["critical", "high", "medium", "low"]), help="Only approvals of this risk.")
 @click.option("--agent", "agent_key", help="Only gates of this agent.")
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the oldest first.")
@@ -97,25 +99,35 @@ def show(url: str, run_id: str, gate_id: str) -> None:
 @click.option(
     "--lasts", "lasts_s", type=click.IntRange(60, 2_592_000), help="How long --grant chat lasts, in s (28800)."
 )
+@click.option(
+    "--credential", metavar="-", help="-: read the missing credential from standard input, or ask for it at a terminal."
+)
 @click.argument("run_id")
 @click.argument("gate_id")
-@click.argument("answer")
+@click.argument("answer", required=False)
 def answer(
     url: str,
     holder: str,
     note: str | None,
     grant: str | None,
     lasts_s: int | None,
+    credential: str | None,
     run_id: str,
     gate_id: str,
-    answer: str,
+    answer: str | None,
 ) -> None:
-    """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON.
+    """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON; or supply a --credential.
 
     JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
     """
     beside = {"note": note, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
-    payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
+    if (credential is None) == (answer is None):
+        raise click.UsageError("either ANSWER or --credential is needed")
+    payload: Any
+    if answer is None:
+        payload = _read_credential(credential or "")
+    else:
+        payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
     body = {"runId": run_id, "gateId": gate_id, "payload": payload, "holder": holder}
     data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
     answered = msgspec.json.decode(data, type=_Answered)
@@ -125,6 +137,15 @@ def answer(
         click.echo(f"granted for later calls: {answered.grant_id}")
     if not answered.accepted:
         raise SystemExit(1)
+
+
+def _read_credential(given: str) -> dict[str, str]:
+    # In an argument it would stand in the history of the shell, and in the list of processes.
+    if given != "-":
+        raise click.UsageError("--credential takes - alone: the credential comes by standard input")
+    stream = click.get_text_stream("stdin")
+    text: str = click.prompt("Credential", hide_input=True, err=True) if stream.isatty() else stream.readline()
+    return {"decision": "supply", "secret": text.strip()}
 
 
 def _read_payload(answer: str, beside: dict[str, Any]) -> Any:

@@ -29,7 +29,9 @@ class _News(msgspec.Struct, frozen=True, rename="camel"):
 @url_option
 @click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
 @click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
-@click.option("--kind", type=click.Choice(["approval", "form", "question"]), help="Only gates of this kind.")
+@click.option(
+    "--kind", type=click.Choice(["approval", "form", "question", "credential"]), help="Only gates of this kind."
+)
 @click.option("--risk", type=click.Choice(["critical", "high", "medium", "low"]), help="Only approvals of this risk.")
 @click.option("--agent", "agent_key", help="Only gates of this agent.")
 def watch(url: str, scope: str | None, kind: str | None, risk: str | None, agent_key: str | None) -> None:

@@ -10,6 +10,7 @@ from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls import ask_person
+from services.orchestrator.calls.ask_credential import hide_secret, parse_credential
 from services.orchestrator.calls.frontend import find_answerers
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
@@ -41,7 +42,19 @@ def check(request: agent_pb2.SubmitRequest) -> str:
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     if request.approval_id or request.tool_id.startswith(ids.APPROVAL):
         ask_person.parse_answer(request.payload)
+    elif request.tool_id.startswith(ids.CREDENTIAL):
+        parse_credential(request.payload)
     return request.tool_id or request.approval_id
+
+
+def hide_secrets(request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitRequest:
+    """Return the request as it may be kept: without the secret of an answer that supplies one."""
+    if not request.tool_id.startswith(ids.CREDENTIAL):
+        return request
+    kept = agent_pb2.SubmitRequest()
+    kept.CopyFrom(request)
+    kept.payload = hide_secret(parse_credential(request.payload))
+    return kept
 
 
 async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
@@ -58,6 +71,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     wait_id = check(request)
     if request.chat_id and request.chat_id != run.chat_id:
         raise InvalidRequest.of("chatId", "is not the chat of this run")
+    given, request = request.payload, hide_secrets(request)
     caller, gate = identity.require_identity(), run.waits.find_gate(wait_id)
     if gate is not None:
         check_answerer(gate, run.identity, caller)
@@ -79,7 +93,16 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
             return await _answer_approval(run, gate, request, tasks)
         if run.waits.foresee_claim(wait_id, request.request_id, caller.user) == "accepted":
             run.claims.find(wait_id, caller.user, request.holder)
+            if wait_id.startswith(ids.CREDENTIAL):
+                _keep_secret(run, gate, given)
         return await _take(run, wait_id, request, tasks)
+
+
+def _keep_secret(run: Run, gate: GateState, payload: str) -> None:
+    """Keep it for the run's calls. It is there before the answer is: whoever waits for that then has it."""
+    if secret := parse_credential(payload).secret:
+        run.credentials.check_room(gate.opened.need.name, secret)
+        run.credentials.keep(gate.opened.need.name, secret)
 
 
 async def _answer_approval(
@@ -190,6 +213,8 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> a
                 if (step.step, step.by, step.request_id) == (VOTE, by, request.request_id):
                     return response(request.run_id, wait_id, "voted", 0)
             case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
+                status = "expired"
+            case "gate_open" if event.gate_open.gate_id == wait_id and wait_id.startswith(ids.CREDENTIAL):
                 status = "expired"
             case "approval_ask" if event.approval_ask.approval_id == wait_id:
                 status = "expired"

@@ -43,6 +43,7 @@ class _Wait:
     has_expired: bool = False
     ending: asyncio.Timeout | None = None
     """When the wait ends without an answer, while it is waited."""
+    is_closed: bool = False
     is_passed_over: bool = False
     """Whether its time is over before."""
 
@@ -59,6 +60,11 @@ class Waits:
 
     def is_claimed(self, wait_id: str) -> bool:
         return wait_id in self._waits and self._waits[wait_id].is_claimed
+
+    def is_closed(self, wait_id: str) -> bool:
+        """Return whether an answer to it has been waited for, to the end."""
+        wait = self._waits.get(wait_id)
+        return wait is not None and wait.is_closed
 
     def expect(self, gate: agent_pb2.GateOpen, call: Call | None = None, opened_at: int = 0) -> None:
         """Know a gate; `call` is there once this process waits at it, `opened_at` where another has opened it."""
@@ -155,5 +161,6 @@ class Waits:
                 return None
         finally:
             wait.ending = None
+            wait.is_closed = wait.submission.done()
         # It came in time and is on its way to the disk; whoever commits it ends the run when that fails.
         return await wait.submission

@@ -60,6 +60,9 @@ class Policy(NamedTuple):
 
     input: str = ""
 
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables beside those that every command has."""
+
     readable: tuple[str, ...] = ()
 
     writable: tuple[str, ...] = ()
@@ -95,6 +98,7 @@ def parse_policy(text: str) -> Policy:
     values: dict[str, Any] = json.loads(text)
     for name in ("command", "readable", "writable"):
         values[name] = tuple(values[name])
+    values["environment"] = tuple((name, value) for name, value in values["environment"])
     values["space"] = values["space"] and Space(*values["space"])
     values["limits"] = Limits(*values["limits"])
     return Policy(**values)

@@ -157,6 +157,34 @@ async def test_questions_and_forms_are_answered_by_their_views(opening: Opening)
         assert answers_of(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
 
 
+async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: Opening) -> None:
+    need = common_pb2.CredentialNeed(
+        name="github", description="A token.", obtain="https://github.com/t", problem="missing"
+    )
+    asked = [
+        gate(f"credential_{n}", kind="credential", tool_name="issues", risk=None, reason="github is missing", need=need)
+        for n in (1, 2)
+    ]
+    script = Orchestrator(gates=asked)
+    async with opening(script=script, place=address("credential_1"), bypass_csp=True) as console:
+        page = console.page
+        field = page.get_by_label("Credential github")
+        await expect(field).to_have_attribute("type", "password")
+        await expect(page.get_by_role("link", name="https://github.com/t")).to_have_attribute(
+            "rel", "noopener noreferrer"
+        )
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await field.fill(" hunter2-of-ada ")
+        await page.get_by_role("button", name="Supply it").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await links_of(page).click()
+        await page.get_by_role("button", name="Go on without it").click()
+        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        supplied = {"decision": "supply", "secret": "hunter2-of-ada"}
+        assert answers_of(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
+
+
 async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:

@@ -8,6 +8,7 @@ import { getHolder } from "../server/holder.js";
 import { formatJson } from "../server/json.js";
 import { ApprovalView } from "./approval_view.js";
 import { Claim } from "./claim.js";
+import { createCredentialForm } from "./credential_view.js";
 import { createForm } from "./form_view.js";
 import { createStepLine } from "./gate_step.js";
 import { showViewport } from "./viewport.js";
@@ -60,6 +61,10 @@ export class GateView {
     if (gate.kind === "approval") {
       const askBack = (note) => api.askBack({ runId: gate.runId, gateId: gate.gateId, note });
       prompt.append(new ApprovalView(gate, gate.toolName, gate.arguments, submit, gate.answerers, askBack).element);
+    } else if (gate.kind === "credential") {
+      const form = createCredentialForm(gate.need ?? {}, submit);
+      prompt.append(claim.element, form);
+      claim.watch(form);
     } else if (gate.kind === "question") {
       const form = createForm("ask_human", null, gate.arguments, submit);
       prompt.append(claim.element, form);

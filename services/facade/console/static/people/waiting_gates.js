@@ -9,7 +9,7 @@ const PERIOD_MS = 60_000; // for one's own that others answer; the rest is watch
 const HIDDEN_PERIOD_MS = 15_000; // nothing is watched in a hidden tab
 const COUNT_MAX = 200; // of a page; more are counted as 200+ in a hidden tab
 
-export const KINDS = { approval: "Approval", form: "Form", question: "Question" };
+export const KINDS = { approval: "Approval", form: "Form", question: "Question", credential: "Credential" };
 
 export const canNotify = () => globalThis.Notification?.permission === "granted";
 

@@ -5,6 +5,7 @@
 import { announceText } from "../elements/announcer.js";
 import { ApprovalView } from "../people/approval_view.js";
 import { Claim } from "../people/claim.js";
+import { createCredentialForm } from "../people/credential_view.js";
 import { createElement } from "../elements/dom.js";
 import { Fold, TERMINAL, getBlockId, getKind } from "../events/fold.js";
 import { scheduleForFrame } from "../elements/redraw.js";
@@ -32,6 +33,7 @@ export class RunView {
   #approvals = new Map();
   #gates = new Map(); // events gate.open of approvals
   #claims = new Map();
+  #credentials = new Map(); // forms, by their gates
   #compaction = null;
 
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
@@ -93,7 +95,7 @@ export class RunView {
         if (event.arguments) this.#approvals.get(event.gateId)?.showEdit(event.arguments);
         return this.#claims.get(event.gateId)?.applyStep(event);
       case "gate.close":
-        return this.#claims.get(event.gateId)?.close();
+        return this.#closeGate(event);
       case "approval.ask":
         return this.#askForApproval(event);
       case "approval.answer":
@@ -126,7 +128,26 @@ export class RunView {
 
   #openGate(event) {
     if (event.kind === "approval") this.#gates.set(event.gateId, event);
+    else if (event.kind === "credential") this.#askForCredential(event);
     else this.#getClaim(event.gateId);
+  }
+
+  #askForCredential(event) {
+    const tool = this.#views.get(event.toolId);
+    const submit = (payload) => this.actions.submit({ runId: this.runId, toolId: event.gateId, payload });
+    const claim = this.#getClaim(event.gateId);
+    const form = createCredentialForm(event.need ?? {}, submit);
+    const prompt = createElement("div", { class: "people" }, claim.element, form);
+    claim.watch(form);
+    this.#credentials.set(event.gateId, prompt);
+    tool?.expand();
+    (tool?.prompts ?? this.scopes.getBody(event)).append(prompt);
+    scheduleForFrame(() => this.isLive && prompt.isConnected && announceText("A tool needs a credential of yours."));
+  }
+
+  #closeGate(event) {
+    this.#credentials.get(event.gateId)?.remove();
+    this.#claims.get(event.gateId)?.close();
   }
 
   /** Return the claim of a form's gate, which is open when the form is shown or before. */

@@ -1,0 +1,41 @@
+// Creates the form that supplies a credential: what is missing, where to get it, and a field that shows nothing.
+
+import { createButton, createElement } from "../elements/dom.js";
+import { createField } from "../elements/page.js";
+import { submitForm } from "./submission.js";
+
+const PROBLEMS = { missing: "It is missing.", refused: "The one that was supplied was refused." };
+
+/** Create the form for `need`, a CredentialNeed; `submit(payload)` sends the answer. */
+export function createCredentialForm({ name = "", description = "", obtain, problem }, submit) {
+  const secret = createElement("input", { type: "password", required: true, maxlength: 1900, autocomplete: "off" });
+  const trouble = createElement("p", { role: "alert", class: "problem" });
+  const send = (payload) => {
+    secret.value = ""; // it is nowhere on the page while it is on its way, nor after
+    return submitForm(fieldset, trouble, () => submit(payload));
+  };
+  const fieldset = createElement(
+    "fieldset",
+    {},
+    createElement("p", {}, `${PROBLEMS[problem] ?? ""} ${description}`.trim()),
+    obtain ? createElement("p", {}, "To be had at ", createPlace(obtain)) : null,
+    createField(`Credential ${name}`, secret, "It is kept for this run alone, in memory, and shown to nobody."),
+    createElement(
+      "div",
+      { class: "actions" },
+      createElement("button", { type: "submit", class: "primary" }, "Supply it"),
+      createButton("Go on without it", () => send({ decision: "reject" })),
+    ),
+    trouble,
+  );
+  const onsubmit = (event) => {
+    event.preventDefault();
+    send({ decision: "supply", secret: secret.value.trim() });
+  };
+  return createElement("form", { class: "form credential", autocomplete: "off", onsubmit }, fieldset);
+}
+
+function createPlace(obtain) {
+  if (!/^https:\/\//.test(obtain)) return obtain;
+  return createElement("a", { href: obtain, target: "_blank", rel: "noopener noreferrer" }, obtain);
+}
