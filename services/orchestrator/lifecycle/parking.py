@@ -122,6 +122,8 @@ def find_due_at(run: Run, live: LiveRuns) -> int:
     # A tape has one owner's part alone, and a reader whose leaving cancels the run is to be noticed here.
     if run.tape is not None or run.query.on_disconnect == "cancel" or live.is_leaving(run.id):
         return 0
+    if run.credentials.has_any:  # they are in this process alone, and would be asked for again
+        return 0
     if not run.is_settled or len(live.list_chat(run)) > 1:
         return 0
     gates = run.waits.list_waiting_gates()

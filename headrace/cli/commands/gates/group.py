@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import platform
+import sys
 from typing import Any
 
 import click
@@ -143,8 +144,7 @@ def _read_credential(given: str) -> dict[str, str]:
     # In an argument it would stand in the history of the shell, and in the list of processes.
     if given != "-":
         raise click.UsageError("--credential takes - alone: the credential comes by standard input")
-    stream = click.get_text_stream("stdin")
-    text: str = click.prompt("Credential", hide_input=True, err=True) if stream.isatty() else stream.readline()
+    text = getpass.getpass("Credential: ") if sys.stdin.isatty() else sys.stdin.readline()
     return {"decision": "supply", "secret": text.strip()}
 
 

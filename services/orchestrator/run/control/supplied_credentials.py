@@ -20,6 +20,10 @@ class SuppliedCredentials:
         self.asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held by the call that asks for a credential; the others then have it too."""
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._values)
+
     def find(self, name: str) -> str:
         return self._values.get(name, "")
 
