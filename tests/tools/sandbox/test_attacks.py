@@ -23,6 +23,14 @@ from tests.tools.sandbox.attacks.table import ATTEMPTS, Attempt
 from tests.tools.sandbox.attacks.victims import as_json, victims
 from tests.tools.sandbox.tiers import TIERS
 
+ON_OLDER = {"process on Linux 5.15": ("process", 1), "bubblewrap on Linux 6.1": ("bubblewrap", 2)}
+"""Tiers as they are where Landlock has an earlier ABI."""
+
+RUNS = [*TIERS, *(name for name, (tier, _) in ON_OLDER.items() if tier in TIERS)]
+
+SIGNALS = "signal "
+"""Attempts at other processes of the user, which the process tier refuses from Linux 6.12 on (ABI 6)."""
+
 PROGRAM = Path(__file__).with_name("attacks") / "attempts.py"
 MACHINE = os.uname().machine
 OTHERS: dict[str, Numbers] = {
@@ -41,33 +49,36 @@ def numbers() -> dict[str, int]:
     return {name: number for name, pair in known.items() if (number := pair[column]) is not None}
 
 
-def here() -> list[Attempt]:
-    """The attempts that this machine has calls for."""
+def here(run: str = "") -> list[Attempt]:
+    """The attempts that this machine has calls for, and that a run of the tier is to refuse."""
     known = numbers()
     missing = {f"call {name} with nothing" for calls in syscalls.DENIED.values() for name in calls if name not in known}
     if MACHINE != "x86_64":
         missing |= {"a 32-bit call", "an x32 call"}
-    return [item for item in ATTEMPTS if item.name not in missing]
+    allowed = SIGNALS if ON_OLDER.get(run, ("", 0))[0] == "process" else "nothing"
+    return [item for item in ATTEMPTS if item.name not in missing and not item.name.startswith(allowed)]
 
 
 @functools.cache
-def endings(tier: str) -> tuple[dict[str, str], list[str]]:
+def endings(run: str) -> tuple[dict[str, str], list[str]]:
     """How every attempt ended, and the harm done: one command for all of them, each in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="headrace-attacks-") as folder:
-        return asyncio.run(_endings(Path(folder), tier))
+        return asyncio.run(_endings(Path(folder), run))
 
 
-async def _endings(folder: Path, tier: str) -> tuple[dict[str, str], list[str]]:
+async def _endings(folder: Path, run: str) -> tuple[dict[str, str], list[str]]:
+    tier, abi_max = ON_OLDER.get(run, (run, None))
     (folder / "workspace").mkdir()
     with victims(folder) as (found, harm):
-        attempts = [(item.name, item.code) for item in here()]
+        attempts = [(item.name, item.code) for item in here(run)]
         given = {"victims": as_json(found), "numbers": numbers(), "attempts": attempts}
         policy = Policy(
             command=(INTERPRETER, "-I", "-S", str(PROGRAM)),
             folder=str(folder / "workspace"),
             input=json.dumps(given),
-            readable=(str(PROGRAM),),
+            readable=(str(PROGRAM), found.shown),
             home_parent=str(folder),
+            landlock_abi_max=abi_max,
             namespaces=tier == "bubblewrap",
         )
         said = ""
@@ -78,18 +89,20 @@ async def _endings(folder: Path, tier: str) -> tuple[dict[str, str], list[str]]:
         return {name: ending for line in said.splitlines() for name, _, ending in [line.partition("\t")]}, harm()
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("attempt", here(), ids=lambda item: item.name)
-def test_an_attempt_ends_as_the_table_says(attempt: Attempt, tier: str) -> None:
-    ending = endings(tier)[0].get(attempt.name, "never made")
+@pytest.mark.parametrize(
+    ("run", "attempt"), [pytest.param(run, item, id=f"{run}-{item.name}") for run in RUNS for item in here(run)]
+)
+def test_an_attempt_ends_as_the_table_says(run: str, attempt: Attempt) -> None:
+    tier, _ = ON_OLDER.get(run, (run, None))
+    ending = endings(run)[0].get(attempt.name, "never made")
     expected = attempt.bubblewrap if tier == "bubblewrap" else attempt.process
     # What a namespace hides is not there; without one that would be a mistake of the attempt.
     assert ending.replace("HIDDEN", "DENIED" if tier == "bubblewrap" else "HIDDEN").split()[0] == expected, ending
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_nothing_has_reached_the_victims(tier: str) -> None:
-    ended, harm = endings(tier)
+@pytest.mark.parametrize("run", RUNS)
+def test_nothing_has_reached_the_victims(run: str) -> None:
+    ended, harm = endings(run)
     assert harm == []
     assert str(CommandExit("exited", 0)) in ended
 

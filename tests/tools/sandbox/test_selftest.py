@@ -80,9 +80,10 @@ def test_the_tier_is_a_metric(tier: Tier | None, shown: str) -> None:
     assert f'headrace_sandbox_tier{{tier="{shown}"}} 1.0' in generate_latest().decode()
 
 
+@pytest.mark.parametrize("truncates_read", [False, True])
 @pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)
-def test_every_path_through_the_filter_ends(machine: str) -> None:
-    instructions = seccomp.build_program(machine, (10, 20))
+def test_every_path_through_the_filter_ends(machine: str, truncates_read: bool) -> None:
+    instructions = seccomp.build_program(machine, (10, 20), truncates_read=truncates_read)
     assert len(instructions) < 4096  # the kernel's limit
     for index, (code, if_true, if_false, _) in enumerate(instructions):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_GREATER, seccomp.JUMP_SET):

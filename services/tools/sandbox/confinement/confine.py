@@ -107,10 +107,12 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
     kernel.syscall(CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
     version = landlock.read_abi()
     if version < landlock.ABI_MIN:
-        raise OSError(ENOSYS, f"Landlock ABI {landlock.ABI_MIN} (Linux 6.2) is needed, this kernel has {version}")
+        raise OSError(ENOSYS, "this kernel has no Landlock: Linux 5.13 or later is needed, with lsm=landlock,…")
+    version = min(version, policy.landlock_abi_max or version)
     readable = (*SYSTEM, sys.base_prefix, *policy.readable)
     landlock.restrict_process(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
-    return seccomp.install_filter(untouchable_pids, network=port is not None)
+    truncates_read = version < landlock.TRUNCATION
+    return seccomp.install_filter(untouchable_pids, network=port is not None, truncates_read=truncates_read)
 
 
 def _connect_input(text: str) -> None:

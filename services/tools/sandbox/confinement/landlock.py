@@ -16,14 +16,20 @@ from services.tools.sandbox.confinement import kernel
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """System call numbers are the same on every architecture."""
 
-ABI_MIN = 3
-"""Linux 6.2: before it, truncation of any file of the same user was not restricted."""
+ABI_MIN = 1
+"""Linux 5.13; names of files cannot go to another folder there."""
+
+TRUNCATION = 3
+"""ABI of Linux 6.2. Before it, whoever may read a file may truncate it; seccomp.py then refuses that."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15
 
-FILES_ALL = (1 << 15) - 1
+FILES_ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1}
+"""The rights that an ABI restricts; later ones restrict all below."""
+
+FILES_ALL_LATER = (1 << 15) - 1
 
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_FIFO | MAKE_SYM | REFER | TRUNCATE
@@ -61,10 +67,11 @@ def restrict_process(
 ) -> None:
     """Confines this process and its children; needs no_new_privs. Missing paths are left out.
 
-    TCP may connect to `port` alone.
+    TCP may connect to `port` alone. No more is restricted than ABI `version` can.
     """
+    files = FILES_ALL.get(version, FILES_ALL_LATER | (IOCTL_DEV if version >= 5 else 0))
     ruleset = _Ruleset(
-        FILES_ALL | (IOCTL_DEV if version >= 5 else 0),
+        files,
         BIND_TCP | CONNECT_TCP if version >= 4 else 0,
         ABSTRACT_UNIX_SOCKET | SIGNAL if version >= 6 else 0,
     )
@@ -72,7 +79,7 @@ def restrict_process(
     fd = kernel.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
     for rights, paths in ((READ, readable), (WRITE, writable), (READ_FILE | WRITE_FILE, devices)):
         for path in paths:
-            _grant_path(fd, path, rights)
+            _grant_path(fd, path, rights & files)
     if port is not None and version >= 4:
         kernel.syscall(ADD_RULE, fd, 2, ctypes.byref(_Port(CONNECT_TCP, port)), 0)
     kernel.syscall(RESTRICT_SELF, fd, 0)

@@ -76,6 +76,9 @@ class Policy(NamedTuple):
     confined: bool = True
     """False without Landlock and seccomp, where the operator has allowed it."""
 
+    landlock_abi_max: int | None = None
+    """The newest ABI of Landlock to be used, as if the kernel had none later; for trials of what older ones give."""
+
     namespaces: bool = False
 
     network: bool = False

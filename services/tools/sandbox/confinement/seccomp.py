@@ -16,6 +16,7 @@ from services.tools.sandbox.confinement.syscalls import (
     CLONE,
     DENIED,
     LAST_KNOWN,
+    OPENING,
     PRLIMIT64,
     SCHED_SETAFFINITY,
     SECCOMP,
@@ -23,6 +24,7 @@ from services.tools.sandbox.confinement.syscalls import (
     SETTING_MODES,
     SIGNALLING,
     SOCKETPAIR,
+    TRUNCATE,
     UTIMENSAT,
     Numbers,
 )
@@ -44,6 +46,9 @@ SET_ID_BITS = 0o6000
 MAKES_FILE = 0o20000100
 """O_CREAT, and the bits that O_TMPFILE has beside O_DIRECTORY."""
 
+READ_ONLY, ACCESS_MODE, NO_ACCESS, TRUNCATES = 0, 3, 3, 0o1000
+"""Of the flags of open: O_RDONLY, O_ACCMODE, the mode that neither reads nor writes, O_TRUNC."""
+
 IPPROTO_TCP, AF_INET = 6, 2
 AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
 
@@ -59,18 +64,21 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("filters", ctypes.POINTER(_Filter)))
 
 
-def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
+def install_filter(untouchable_pids: Iterable[int], *, network: bool, truncates_read: bool) -> int:
     """Installs the filter and returns the descriptor on which it asks; needs no_new_privs. `untouchable_pids` get no
-    signal, which Landlock ensures only from ABI 6."""
+    signal, which Landlock ensures only from ABI 6; `truncates_read` says that it would let what may be read be
+    truncated."""
     machine = os.uname().machine
-    instructions = build_program(machine, untouchable_pids, network=network)
+    instructions = build_program(machine, untouchable_pids, network=network, truncates_read=truncates_read)
     filters = (_Filter * len(instructions))(*(_Filter(*item) for item in instructions))
     seccomp = SECCOMP[ARCHITECTURES[machine][1]]
     assert seccomp is not None
     return kernel.syscall(seccomp, SET_MODE_FILTER, NEW_LISTENER, ctypes.byref(_Program(len(filters), filters)))
 
 
-def build_program(machine: str, untouchable_pids: Iterable[int], *, network: bool = False) -> list[Instruction]:
+def build_program(
+    machine: str, untouchable_pids: Iterable[int], *, network: bool = False, truncates_read: bool = False
+) -> list[Instruction]:
     """Builds the filter's program; raises OSError where there is no table for the machine."""
     if machine not in ARCHITECTURES:
         raise OSError(ENOSYS, f"no table of system calls for {machine}")
@@ -101,6 +109,10 @@ def build_program(machine: str, untouchable_pids: Iterable[int], *, network: boo
     lines += _match_call(PRLIMIT64, column, _allow_zero(0))
     lines += _match_call(SCHED_SETAFFINITY, column, _allow_zero(0))
     lines += _match_call(SETPRIORITY, column, [*_allow_zero(0)[:-1], *_allow_zero(1)])
+    if truncates_read:
+        lines += _match_call(TRUNCATE, column, [(RETURN, 0, 0, ERRNO | EACCES)])
+        for numbers, flags in OPENING.values():
+            lines += _match_call(numbers, column, _deny_truncation(flags))
     for numbers, mode, flags in SETTING_MODES.values():
         lines += _match_call(numbers, column, _deny_set_id(mode, flags))
     for numbers in SIGNALLING:
@@ -109,7 +121,7 @@ def build_program(machine: str, untouchable_pids: Iterable[int], *, network: boo
 
 
 def _match_call(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
-    # The call's number stays loaded when `then`, which always returns, is not run.
+    # The call's number stays loaded when `then` is not run, which returns or loads it again.
     number = numbers[column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(then), number), *then]
 
@@ -136,6 +148,19 @@ def _deny_set_id(mode: int, flags: int | None) -> list[Instruction]:
     # No file may give its owner's rights to whoever runs it. The mode counts only where the flags make a file.
     refused = [_load_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
     return refused if flags is None else [_load_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
+
+
+def _deny_truncation(flags: int) -> list[Instruction]:
+    # Who opens a file to write it needs the right to.
+    return [
+        _load_argument(flags),
+        (JUMP_SET, 0, 4, TRUNCATES),
+        (AND, 0, 0, ACCESS_MODE),
+        (JUMP_EQUAL, 1, 0, READ_ONLY),
+        (JUMP_EQUAL, 0, 1, NO_ACCESS),
+        (RETURN, 0, 0, ERRNO | EACCES),
+        (LOAD, 0, 0, NUMBER_OFFSET),
+    ]
 
 
 def _allow_tcp() -> list[Instruction]:

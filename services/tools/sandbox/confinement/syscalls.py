@@ -156,6 +156,10 @@ SETTING_MODES: dict[str, tuple[Numbers, int, int | None]] = {
 }
 """Calls that could make a file set-user-id, with the arguments that hold the mode and the open flags."""
 
+TRUNCATE: Numbers = (76, 45)
+OPENING: dict[str, tuple[Numbers, int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+"""Calls that could truncate a file that they open to read it, with the argument that holds the flags."""
+
 UTIMENSAT: Numbers = (280, 88)
 PRLIMIT64: Numbers = (302, 261)
 SCHED_SETAFFINITY: Numbers = (203, 122)

@@ -24,6 +24,9 @@ class Victims:
     secret: str
     """A file in it."""
 
+    shown: str
+    """Another, which a command may read."""
+
     socket_path: str
     abstract_name: str
     tcp_port: int
@@ -39,6 +42,7 @@ def victims(folder: Path) -> Generator[tuple[Victims, Callable[[], list[str]]]]:
     outside.mkdir()
     (outside / "secret").write_text(SECRET)
     (outside / "secret").chmod(0o600)
+    (outside / "shown").write_text("everybody may read this")
     with ExitStack() as stack:
         # A socket's path has room for 108 bytes.
         short = stack.enter_context(tempfile.TemporaryDirectory(prefix="hr-"))
@@ -53,6 +57,7 @@ def victims(folder: Path) -> Generator[tuple[Victims, Callable[[], list[str]]]]:
         found = Victims(
             outside=str(outside),
             secret=str(outside / "secret"),
+            shown=str(outside / "shown"),
             socket_path=f"{short}/s",
             abstract_name=abstract.getsockname().decode(),
             tcp_port=tcp.getsockname()[1],
