@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import POSTGRES
+from tests.simulation.plan import ORCHESTRATOR, POSTGRES
 from tests.simulation.postgres.faults import KINDS as DATABASE_KINDS
 from tests.simulation.postgres.faults import strike_database
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.world.world import World
 
-SHARE = 0.3
+SHARE = 0.5
 """Share of the calls that fail while models or tools do."""
 
 PHASE_S = 20.0
@@ -60,9 +60,10 @@ async def _happen(world: World, fault: Fault, begun: Sequence[Sequence[asyncio.E
         case "cut":
             _cut_connections(world, fault)
         case "part":
-            wire.part(fault.target, fault.other)
+            others = list_others(world, fault)
+            wire.part(fault.target, others)
             await asyncio.sleep(fault.lasts_s)
-            wire.mend(fault.target, fault.other)
+            wire.mend(fault.target, others)
         case "slow":
             wire.slow_down(fault.target, 1)
             await asyncio.sleep(fault.lasts_s)
@@ -130,16 +131,21 @@ async def _cut_power(world: World, fault: Fault) -> None:
     world.restart(fault.target)
 
 
+def list_others(world: World, fault: Fault) -> list[str]:
+    return world.orchestrators if fault.other == ORCHESTRATOR else [fault.other]
+
+
 def _cut_connections(world: World, fault: Fault) -> None:
+    others = list_others(world, fault)
     # Half-open: one end knows at once, the other when its keepalive has found out.
     late_s = fault.lasts_s if fault.turns % 2 else 0.001
     notices_s = (0.001, late_s) if fault.turns % 3 else (late_s, 0.001)
-    is_hit = world.sockets.cut(fault.target, fault.other)
+    is_hit = any([world.sockets.cut(fault.target, other) for other in others])
     if fault.target == POSTGRES and world.database is not None:
         is_hit = world.database.cut(fault.other, *notices_s)
     for connection in [*world.wire.connections]:
         ends = (connection.client_process.name, connection.server_process.name)
-        if ends in ((fault.target, fault.other), (fault.other, fault.target)):
+        if fault.target in ends and any(other in ends for other in others):
             connection.cut(*notices_s)
             is_hit = True
     if is_hit:

@@ -12,6 +12,9 @@ SPAN_S = 120.0
 MEETING_S, IN_PHASE_S = 8.0, 0.4
 """How long after a question, or after the beginning of a phase that they wait for, faults strike."""
 
+START_S = 0.03
+"""How long after a question those strike that are to meet it before its first event."""
+
 LASTS_S = (0.1, 20.0)
 
 WAITS_S = (0.1, 3.0)
@@ -57,7 +60,7 @@ GATE_RULES = ("", "", "two", "four eyes", "escalating")
 """Who may answer where a tool needs approval (outside/outside.py); empty: everybody is one user, with no credential."""
 
 PHASES = {"idle": 1, "start": 2, "model": 1, "tool": 1, "gate": 4, "compaction": 4, "between": 1}
-"""What the newest open run was doing when a fault hit: `start` until its reader has an event, `idle` without one. How
+"""What an open run was doing when a fault hit: `start` until its reader has an event, `idle` without one. How
 often each is chosen: what misses a short or seldom one meets another."""
 
 WAITED_FOR = {
@@ -93,7 +96,7 @@ class Fault:
     kind: str
     target: str
     other: str = ""
-    """The other end, of a fault of a pair."""
+    """The other end, of a fault of a pair; ORCHESTRATOR: all of them."""
     lasts_s: float = 1.0
     act: tuple[int, int] | None = None
     """Person and number of the act that it is to meet, of those that the plan has; None: it falls at any time."""
@@ -247,7 +250,7 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     """Choose a fault so that each kind, of each service, meets each phase about as often."""
     kind, service = random.choice(_list_faults(plan, random))
     target = _choose_process(random, plan, service)
-    other = _choose_process(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
+    other = _choose_other(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
     turns = 0
     if kind == "kill":
         turns = round(10 ** random.uniform(0, 3.3))
@@ -260,6 +263,8 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     agents = WAITED_FOR.get(phase, ())
     able = [at for at in acts if plan.people[at[0]][at[1]].agent in agents]
     act = random.choice(able or acts)
+    if phase == "start":
+        return Fault(random.uniform(0, START_S), kind, target, other, lasts_s, act, "", turns)
     if phase not in WAITED_FOR or (agents and not able):
         return Fault(random.uniform(0, MEETING_S), kind, target, other, lasts_s, act, "", turns)
     return Fault(random.uniform(0, IN_PHASE_S), kind, target, other, lasts_s, act, phase, turns)
@@ -277,6 +282,13 @@ def _list_faults(plan: Plan, random: Random) -> list[tuple[str, str]]:
         if (service == of if of else service not in (FACADE, POSTGRES))
         and not (plan.has_postgres and service == MEMORY and kind in OF_DISK)
     ]
+
+
+def _choose_other(random: Random, plan: Plan, service: str) -> str:
+    """Return the other end of a fault of a pair: a process, or all orchestrators."""
+    if service == ORCHESTRATOR and random.random() < 0.5:
+        return ORCHESTRATOR
+    return _choose_process(random, plan, service)
 
 
 def _choose_process(random: Random, plan: Plan, service: str) -> str:

@@ -30,7 +30,7 @@ from tests.simulation.judging.judge import judge_world
 from tests.simulation.judging.services import judge_logs
 from tests.simulation.judging.watchers import judge_watchers
 from tests.simulation.outside.outside import FIRST, REQUESTER, SECOND
-from tests.simulation.people.asked import find_phase
+from tests.simulation.people.asked import find_phases
 from tests.simulation.people.gates import look_for_gates
 from tests.simulation.people.schedules import keep_schedules
 from tests.simulation.people.users import User
@@ -157,7 +157,7 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
     ids = Random(f"{plan.seed}/chats")
     chat_ids = [str(uuid.UUID(bytes=ids.randbytes(16), version=4)) for _ in range(plan.chats)]
     begun = [[asyncio.Event() for _ in acts] for acts in plan.people]
-    world.story.find_phase = lambda: find_phase(asked for user in people for asked in user.asked)
+    world.story.find_phases = lambda: find_phases(asked for user in people for asked in user.asked)
     done = [
         start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids, begun=begun[number]))
         for number, acts in enumerate(plan.people)

@@ -26,8 +26,8 @@ class Story:
         self.counts: Counter[str] = Counter()
         """How often each thing has happened."""
         self.bites: Counter[tuple[str, str, str]] = Counter()
-        """How often each kind of fault has hit something, with the service and with what a run was doing then."""
-        self.find_phase: Callable[[], str] = lambda: "idle"
+        """How often each kind of fault has hit something, with the service and with what each open run was doing then."""
+        self.find_phases: Callable[[], list[str]] = lambda: ["idle"]
         self._waiting: dict[str, list[asyncio.Event]] = {}
         """Those who wait for a phase of a run."""
 
@@ -41,7 +41,8 @@ class Story:
 
     def bite(self, kind: str, process: str) -> None:
         """Count a fault that has hit something."""
-        self.bites[kind, process.partition("-")[0], self.find_phase()] += 1
+        for phase in self.find_phases():
+            self.bites[kind, process.partition("-")[0], phase] += 1
 
     def enter_phase(self, phase: str) -> None:
         """Wake those who wait for it."""

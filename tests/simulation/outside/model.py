@@ -47,10 +47,10 @@ class Model(llm_pb2_grpc.LlmServiceServicer):
         outside.check_request(request)
         yield llm_pb2.LlmDelta(started=llm_pb2.LlmStarted(provider="scripted", model=request.model, attempt=1))
         deltas = choose_answer(request, random)
-        fails_at = random.randrange(len(deltas)) if random.random() < outside.model_fault else -1
         for number, delta in enumerate(deltas):
             await asyncio.sleep(random.uniform(*outside.delay_s))
-            if number == fails_at:
+            # Decided at each, so that a fault meets calls that have begun.
+            if random.random() * len(deltas) < outside.model_fault:
                 await self._fail(number)
             yield delta
 

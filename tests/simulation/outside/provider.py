@@ -61,10 +61,10 @@ class Provider(asyncio.Protocol):
         request = read_request(body)
         outside.check_request(request)
         frames = [*make_frames(choose_answer(request, random))]
-        fails_at = random.randrange(len(frames)) if random.random() < outside.model_fault else -1
         for number, frame in enumerate(frames):
             await asyncio.sleep(random.uniform(*outside.delay_s))
-            if number == fails_at and await self._fail(number):
+            # Decided at each, so that a fault meets calls that have begun.
+            if random.random() * len(frames) < outside.model_fault and await self._fail(number):
                 return
             if number == 0:
                 self._transport.write(STREAM)

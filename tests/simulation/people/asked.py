@@ -70,13 +70,11 @@ def name_phase(event: Event) -> str:
     return ENDINGS.get(kind) or PHASES.get(kind.partition(".")[0], "between")
 
 
-def find_phase(asked: Iterable[Asked]) -> str:
-    """Return what the newest open run of these does, by the last event that its reader has seen."""
+def find_phases(asked: Iterable[Asked]) -> list[str]:
+    """Return what the open runs of these do, by the last event that the reader of each has seen."""
     open_runs = [one for one in asked if one.end is None and not one.refusal and not one.is_left]
-    if not open_runs:
-        return "idle"
-    events = open_runs[-1].events
-    return name_phase(events[-1]) if events else "start"
+    found = [name_phase(run.events[-1]) if run.events else "start" for run in open_runs]
+    return [*dict.fromkeys(found)] or ["idle"]
 
 
 @dataclass(frozen=True, slots=True)

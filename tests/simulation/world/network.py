@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -104,13 +104,16 @@ class Wire:
             hit.note(self.story)
         return self.random.uniform(*(self.conditions.delay_s if hit is None else SLOW_S))
 
-    def part(self, source: str, target: str) -> None:
+    def part(self, source: str, targets: Sequence[str]) -> None:
+        """Let nothing pass between one and others."""
         hit = _Hit("part", source)
-        self.parted |= {(source, target): hit, (target, source): hit}
+        for target in targets:
+            self.parted |= {(source, target): hit, (target, source): hit}
 
-    def mend(self, source: str, target: str) -> None:
-        self.parted.pop((source, target), None)
-        self.parted.pop((target, source), None)
+    def mend(self, source: str, targets: Sequence[str]) -> None:
+        for target in targets:
+            self.parted.pop((source, target), None)
+            self.parted.pop((target, source), None)
         for connection in [*self.connections]:
             connection.release()
         self.on_mend()
