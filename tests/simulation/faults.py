@@ -140,7 +140,8 @@ def _cut_connections(world: World, fault: Fault) -> None:
     # Half-open: one end knows at once, the other when its keepalive has found out.
     late_s = fault.lasts_s if fault.turns % 2 else 0.001
     notices_s = (0.001, late_s) if fault.turns % 3 else (late_s, 0.001)
-    is_hit = any([world.sockets.cut(fault.target, other) for other in others])
+    hits = [world.sockets.cut(fault.target, other) for other in others]
+    is_hit = any(hits)
     if fault.target == POSTGRES and world.database is not None:
         is_hit = world.database.cut(fault.other, *notices_s)
     for connection in [*world.wire.connections]:

@@ -26,7 +26,7 @@ class Story:
         self.counts: Counter[str] = Counter()
         """How often each thing has happened."""
         self.bites: Counter[tuple[str, str, str]] = Counter()
-        """How often each kind of fault has hit something, with the service and with what each open run was doing then."""
+        """How often each kind of fault has hit something, with the service and with what each open run did then."""
         self.find_phases: Callable[[], list[str]] = lambda: ["idle"]
         self._waiting: dict[str, list[asyncio.Event]] = {}
         """Those who wait for a phase of a run."""

@@ -1,7 +1,5 @@
-"""`python -m tests.simulation.planted.find_bugs [SEEDS_MAX] [BUG…]`: in which seed the judges find each planted bug,
-and how long the story is of the smallest world that shows it.
-
-JOBS says how many processes search beside each other; empty: one for each core.
+"""`python -m tests.simulation.planted.find_bugs [BUG…]`: in which seed the judges find each planted bug, and how long
+the story is of the smallest world that shows it; `--write` keeps that in docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -11,13 +9,16 @@ from tests.simulation.fixed_order import start_again
 if __name__ == "__main__":
     start_again("tests.simulation.planted.find_bugs")  # before the slow imports below
 
+import argparse
 import os
+import re
 import sys
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from tests.simulation.plan import make_plan
 from tests.simulation.planted.bugs import BUGS
+from tests.simulation.report import PAGE
 from tests.simulation.series import say
 from tests.simulation.shrink import shrink
 from tests.simulation.simulate import prepare_process, simulate, simulate_seed
@@ -49,21 +50,37 @@ def count_lines(bug: str, seed: int) -> int:
     return len(simulate(smallest, bug=bug).story)
 
 
+def write_row(bug: str, seed: int, lines: int | None) -> None:
+    """Put what is known of a bug into its row of the page; `lines` is None before the world was made smaller."""
+    row = f"| {bug} | {seed or f'none of {SEEDS_MAX}'} | {'' if lines is None else lines} |"
+    PAGE.write_text(re.sub(rf"(?m)^\| {bug} \|.*$", row, PAGE.read_text()))
+
+
 def main() -> int:
-    seeds_max = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS_MAX
-    missed, jobs = 0, int(os.environ.get("JOBS", 0)) or os.cpu_count()
-    with ProcessPoolExecutor(jobs, initializer=prepare_process) as pool:
-        searches = {pool.submit(find_bug, bug, seeds_max): bug for bug in sys.argv[2:] or BUGS}
-        shrinks: dict[Future[int], str] = {}
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted.find_bugs", description=__doc__)
+    parser.add_argument("bugs", nargs="*", choices=[[], *BUGS], help="all, if none is named")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="how many are searched for each")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that search beside each other")
+    parser.add_argument("--write", action="store_true", help="keep what is found in docs/reliability.md")
+    given = parser.parse_args()
+    missed = 0
+    with ProcessPoolExecutor(given.jobs, initializer=prepare_process) as pool:
+        searches = {pool.submit(find_bug, bug, given.seeds): bug for bug in given.bugs or BUGS}
+        shrinks: dict[Future[int], tuple[str, int]] = {}
         for search in as_completed(searches):
             found, bug = search.result(), searches[search]
             missed += not found.seed
             say(f"{bug:22} {f'seed {found.seed}: {found.problem[:160]}' if found.seed else 'NOT FOUND'}")
+            if given.write:
+                write_row(bug, found.seed, None)
             if found.seed:
-                shrinks[pool.submit(count_lines, bug, found.seed)] = f"| {bug} | {found.seed} |"
+                shrinks[pool.submit(count_lines, bug, found.seed)] = bug, found.seed
         for shrunk in as_completed(shrinks):
+            bug, seed = shrinks[shrunk]
             missed += shrunk.result() > STORY_LINES_MAX
-            say(f"{shrinks[shrunk]} {shrunk.result()} |")
+            say(f"{bug:22} seed {seed}: {shrunk.result()} lines")
+            if given.write:
+                write_row(bug, seed, shrunk.result())
     return min(missed, 1)
 
 
