@@ -170,6 +170,8 @@ class Plan:
     has_webhook: bool = False
     has_postgres: bool = False
     """Whether memory's chats are in PostgreSQL; else in a folder."""
+    memories: int = 1
+    """Several over one database."""
     has_facade: bool = False
     has_watcher: bool = False
     """Whether somebody watches the gates that wait."""
@@ -182,6 +184,10 @@ class Plan:
     @property
     def orchestrators(self) -> list[str]:
         return [f"{ORCHESTRATOR}-{letter}" for letter in "abcde"[: self.replicas]]
+
+    @property
+    def memory_services(self) -> list[str]:
+        return [MEMORY, f"{MEMORY}-b"][: self.memories]
 
     @property
     def llm_gateways(self) -> list[str]:
@@ -209,6 +215,8 @@ def make_plan(seed: int) -> Plan:
         has_watcher=random.random() < 0.5,
         has_postgres=seed % POSTGRES_EVERY == 0,
     )
+    if plan.has_postgres:
+        plan = replace(plan, memories=random.choice((1, 2)))
     # The facade of a world with users would need their keys.
     plan = replace(plan, has_facade=not plan.gate_rule and random.random() < 0.8)
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
@@ -294,6 +302,7 @@ def _choose_other(random: Random, plan: Plan, service: str) -> str:
 def _choose_process(random: Random, plan: Plan, service: str) -> str:
     """Return the name of one of the service's processes, or of a person."""
     several = {
+        MEMORY: plan.memory_services,
         ORCHESTRATOR: plan.orchestrators,
         GATEWAY: plan.llm_gateways,
         USER: [f"{USER}-{number}" for number in range(len(plan.people))],

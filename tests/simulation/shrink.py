@@ -63,6 +63,7 @@ class _Shrinking:
     def simplify_all(self) -> None:
         self.keeps(_drop_processes(self.plan, replicas=1))
         self.keeps(_drop_processes(self.plan, gateways=1))
+        self.keeps(_drop_processes(self.plan, memories=1))
         for fields in _list_simpler(self.plan):
             self.keeps(replace(self.plan, **fields))
         for at, acts in enumerate(self.plan.people):
@@ -104,7 +105,8 @@ def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> 
 def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield fields of a plan that has less of what is beside people and faults."""
     yield {"has_facade": False}
-    yield {"has_postgres": False}
+    if plan.memories == 1:
+        yield {"has_postgres": False}
     yield {"has_watcher": False}
     yield {"has_webhook": False}
     yield {"has_provider": False}
@@ -117,7 +119,16 @@ def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
     yield {"chats": 1, "people": people, "schedules": schedules}
 
 
-def _drop_processes(plan: Plan, *, replicas: int = 0, gateways: int = 0) -> Plan:
-    left = replace(plan, replicas=replicas or plan.replicas, gateways=gateways or plan.gateways)
-    gone = {*plan.orchestrators, *plan.llm_gateways} - {*left.orchestrators, *left.llm_gateways}
+def _drop_processes(plan: Plan, *, replicas: int = 0, gateways: int = 0, memories: int = 0) -> Plan:
+    left = replace(
+        plan,
+        replicas=replicas or plan.replicas,
+        gateways=gateways or plan.gateways,
+        memories=memories or plan.memories,
+    )
+    gone = {*_list_replicas(plan)} - {*_list_replicas(left)}
     return replace(left, faults=tuple(fault for fault in plan.faults if not {fault.target, fault.other} & gone))
+
+
+def _list_replicas(plan: Plan) -> list[str]:
+    return [*plan.orchestrators, *plan.llm_gateways, *plan.memory_services]

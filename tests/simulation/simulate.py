@@ -36,8 +36,8 @@ from tests.simulation.people.schedules import keep_schedules
 from tests.simulation.people.users import User
 from tests.simulation.people.watchers import watch_gates
 from tests.simulation.people.webhooks import make_webhook
-from tests.simulation.plan import MEMORY, USER, Plan, make_plan
-from tests.simulation.planted.bugs import plant
+from tests.simulation.plan import USER, Plan, make_plan
+from tests.simulation.planted.plant import plant
 from tests.simulation.world.loop import SimulatedLoop, Stuck
 from tests.simulation.world.processes import Exited, find_process
 from tests.simulation.world.system_calls import install
@@ -146,7 +146,7 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
         finished = asyncio.Event()
 
         async def main() -> None:
-            async with User(name, who, (world.orchestrator_address, f"local:{MEMORY}"), world) as user:
+            async with User(name, who, (world.orchestrator_address, world.memory_address), world) as user:
                 into.append(user)
                 await work(user)
             finished.set()

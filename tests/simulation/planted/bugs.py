@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.v1 import agent_pb2, memory_pb2
-
-if TYPE_CHECKING:
-    from tests.simulation.world.world import World
 
 BUGS = {
     "no sync": "appends are answered before they are on disk",
@@ -189,14 +186,3 @@ USER_BUGS: dict[str, Callable[[Any], Any]] = {
     "skipped event": _SkippingEvents,
     "second decision": _DecidingTwice,
 }
-
-
-def plant(world: World, bug: str) -> None:
-    """Make the world have the bug; empty: none."""
-    world.bug = bug
-    world.storage.faults.skips_syncs = bug == "no sync"
-    world.storage.faults.skips_folders = bug == "no folder sync"
-    world.storage.faults.hides_errors = bug == "hidden disk error"
-    world.receiver.hides_failures = bug == "untold event"
-    world.outside.asks_nobody = bug == "unasked call"
-    world.outside.forgets_effects = bug == "forgotten effects"

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from tests.simulation.postgres.server import Call, Server, Session
+from tests.simulation.postgres.server import Server
+from tests.simulation.postgres.session import Call, Session
 from tests.simulation.postgres.tables import Row
 
 VERSION = "15.0"

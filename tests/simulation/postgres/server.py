@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import Context
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from tests.simulation.postgres.dialect import Translated, translate
+from tests.simulation.postgres.session import Call, Session
 from tests.simulation.postgres.tables import Row, run_statement
 
 if TYPE_CHECKING:
@@ -29,42 +28,6 @@ _SETTING = re.compile(r"SET LOCAL ")
 _RESET = re.compile(r"SELECT pg_advisory_unlock_all")
 _ABOUT_SESSION = {"SELECT pg_backend_pid()": "pid", "SELECT pg_postmaster_start_time()": "began"}
 _ADVISORY = re.compile(r"SELECT pg_advisory_xact_lock\(")
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A statement, with the values of each of its executions."""
-
-    text: str
-    executions: Sequence[Sequence[Any]]
-    answer: Callable[[list[Row] | Exception], None]
-    timer: asyncio.TimerHandle | None = None
-    """Ends it after the session's statement timeout."""
-    not_before_s: float = 0.0
-    """When it begins, on a server that is slow."""
-    is_committing: bool = False
-    """Whether its effect waits for the standby alone."""
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    pid: int
-    began: int
-    """Number of its server's start."""
-    timeout_s: float
-    """Of a statement, and of a transaction in which nothing happens."""
-    notify: Callable[[int, str, str], None]
-    lose: Callable[[Exception], None]
-    """Tells its client that the server is gone, or has ended the session."""
-    is_lost: bool = False
-    in_transaction: bool = False
-    is_failed: bool = False
-    snapshot: sqlite3.Connection | None = None
-    listening: set[str] = field(default_factory=set[str])
-    advisory: set[object] = field(default_factory=set[object])
-    notices: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What its transaction notifies once it is committed."""
-    idle: asyncio.TimerHandle | None = None
 
 
 class Server:

@@ -163,7 +163,7 @@ class Connection:
         down = _Direction(server_process.name, client_process.name)
         self._directions = (up, down)
         self.name = f"{client_process.name}>{server_process.name}#{number}"
-        asked = server_process.name == MEMORY
+        asked = server_process.name.partition("-")[0] == MEMORY
         note_up, note_down = (wire.history.note_up, wire.history.note_down) if asked else (None, None)
         client.connect(server, _TracedLink(self._schedule_over(up), server_context, self, "up", note_up))
         server.connect(client, _TracedLink(self._schedule_over(down), self._client_context, self, "down", note_down))

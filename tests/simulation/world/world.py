@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from contextvars import Context
-from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2_grpc
 from services.facade.config import Config as FacadeConfig
 from services.facade.service import serve
 from services.llm_gateway.config import Config as GatewayConfig
 from services.llm_gateway.server import gateway
-from services.memory.__main__ import (
-    build_schedule_service,
-    build_service,
-    build_spend_service,
-    build_webhook_service,
-)
 from services.memory.config import Config as MemoryConfig
-from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.engine import open_files
-from services.memory.storage.postgres.connection.hosts import DRIVER
-from services.memory.storage.postgres.connection.pool import Limits
-from services.memory.storage.postgres.engine import open_postgres
-from services.memory.webhooks.deliverer import delivering
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
-from services.runtime.auth import callers
-from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.local.network import NETWORK
 from services.runtime.process.config import ProcessSettings, ServerSettings
@@ -44,19 +29,15 @@ from tests.simulation.outside.provider import Provider
 from tests.simulation.outside.receiver import Receiver
 from tests.simulation.outside.tools import Tools
 from tests.simulation.plan import FACADE, MEMORY, ORCHESTRATOR, POSTGRES, TOOLS, Plan
-from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
 from tests.simulation.postgres.database import Database
 from tests.simulation.story import Story
 from tests.simulation.world.definitions import FACADE_HOST, HOST, write_definitions
 from tests.simulation.world.loop import SimulatedLoop
+from tests.simulation.world.memory import run_memory
 from tests.simulation.world.network import KEEPALIVE_S, ProcessNetwork, Wire
 from tests.simulation.world.processes import PROCESS, Process, SimulatedClock
 from tests.simulation.world.sockets import Listener, Sockets
 from tests.simulation.world.storage import Storage
-from tests.simulation.world.system_calls import COMMITTED, SYNC
-
-if TYPE_CHECKING:
-    from services.memory.storage.engine import Engine
 
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -69,9 +50,6 @@ LEASE_S = 30.0
 
 PARK_AFTER_S = (0.05, 5.0)
 """After how long runs are parked, in every other world almost at once."""
-
-DATABASE_URL, LIMITS = "postgresql://postgres/headrace", Limits(4, 5.0)
-"""Of connections and of one statement's seconds."""
 
 ENDED = "task ended by an error"
 """What is logged of people and judges that cannot go on; of services, too."""
@@ -127,9 +105,11 @@ class World:
         """What processes have left that ended as they should."""
         self.orchestrators, self.gateways = plan.orchestrators, plan.llm_gateways
         self.orchestrator_address = ",".join(f"local:{name}" for name in self.orchestrators)
+        self.memories = plan.memory_services
+        self.memory_address = ",".join(f"local:{name}" for name in self.memories)
         self._gateway_address = ",".join(f"local:{name}" for name in self.gateways)
         self.services: dict[str, Main] = {
-            MEMORY: self._run_memory,
+            **{name: self._make_memory(name) for name in self.memories},
             TOOLS: self._run_tools,
             **{name: self._make_gateway(name) for name in self.gateways},
             **{name: self._make_orchestrator(name) for name in self.orchestrators},
@@ -158,7 +138,8 @@ class World:
         """Return the clock of a machine; people's, and the judges', are right."""
         if name not in self.services or not self.skew_s:
             return SimulatedClock(self.loop)
-        random = Random(f"{self.seed}/clock/{name}")
+        # Of one machine for all of memory: the judges hold times in the log against each other.
+        random = Random(f"{self.seed}/clock/{MEMORY if name in self.memories else name}")
         return SimulatedClock(self.loop, random.uniform(-self.skew_s, self.skew_s), random.uniform(-DRIFT, DRIFT))
 
     def is_up(self, name: str) -> bool:
@@ -174,7 +155,7 @@ class World:
     async def stop_all(self) -> None:
         """Stop all services as an operator does, callers before those that they call."""
         facades = [FACADE] if FACADE in self.services else []
-        for names in (facades, self.orchestrators, [*self.gateways, TOOLS], [MEMORY]):
+        for names in (facades, self.orchestrators, [*self.gateways, TOOLS], self.memories):
             for name in names:
                 self.processes[name].stop()
             for name in names:
@@ -238,40 +219,9 @@ class World:
             process.tasks.clear()
             process.task = None
 
-    async def _run_memory(self) -> None:
-        config = MemoryConfig(server=self._serve(MEMORY), data_dir=self._folder / "unused")
-        wrap = MEMORY_BUGS.get(self.bug, lambda real: real)
-        async with (
-            open_channel(self._gateway_address, build_caller_metadata(self.auth, callers.MEMORY)) as channel,
-            self._open_engine() as engine,
-            delivering(engine.webhooks, self.receiver.send),
-            AsyncExitStack() as stack,
-        ):
-            real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
-            service = replace(real, servicer=wrap(real.servicer))
-            schedules = build_schedule_service(engine)
-            wrap_schedules = SCHEDULE_BUGS.get(self.bug, lambda real: real)
-            served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
-            served += [build_spend_service(engine), build_webhook_service(engine, config)]
-            serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
-            await stack.enter_async_context(serving)
-            await PROCESS.get().wait_for_stop()
-
-    @asynccontextmanager
-    async def _open_engine(self) -> AsyncGenerator[Engine]:
-        """Open the store of this world for the running process."""
-        if self.database is not None:
-            DRIVER.set(self.database.connect)
-            async with open_postgres(DATABASE_URL, LIMITS) as engine:
-                yield engine
-            return
-        storage = self.storage
-        SYNC.set(storage.sync)
-        COMMITTED.set(storage.note_commit)
-        logs_dir = MemoryConfig(data_dir=storage.open_next()).logs_dir
-        with closing(Disk(logs_dir, sync=storage.sync, sync_system=storage.sync_all)) as disk:
-            async with open_files(disk) as engine:
-                yield engine
+    def _make_memory(self, name: str) -> Main:
+        config, store = MemoryConfig(server=self._serve(name)), self.database or self.storage
+        return lambda: run_memory(config, self._gateway_address, self.auth, self.receiver.send, store, self.bug)
 
     def _make_gateway(self, name: str) -> Main:
         async def run() -> None:
@@ -290,7 +240,7 @@ class World:
         config = FacadeConfig(
             host=FACADE_HOST,
             orchestrator_address=self.orchestrator_address,
-            memory_address=f"local:{MEMORY}",
+            memory_address=self.memory_address,
             tools_address=f"local:{TOOLS}",
             process=ProcessSettings(transport="local", drain_s=DRAIN_S, auth=self.auth),
         )
@@ -314,7 +264,7 @@ class World:
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
                 park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
-                memory_address=f"local:{MEMORY}",
+                memory_address=self.memory_address,
                 llm_gateway_address=self._gateway_address,
                 tools_address=f"local:{TOOLS}",
             )
