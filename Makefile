@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sbom kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client sbom kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -244,6 +244,9 @@ else
 	$(GO_RUN) go vet ./...
 	$(GO_RUN) go test ./internal/...
 endif
+
+sync-client: $(VENV)/dev ## Write headrace/sync, the client for programs without an event loop, from the asynchronous one
+	$(BIN)/python packaging/client/make_sync.py
 
 SBOM := build/sbom
 SBOM_VENV := build/sbom-venv

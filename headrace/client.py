@@ -5,7 +5,8 @@
             async for text in run.text():
                 print(text, end="")
 
-With TLS it is Client("host:443", tls=Tls()). A run's stream iterates its events too, and folds them (run_stream.py).
+With TLS it is Client("host:443", tls=Tls()). A run's stream iterates its events too, folds them, and goes on by itself
+when it is cut (run_stream.py). Programs without an event loop have the same calls in `headrace.sync.client`.
 
 Calls raise a HeadraceError; for a server that cannot be reached it is ProviderUnavailable.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -46,6 +47,9 @@ from headrace.v1 import (
     webhook_pb2_grpc,
 )
 
+REATTACH_S = 60.0
+"""How long a stream that was cut is tried to be opened again: longer than a replica takes to restart."""
+
 UPLOAD_TIMEOUT_S = 600.0
 """As long as the server takes an upload."""
 
@@ -65,6 +69,8 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
 
     Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
     `upload` needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
+    A run's stream that is cut is opened again for `reattach_s` seconds, and not at all for 0. With `channel`, all calls
+    go over that one, which stays open, and addresses and `tls` mean nothing.
     """
 
     def __init__(
@@ -75,30 +81,29 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
         tools_address: str = "127.0.0.1:7004",
         token: str = "",
         tls: Tls | None = None,
+        reattach_s: float = REATTACH_S,
+        channel: grpc.aio.Channel | None = None,
     ) -> None:
         self._addresses = (address, memory_address, tools_address)
         self._tls = tls
+        self._reattach_s = reattach_s
+        self._given_channel = channel
+        self._channels: list[grpc.aio.Channel] = []
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
         """Connect; raises OSError when the files of `tls` cannot be used."""
-        if self._tls is None:
-            self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
-        else:
-            credentials = await asyncio.to_thread(self._tls.credentials)
-            self._channels = [
-                grpc.aio.secure_channel(address, credentials, options=OPTIONS) for address in self._addresses
-            ]
-        # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
-        self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
-        self._gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
-        self._operating: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
-        self._keys: Any = keys_pb2_grpc.KeyServiceStub(self._channels[1])
-        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
-        self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])
-        self._spend: Any = spend_pb2_grpc.SpendServiceStub(self._channels[1])
-        self._webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(self._channels[1])
-        self._tools: Any = tools_pb2_grpc.ToolServiceStub(self._channels[2])
+        orchestrator, memory, tools = await self._open_channels()
+        # Any: the stubs' types know the RPCs of both kinds of channels, and so each as a union.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._gates: Any = gates_pb2_grpc.GateServiceStub(orchestrator)
+        self._operating: Any = operator_pb2_grpc.OperatorServiceStub(orchestrator)
+        self._keys: Any = keys_pb2_grpc.KeyServiceStub(memory)
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
+        self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(memory)
+        self._spend: Any = spend_pb2_grpc.SpendServiceStub(memory)
+        self._webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(memory)
+        self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
         return self
 
     async def __aexit__(
@@ -106,6 +111,19 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
     ) -> None:
         for channel in self._channels:
             await channel.close()
+
+    async def _open_channels(self) -> list[grpc.aio.Channel]:
+        """Return the channels to orchestrator, memory and tools."""
+        if self._given_channel is not None:
+            return [self._given_channel] * len(self._addresses)
+        if self._tls is None:
+            self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
+        else:
+            credentials = await asyncio.to_thread(self._tls.credentials)
+            self._channels = [
+                grpc.aio.secure_channel(address, credentials, options=OPTIONS) for address in self._addresses
+            ]
+        return self._channels
 
     def ask(
         self,
@@ -128,7 +146,7 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
         record: bool | None = None,
         agent_version: int | None = None,
     ) -> AbstractAsyncContextManager[RunStream]:
-        """Start a run; the block reads its events, the first before any model is called.
+        """Start a run; the block reads its events, the first before any model is called, and goes on when they are cut.
 
         Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
         both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE. With an `output_format` run.complete has
@@ -154,21 +172,20 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
             record=record,
             agent_version=agent_version,
         )
-        return _following(self._agents.Query(request, metadata=self._metadata))
+        return self._follow(self._agents.Query(request, metadata=self._metadata))
 
     def attach(self, run_id: str, last_seq: int = 0) -> AbstractAsyncContextManager[RunStream]:
         """Read a run's events after `last_seq`, and follow it while it runs.
 
-        A stream that ends without run.complete, run.cancel or run.error was cut: attach again with the last event's
-        seq; an attempt.reset says what to drop.
+        A stream that ends without run.complete, run.cancel or run.error was cut for longer than the client tries to
+        open it again: attach once more with the last event's seq; an attempt.reset says what to drop.
         """
-        request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
-        return _following(self._agents.Attach(request, metadata=self._metadata))
+        return self._follow(self._attach(run_id, last_seq), run_id)
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[RunStream]:
         """Summarise a chat; the block reads that run's events."""
         request = agent_pb2.CompactChatRequest(chat_id=chat_id)
-        return _following(self._agents.Compact(request, metadata=self._metadata))
+        return self._follow(self._agents.Compact(request, metadata=self._metadata))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
@@ -271,8 +288,16 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
         """Return who the server takes this client for, and what its credential is good for."""
         return await self._send(self._agents.GetIdentity, agent_pb2.GetIdentityRequest())
 
+    def _attach(self, run_id: str, last_seq: int) -> Any:
+        request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
+        return self._agents.Attach(request, metadata=self._metadata)
 
-@asynccontextmanager
-async def _following(call: Any) -> AsyncGenerator[RunStream]:
-    async with reading(call) as deltas:
-        yield RunStream(deltas)
+    @asynccontextmanager
+    async def _follow(self, call: Any, run_id: str = "") -> AsyncGenerator[RunStream]:
+        async with AsyncExitStack() as calls:
+
+            async def attach(run_id: str, last_seq: int) -> AsyncIterator[agent_pb2.AgentDelta]:
+                return await calls.enter_async_context(reading(self._attach(run_id, last_seq)))
+
+            deltas = await calls.enter_async_context(reading(call))
+            yield RunStream(deltas, attach, self._reattach_s, run_id)

@@ -363,13 +363,14 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
     return error
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
+def from_rpc_error(error: grpc.aio.AioRpcError | grpc.Call) -> HeadraceError | None:
     """Return the called service's error, ProviderUnavailable if it cannot be reached; None for a foreign status."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
             return from_status(status_pb2.Status.FromString(value))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return ProviderUnavailable(f"{find_peer_name(error)} cannot be reached; try again")
+        peer = find_peer_name(error) if isinstance(error, grpc.aio.AioRpcError) else "the server"
+        return ProviderUnavailable(f"{peer} cannot be reached; try again")
     return None
 
 

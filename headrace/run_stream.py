@@ -6,27 +6,78 @@
     print(run.state.answer, run.state.end)
 
 A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
+A stream that is cut, as by a server that restarts, is opened again behind its last event.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
 
+from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.fold import Fold
+from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2
+
+FIRST_PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
+"""Time between two attempts to open a stream again, which doubles."""
+
+Attach: TypeAlias = Callable[[str, int], Awaitable[AsyncIterator[agent_pb2.AgentDelta]]]
+"""Opens a run's stream behind a sequence number."""
 
 
 class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
     """Iterates the events; `state` is what they have come to so far."""
 
-    def __init__(self, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
+    def __init__(
+        self,
+        deltas: AsyncIterator[agent_pb2.AgentDelta],
+        attach: Attach | None = None,
+        reattach_s: float = 0.0,
+        run_id: str = "",
+    ) -> None:
+        """A stream that was cut is opened again by `attach` for at most `reattach_s` without an event; without
+        `run_id` when the run has begun, as its events say."""
         self.state = Fold()
+        self._run_id = run_id
         self._deltas = deltas
+        self._attach = attach
+        self._reattach_s = reattach_s
+        self._pause_s = FIRST_PAUSE_S
+        self._cut_at_s: float | None = None
 
     async def __anext__(self) -> agent_pb2.AgentDelta:
-        delta = await anext(self._deltas)
-        self.state.apply(delta)
-        return delta
+        while True:
+            try:
+                with rpc_errors():
+                    delta = await anext(self._deltas)
+            except StopAsyncIteration:
+                if not await self._reopen():
+                    raise
+            except (ProviderUnavailable, Overloaded):
+                if not await self._reopen():
+                    raise
+            else:
+                self._pause_s, self._cut_at_s = FIRST_PAUSE_S, None
+                self.state.apply(delta)
+                return delta
+
+    async def _reopen(self) -> bool:
+        """Open the stream again behind the last event; return False where it has ended, or is to be given up."""
+        run_id = self.state.run_id or self._run_id
+        if self._attach is None or self.state.end is not None or not run_id:
+            return False
+        now_s = time.monotonic()
+        self._cut_at_s = self._cut_at_s or now_s
+        if now_s - self._cut_at_s >= self._reattach_s:
+            return False
+        if now_s > self._cut_at_s:
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._deltas = await self._attach(run_id, self.state.last_seq)
+        return True
 
     async def text(self) -> AsyncGenerator[str]:
         """Yield the run's own words as they come, each once, with a blank line between two blocks.

@@ -88,6 +88,25 @@ async def test_an_error_after_the_first_event_is_ours(tmp_path: Path) -> None:
     assert seen == [1]
 
 
+async def test_a_stream_that_is_cut_goes_on_behind_its_last_event(tmp_path: Path) -> None:
+    whole = answering("one ", "two ", "three")
+    script = Script(query=[*whole[:5], ProviderUnavailable("restarting")])
+    script.attaches = [[Overloaded("draining")], whole[5:6], whole[6:]]
+    async with client(tmp_path, script) as headrace, headrace.ask("hi") as run:
+        assert [event async for event in run] == whole
+    assert [(request.run_id, request.last_seq) for request in script.requests[1:]] == [(RUN, 5), (RUN, 5), (RUN, 6)]
+
+
+async def test_a_stream_that_stays_cut_ends_as_it_was_cut(tmp_path: Path) -> None:
+    script = Script(query=[*opening(), ProviderUnavailable("restarting")])
+    async with client(tmp_path, script):
+        impatient = Client(f"unix:{tmp_path}/s.sock", reattach_s=0)
+        async with impatient, impatient.ask("hi") as run:
+            with pytest.raises(ProviderUnavailable, match="restarting"):
+                assert [event async for event in run] == []
+    assert len(script.requests) == 1
+
+
 async def test_leaving_early_cancels_the_call(tmp_path: Path) -> None:
     script = Script(query=[*opening(), asyncio.Event()])
     async with client(tmp_path, script) as headrace:

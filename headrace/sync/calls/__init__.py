@@ -1,0 +1,1 @@
+"""The calls of the client, by subject: each makes a request, and returns its answer."""

@@ -1,0 +1,41 @@
+"""The client's calls about API keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.sync.calls.unary import UnaryCalls
+from headrace.v1 import keys_pb2
+
+
+class KeyCalls(UnaryCalls):
+    _keys: Any
+
+    def create_key(self, name: str, user: str, **fields: Any) -> keys_pb2.CreateKeyResponse:
+        """Make an API key of a user, and return it with its text (`secret`), which is shown this once.
+
+        `fields` are those of CreateKeyRequest: key_id, kind, roles, scopes, expires_at, runs_max, requests_per_minute.
+        """
+        return self._send(self._keys.CreateKey, keys_pb2.CreateKeyRequest(name=name, user=user, **fields))
+
+    def keys(self, user: str | None = None, state: str | None = None) -> list[keys_pb2.ApiKey]:
+        """Return the tenant's keys, the oldest first, or those of one user or in one state."""
+        request = keys_pb2.ListKeysRequest(user=user, state=state)
+        reply: keys_pb2.ListKeysResponse = self._send(self._keys.ListKeys, request)
+        return list(reply.keys)
+
+    def key(self, key_id: str) -> keys_pb2.ApiKey:
+        reply: keys_pb2.GetKeyResponse = self._send(self._keys.GetKey, keys_pb2.GetKeyRequest(key_id=key_id))
+        return reply.key
+
+    def update_key(self, key_id: str, **fields: Any) -> keys_pb2.ApiKey:
+        """Change fields of UpdateKeyRequest; others stay as they are."""
+        request = keys_pb2.UpdateKeyRequest(key_id=key_id, **fields)
+        reply: keys_pb2.UpdateKeyResponse = self._send(self._keys.UpdateKey, request)
+        return reply.key
+
+    def revoke_key(self, key_id: str) -> keys_pb2.ApiKey:
+        """End a key for ever: within 5 s it makes no new call, and the streams that it has open end."""
+        request = keys_pb2.RevokeKeyRequest(key_id=key_id)
+        reply: keys_pb2.RevokeKeyResponse = self._send(self._keys.RevokeKey, request)
+        return reply.key

@@ -1,0 +1,300 @@
+"""The client of a server, over gRPC.
+
+    with Client() as headrace:
+        with headrace.ask("What is the weather in Paris?", agent_key="assistant") as run:
+            for text in run.text():
+                print(text, end="")
+
+With TLS it is Client("host:443", tls=Tls()). A run's stream iterates its events too, folds them, and goes on by itself
+when it is cut (run_stream.py). Programs with an event loop have `headrace.client`.
+
+Calls raise a HeadraceError; for a server that cannot be reached it is ProviderUnavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from headrace.sync.calls.chats import ChatCalls
+from headrace.sync.calls.facts import FactCalls
+from headrace.sync.calls.gates import GateCalls
+from headrace.sync.calls.keys import KeyCalls
+from headrace.sync.calls.operators import OperatorCalls
+from headrace.sync.calls.schedules import ScheduleCalls
+from headrace.sync.calls.spend import SpendCalls
+from headrace.sync.calls.webhooks import WebhookCalls
+from headrace.sync.run_stream import RunStream
+from headrace.sync.streams import reading
+from headrace.tls import Tls
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    common_pb2,
+    gates_pb2_grpc,
+    keys_pb2_grpc,
+    memory_pb2_grpc,
+    operator_pb2_grpc,
+    schedule_pb2_grpc,
+    spend_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+    webhook_pb2_grpc,
+)
+
+REATTACH_S = 60.0
+"""How long a stream that was cut is tried to be opened again: longer than a replica takes to restart."""
+
+UPLOAD_TIMEOUT_S = 600.0
+"""As long as the server takes an upload."""
+
+UPLOAD_PIECE_BYTES = 256 * 1024
+"""Bytes of one message; the server takes 1 MiB."""
+
+OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
+    ("grpc.keepalive_time_ms", 30_000),  # a dead server is noticed while a model thinks
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; gRPC would send loopback through it too
+]
+
+
+class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
+    """Connections to one deployment; threads may share it. Open it with `with`.
+
+    Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
+    `upload` needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
+    A run's stream that is cut is opened again for `reattach_s` seconds, and not at all for 0. With `channel`, all calls
+    go over that one, which stays open, and addresses and `tls` mean nothing.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:7001",
+        *,
+        memory_address: str = "127.0.0.1:7003",
+        tools_address: str = "127.0.0.1:7004",
+        token: str = "",
+        tls: Tls | None = None,
+        reattach_s: float = REATTACH_S,
+        channel: grpc.Channel | None = None,
+    ) -> None:
+        self._addresses = (address, memory_address, tools_address)
+        self._tls = tls
+        self._reattach_s = reattach_s
+        self._given_channel = channel
+        self._channels: list[grpc.Channel] = []
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    def __enter__(self) -> Client:
+        """Connect; raises OSError when the files of `tls` cannot be used."""
+        orchestrator, memory, tools = self._open_channels()
+        # Any: the stubs' types know the RPCs of both kinds of channels, and so each as a union.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._gates: Any = gates_pb2_grpc.GateServiceStub(orchestrator)
+        self._operating: Any = operator_pb2_grpc.OperatorServiceStub(orchestrator)
+        self._keys: Any = keys_pb2_grpc.KeyServiceStub(memory)
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
+        self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(memory)
+        self._spend: Any = spend_pb2_grpc.SpendServiceStub(memory)
+        self._webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(memory)
+        self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def _open_channels(self) -> list[grpc.Channel]:
+        """Return the channels to orchestrator, memory and tools."""
+        if self._given_channel is not None:
+            return [self._given_channel] * len(self._addresses)
+        if self._tls is None:
+            self._channels = [grpc.insecure_channel(address, options=OPTIONS) for address in self._addresses]
+        else:
+            credentials = self._tls.credentials()
+            self._channels = [grpc.secure_channel(address, credentials, options=OPTIONS) for address in self._addresses]
+        return self._channels
+
+    def ask(
+        self,
+        message: str,
+        *,
+        agent_key: str | None = None,
+        chat_id: str | None = None,
+        request_id: str | None = None,
+        params: str | None = None,
+        on_disconnect: str | None = None,
+        when_busy: str | None = None,
+        deep_think: int | None = None,
+        references: Iterable[common_pb2.Reference] = (),
+        client_tools: Iterable[agent_pb2.ClientTool] = (),
+        tool_choice: str | None = None,
+        parallel_tool_calls: bool | None = None,
+        output_format: common_pb2.OutputFormat | None = None,
+        history: Iterable[agent_pb2.EarlierMessage] = (),
+        progress: Iterable[agent_pb2.EarlierMessage] = (),
+        record: bool | None = None,
+        agent_version: int | None = None,
+    ) -> AbstractContextManager[RunStream]:
+        """Start a run; the block reads its events, the first before any model is called, and goes on when they are cut.
+
+        Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
+        both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE. With an `output_format` run.complete has
+        the answer as JSON text in `output`. With `record` the run is kept for `cassette`. An `agent_version` that is
+        not in force needs the scope `operate`.
+        """
+        request = agent_pb2.QueryRequest(
+            message=message,
+            agent_key=agent_key,
+            chat_id=chat_id,
+            request_id=request_id,
+            params=params,
+            on_disconnect=on_disconnect,
+            when_busy=when_busy,
+            deep_think=deep_think,
+            references=references,
+            client_tools=client_tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            output_format=output_format,
+            history=history,
+            progress=progress,
+            record=record,
+            agent_version=agent_version,
+        )
+        return self._follow(self._agents.Query(request, metadata=self._metadata))
+
+    def attach(self, run_id: str, last_seq: int = 0) -> AbstractContextManager[RunStream]:
+        """Read a run's events after `last_seq`, and follow it while it runs.
+
+        A stream that ends without run.complete, run.cancel or run.error was cut for longer than the client tries to
+        open it again: attach once more with the last event's seq; an attempt.reset says what to drop.
+        """
+        return self._follow(self._attach(run_id, last_seq), run_id)
+
+    def compact(self, chat_id: str) -> AbstractContextManager[RunStream]:
+        """Summarise a chat; the block reads that run's events."""
+        request = agent_pb2.CompactChatRequest(chat_id=chat_id)
+        return self._follow(self._agents.Compact(request, metadata=self._metadata))
+
+    def submit(
+        self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
+    ) -> agent_pb2.SubmitResponse:
+        """Send a waiting run a person's decision for a tool or an approval, as JSON text."""
+        request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
+        return self._send(self._agents.Submit, request)
+
+    def run(self, run_id: str) -> agent_pb2.Run:
+        """Return what is known of a run: its state, times, usage."""
+        reply: agent_pb2.GetRunResponse = self._send(self._agents.GetRun, agent_pb2.GetRunRequest(run_id=run_id))
+        return reply.run
+
+    def chat_runs(self, chat_id: str, *, page_size: int = 0, page_token: str = "") -> agent_pb2.ListRunsResponse:
+        """Return a page of a chat's runs."""
+        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=page_size, page_token=page_token)
+        return self._send(self._agents.ListRuns, request)
+
+    def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
+        """Stop a run "now" or "after_step"; returns when that is under way."""
+        request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
+        return self._send(self._agents.Cancel, request)
+
+    def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
+        """Send a running run a message, which is stored when this returns."""
+        request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
+        return self._send(self._agents.Steer, request)
+
+    def context(
+        self, chat_id: str, *, agent_key: str | None = None, run_id: str | None = None
+    ) -> agent_pb2.GetContextResponse:
+        """Return what fills the window of a chat's next request, or of a run's, and what has left it."""
+        request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
+        return self._send(self._agents.GetContext, request)
+
+    def cassette(self, run_id: str) -> list[str]:
+        """Return the lines of an ended run's recording (docs/reference/cassette.md)."""
+        lines: list[str] = []
+        request = agent_pb2.GetCassetteRequest(run_id=run_id)
+        while True:
+            page: agent_pb2.GetCassetteResponse = self._send(self._agents.GetCassette, request)
+            lines += page.lines
+            if not page.next_page_token:
+                return lines
+            request.page_token = page.next_page_token
+
+    def upload(self, name: str, data: bytes, *, chat_id: str | None = None) -> tools_pb2.UploadFileResponse:
+        """Store a file in a chat's uploads, a new chat's without `chat_id`.
+
+        Give what comes back to `ask`: `chat_id`, and `reference` in `references`.
+        """
+
+        def send() -> Iterator[tools_pb2.UploadFileRequest]:
+            start = tools_pb2.UploadStart(name=name, chat_id=chat_id, size_bytes=len(data))
+            yield tools_pb2.UploadFileRequest(start=start)
+            for at in range(0, len(data), UPLOAD_PIECE_BYTES):
+                yield tools_pb2.UploadFileRequest(data=data[at : at + UPLOAD_PIECE_BYTES])
+
+        return self._send(self._tools.UploadFile, send(), UPLOAD_TIMEOUT_S)
+
+    def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
+        """Return the agents, ordered by key."""
+        request = agent_pb2.ListAgentsRequest(tag=tag)
+        reply: agent_pb2.ListAgentsResponse = self._send(self._agents.ListAgents, request)
+        return list(reply.agents)
+
+    def agent_versions(self, agent_key: str, *, before: int = 0) -> list[agent_pb2.AgentVersion]:
+        """Return the agent's newest 50 versions that have had runs, or those before a version, the newest first."""
+        request = agent_pb2.ListAgentVersionsRequest(agent_key=agent_key, before=before)
+        reply: agent_pb2.ListAgentVersionsResponse = self._send(self._agents.ListAgentVersions, request)
+        return list(reply.versions)
+
+    def agent_version(self, agent_key: str, version: int = 0) -> agent_pb2.GetAgentVersionResponse:
+        """Return a version of the agent, or the newest. It needs the scope `operate`."""
+        request = agent_pb2.GetAgentVersionRequest(agent_key=agent_key, version=version)
+        return self._send(self._agents.GetAgentVersion, request)
+
+    def diff_agent_versions(
+        self, agent_key: str, from_version: int = 0, to_version: int = 0
+    ) -> list[agent_pb2.AgentChange]:
+        """Return what differs between two versions, or the newest and the one before. It needs the scope `operate`."""
+        request = agent_pb2.DiffAgentVersionsRequest(
+            agent_key=agent_key, from_version=from_version, to_version=to_version
+        )
+        reply: agent_pb2.DiffAgentVersionsResponse = self._send(self._agents.DiffAgentVersions, request)
+        return list(reply.changes)
+
+    def validate_agent(self, definition: str, agent_key: str | None = None) -> agent_pb2.ValidateAgentResponse:
+        """Return everything that is wrong with a definition; nothing is stored. It needs the scope `publish`."""
+        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key)
+        return self._send(self._agents.ValidateAgent, request)
+
+    def agent_problems(self) -> list[agent_pb2.AgentProblem]:
+        """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""
+        request = agent_pb2.ListAgentProblemsRequest()
+        reply: agent_pb2.ListAgentProblemsResponse = self._send(self._agents.ListAgentProblems, request)
+        return list(reply.problems)
+
+    def identity(self) -> agent_pb2.GetIdentityResponse:
+        """Return who the server takes this client for, and what its credential is good for."""
+        return self._send(self._agents.GetIdentity, agent_pb2.GetIdentityRequest())
+
+    def _attach(self, run_id: str, last_seq: int) -> Any:
+        request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
+        return self._agents.Attach(request, metadata=self._metadata)
+
+    @contextmanager
+    def _follow(self, call: Any, run_id: str = "") -> Generator[RunStream]:
+        with ExitStack() as calls:
+
+            def attach(run_id: str, last_seq: int) -> Iterator[agent_pb2.AgentDelta]:
+                return calls.enter_context(reading(self._attach(run_id, last_seq)))
+
+            deltas = calls.enter_context(reading(call))
+            yield RunStream(deltas, attach, self._reattach_s, run_id)

@@ -1,0 +1,122 @@
+"""A run's events as they come, folded on the way.
+
+    with headrace.ask("Hello") as run:
+        for text in run.text():
+            print(text, end="", flush=True)
+    print(run.state.answer, run.state.end)
+
+A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
+A stream that is cut, as by a server that restarts, is opened again behind its last event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeAlias
+
+from headrace.errors import Overloaded, ProviderUnavailable
+from headrace.fold import Fold
+from headrace.sync.streams import rpc_errors
+from headrace.v1 import agent_pb2
+
+FIRST_PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
+"""Time between two attempts to open a stream again, which doubles."""
+
+Attach: TypeAlias = Callable[[str, int], Iterator[agent_pb2.AgentDelta]]
+"""Opens a run's stream behind a sequence number."""
+
+
+class RunStream(Iterator[agent_pb2.AgentDelta]):
+    """Iterates the events; `state` is what they have come to so far."""
+
+    def __init__(
+        self,
+        deltas: Iterator[agent_pb2.AgentDelta],
+        attach: Attach | None = None,
+        reattach_s: float = 0.0,
+        run_id: str = "",
+    ) -> None:
+        """A stream that was cut is opened again by `attach` for at most `reattach_s` without an event; without
+        `run_id` when the run has begun, as its events say."""
+        self.state = Fold()
+        self._run_id = run_id
+        self._deltas = deltas
+        self._attach = attach
+        self._reattach_s = reattach_s
+        self._pause_s = FIRST_PAUSE_S
+        self._cut_at_s: float | None = None
+
+    def __next__(self) -> agent_pb2.AgentDelta:
+        while True:
+            try:
+                with rpc_errors():
+                    delta = next(self._deltas)
+            except StopIteration:
+                if not self._reopen():
+                    raise
+            except (ProviderUnavailable, Overloaded):
+                if not self._reopen():
+                    raise
+            else:
+                self._pause_s, self._cut_at_s = FIRST_PAUSE_S, None
+                self.state.apply(delta)
+                return delta
+
+    def _reopen(self) -> bool:
+        """Open the stream again behind the last event; return False where it has ended, or is to be given up."""
+        run_id = self.state.run_id or self._run_id
+        if self._attach is None or self.state.end is not None or not run_id:
+            return False
+        now_s = time.monotonic()
+        self._cut_at_s = self._cut_at_s or now_s
+        if now_s - self._cut_at_s >= self._reattach_s:
+            return False
+        if now_s > self._cut_at_s:
+            time.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._deltas = self._attach(run_id, self.state.last_seq)
+        return True
+
+    def text(self) -> Generator[str]:
+        """Yield the run's own words as they come, each once, with a blank line between two blocks.
+
+        What it says before a tool call is among them, so that all of them may be more than `state.answer`.
+        """
+        pieces, last_id = _Unrepeated(), ""
+        for delta in self:
+            match delta.WhichOneof("payload"):
+                case "content_start":
+                    block_id, piece, is_start = delta.content_start.content_id, "", True
+                case "content_delta":
+                    block_id, piece, is_start = delta.content_delta.content_id, delta.content_delta.delta, False
+                case "content_snapshot":
+                    block_id, piece, is_start = delta.content_snapshot.content_id, delta.content_snapshot.text, True
+                case _:
+                    continue
+            block = self.state.blocks.get(block_id)
+            if block is None or not block.is_answer:
+                continue
+            if is_start:
+                pieces.restart_block(block_id)
+            if new := pieces.take_new(block_id, piece):
+                yield new if last_id in ("", block_id) else f"\n\n{new}"
+                last_id = block_id
+
+
+class _Unrepeated:
+    """Leaves out what blocks that begin again repeat."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+        self._repeated: dict[str, int] = {}
+        """Characters that each block still repeats."""
+
+    def restart_block(self, block_id: str) -> None:
+        self._repeated[block_id] = self._taken.setdefault(block_id, 0)
+
+    def take_new(self, block_id: str, piece: str) -> str:
+        known = min(len(piece), self._repeated[block_id])
+        self._repeated[block_id] -= known
+        self._taken[block_id] += len(piece) - known
+        return piece[known:]

@@ -1,0 +1,38 @@
+"""Reads a server stream so that leaving it cancels the call."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from headrace.errors import from_rpc_error
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+@contextmanager
+def rpc_errors() -> Generator[None]:
+    """Raise a status as its HeadraceError; foreign ones stay grpc.RpcError."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and (known := from_rpc_error(error)):
+            raise known from error
+        raise
+
+
+@contextmanager
+def reading(call: Any) -> Generator[Iterator[Any]]:
+    """Read `call` inside the block; leaving it in any way cancels the call, which else would go on and cost.
+
+    Raises:
+        HeadraceError: The service raised it, at any point.
+    """
+    try:
+        with rpc_errors():
+            yield iter(call)
+    finally:
+        call.cancel()
