@@ -484,7 +484,12 @@ def house(tmp_path: Path) -> Open:
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))
             client = await stack.enter_async_context(
-                Client(running.addresses[0], memory_address=memory.addresses[0], token=next(iter(keys or {}), ""))
+                Client(
+                    running.addresses[0],
+                    memory_address=memory.addresses[0],
+                    token=next(iter(keys or {}), ""),
+                    reattach_s=0,
+                )
             )
             yield House(client, watched, llm, tools, agents, service.aclose, config, running.addresses[0])
 

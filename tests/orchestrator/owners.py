@@ -18,7 +18,7 @@ from tests.orchestrator.conftest import House
 async def again(it: House, name: str = "") -> AsyncGenerator[Client]:
     """A client of another orchestrator, whose address is the house's now: the same owner, or one with this name."""
     config = replace(it.config, advertise=name)
-    async with orchestrator(config) as running, Client(running.addresses[0]) as client:
+    async with orchestrator(config) as running, Client(running.addresses[0], reattach_s=0) as client:
         it.address = running.addresses[0]
         yield client
 

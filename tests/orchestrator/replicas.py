@@ -31,7 +31,10 @@ async def replica(it: House, name: str, *, drain_s: float = 0.3) -> AsyncGenerat
     address = f"unix:{it.config.config_dir}/{name}.sock"
     server = replace(it.config.server, listen=address, drain_s=drain_s)
     config = replace(it.config, server=server, advertise=address, lease_s=LEASE_S)
-    async with AsyncExitStack() as process, Client(address, memory_address=it.config.memory_address) as client:
+    async with (
+        AsyncExitStack() as process,
+        Client(address, memory_address=it.config.memory_address, reattach_s=0) as client,
+    ):
         await process.enter_async_context(orchestrator(config))
         yield Replica(client, address, process)
 
