@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 FILES = [path.relative_to(ROOT) for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
 BENCHMARKS = [path.relative_to(ROOT) for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
 
-TRANSPORT = {"services/runtime/rpc/server.py", "services/runtime/rpc/channels.py", "headrace/client.py"}
+TRANSPORT = {f"services/runtime/rpc/{name}.py" for name in ("server", "channels")} | {
+    f"headrace/{name}.py" for name in ("client", "sync/client")
+}
 """The files that may make gRPC servers and channels."""
 
 MAKERS = ("aio.server", "insecure_channel", "secure_channel")

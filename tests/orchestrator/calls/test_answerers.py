@@ -91,7 +91,7 @@ def asking(kind: str) -> list[Any]:
 
 @asynccontextmanager
 async def as_user(address: str, name: str) -> AsyncGenerator[Client]:
-    async with Client(address, token=name) as client:
+    async with Client(address, token=name, reattach_s=0) as client:
         yield client
 
 
