@@ -1,8 +1,9 @@
 """What runs cost that wait for people: `python -m benchmarks.waiting`
 
 Runs (`--gates`) of one agent each show a form and wait. Then: the memory that each keeps in the orchestrator and in
-memory, the processor time of all processes while nothing happens, and how long the first page of ListGates takes. Once
-with the embedded store, once with PostgreSQL where the machine has it.
+memory, the processor time of all processes while nothing happens, how long the first page of ListGates takes, and how
+long it is from an answer to the end of its run. Once with the embedded store, once with PostgreSQL where the machine has
+it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.postgresql import programs
 from benchmarks.postgresql import running as postgresql
 from benchmarks.processes import simulating, starting_suite
 from headrace.client import Client
+from headrace.v1 import gates_pb2
 
 TOOLS = Path(__file__).parents[1] / "examples" / "tools"
 
@@ -47,6 +49,8 @@ yet: as many of them are live at a time as later."""
 
 PAGES = 100
 
+ANSWER = '{"choice": "Yes"}'
+
 SERVICES = ("orchestrator", "memory", "llm_gateway", "tools", "facade")
 
 console = Console(width=120)
@@ -59,6 +63,8 @@ class Seen:
     """Resident memory per gate, by service."""
     rest_cpu_ms_per_s: dict[str, float]
     first_page_ms: Sequence[float]
+    answer_ms: Sequence[float]
+    """From an answer to the run's end."""
     opened_per_s: float
 
 
@@ -86,7 +92,8 @@ async def measure(folder: Path, given: argparse.Namespace, environment: dict[str
             await asyncio.sleep(given.rest_s)
             rest = {name: (cpu_us(suite.pids[name]) - spent[name]) / 1000 / given.rest_s for name in SERVICES}
             pages = [await time_page(client) for _ in range(PAGES)]
-            return Seen(given.gates, added, rest, pages, opened_per_s)
+            answers = [await time_answer(client, gate) for gate in (await client.gates()).gates]
+            return Seen(given.gates, added, rest, pages, answers, opened_per_s)
 
 
 def _copy_tool(folder: Path) -> None:
@@ -121,12 +128,22 @@ async def time_page(client: Client) -> float:
     return (time.perf_counter() - began) * 1000
 
 
+async def time_answer(client: Client, gate: gates_pb2.Gate) -> float:
+    began = time.perf_counter()
+    answer = await client.answer_gate(gate.run_id, gate.gate_id, ANSWER)
+    assert answer.status == "accepted", answer
+    async with client.attach(gate.run_id, 0) as events:
+        kinds = [event.WhichOneof("payload") async for event in events]
+    assert kinds[-1] == "run_complete", kinds
+    return (time.perf_counter() - began) * 1000
+
+
 async def main(given: argparse.Namespace) -> None:
     engines = ["embedded"] if programs() is None else ["embedded", "PostgreSQL"]
     found = table(
         f"{given.gates:,} waiting gates",
         *("store", "opened/s", "orchestrator KB/gate", "memory KB/gate", "CPU ms/s at rest: orchestrator", "memory"),
-        *("first page ms p50", "p99"),
+        *("first page ms p50", "p99", "answered ms p50", "p99"),
     )
     for engine in engines:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
@@ -141,6 +158,8 @@ async def main(given: argparse.Namespace) -> None:
             *(f"{seen.rest_cpu_ms_per_s[name]:.1f}" for name in SERVICES[:2]),
             f"{statistics.median(seen.first_page_ms):.1f}",
             f"{statistics.quantiles(seen.first_page_ms, n=100)[-1]:.1f}",
+            f"{statistics.median(seen.answer_ms):.0f}",
+            f"{statistics.quantiles(seen.answer_ms, n=100)[-1]:.0f}",
         )
     console.print(found)
 
