@@ -2,8 +2,8 @@
 
 Runs (`--gates`) of one agent each show a form and wait. Then: the memory that each keeps in the orchestrator and in
 memory, the processor time of all processes while nothing happens, how long the first page of ListGates takes, and how
-long it is from an answer to the end of its run. Once with the embedded store, once with PostgreSQL where the machine has
-it.
+long it is from an answer to the end of its run. Once with the embedded store, once with PostgreSQL where the machine
+has it.
 """
 
 from __future__ import annotations

@@ -238,11 +238,15 @@ class Runs:
         try:
             bind_run_id(run.id)
             with tracing.start_resumed_span(run):
+                stored: memory_pb2.AppendResponse | None = None
                 with suppress(HeadraceError):
-                    # Only for a later query that takes this run back: nothing else is lost without it.
-                    run.chat.store((await self._query_log.append(run, run.past.traceparent)).checkpoint_id)
+                    # For a later query that takes this run back, and what is asked after it: nothing else is lost.
+                    stored = await self._query_log.append(run, run.past.traceparent)
+                    run.chat.store(stored.checkpoint_id)
                 await run.state.wait_for_turn()
                 await self._execute_and_finish(run, opening)
+                if stored is not None:
+                    self._ask_after_run(run, stored)
         finally:
             self._forget_run(run)
 

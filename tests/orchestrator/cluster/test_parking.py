@@ -18,10 +18,12 @@ from services.facade.config import Config as FacadeConfig
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.calls.test_answerers import APPROVE, Asked, only
-from tests.orchestrator.conftest import House, Open, Step, call, content, finish
+from tests.orchestrator.cluster.test_due_schedules import schedules_of
+from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
+from tests.orchestrator.lifecycle.test_titles import get_title
 from tests.orchestrator.modes.test_subagents import HELPER, delegated, replying
 from tests.orchestrator.owners import again
-from tests.orchestrator.parked import Parked, begin, read, wait_for_nobody
+from tests.orchestrator.parked import WAIT_S, Parked, begin, read, wait_for_nobody
 from tests.orchestrator.people import tool
 from tests.orchestrator.recorded_runs import World
 from tests.orchestrator.replicas import two
@@ -302,3 +304,55 @@ async def test_readers_at_any_replica_hear_how_a_parked_run_goes_on(house: Open)
 
 async def answer(client: Client, gate: tuple[str, str]) -> str:
     return (await client.answer_gate(*gate, APPROVE)).status
+
+
+async def test_what_is_asked_after_a_run_is_asked_after_one_that_was_parked(house: Open) -> None:
+    async with house(park_after_s=0, chatTitle="model", **LISTED) as it:
+        set_up(it)
+        it.llm.aside["title"] = content("Mill wheels") + finish()
+        gate = await begin(it.client)
+        await wait_for_nobody(it, gate[0])
+        assert (await answer(it.client, gate)) == "accepted"
+        chat_id = (await it.client.run(gate[0])).chat_id
+        async with asyncio.timeout(WAIT_S):
+            while await get_title(it, chat_id) != "Mill wheels":
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("fields", [{"record": True}, {"on_disconnect": "cancel"}])
+async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        set_up(it)
+        parked, asked = Parked(), Asked()
+
+        async def follow() -> None:
+            async with it.client.ask("hello", agent_key="react", **fields) as deltas:
+                async for delta in deltas:
+                    asked.events.append(event := as_json(delta))
+                    if event["type"] == "gate.open":
+                        asked.gate.set_result((only(asked.events, "run.start")["runId"], event["gateId"]))
+
+        run = group.create_task(follow())
+        gate = await asked.gate
+        other = await begin(it.client)
+        await wait_for_nobody(it, other[0])
+        assert parked.times == 1, "each look looks at all runs"
+        assert (await answer(it.client, gate)) == "accepted"
+        await run
+        assert_seamless(asked.events)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_a_schedule_finds_its_chats_parked_run(overlap: str, house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, schedules_of(it) as schedules:
+        set_up(it)
+        gate = await begin(it.client)
+        await wait_for_nobody(it, gate[0])
+        chat_id = (await it.client.run(gate[0])).chat_id
+        schedule_id = await schedules.create_and_trigger(chat_id=chat_id, overlap=overlap)
+        [firing] = await schedules.wait_for_firings(schedule_id, 1)
+        assert firing.outcome == {"skip": "skipped", "queue": "started"}[overlap]
+        assert (await answer(it.client, gate)) == "accepted"
+        assert_seamless(await read(it.client, gate[0]))
+        if overlap == "queue":
+            assert (await read(it.client, firing.run_id))[-1]["type"] == "run.complete"
