@@ -93,15 +93,17 @@ class _FileIndex:
         """Return the file and all that it needs, or NOT_FOUND."""
         if name not in self._files:
             return _make_error(grpc.StatusCode.NOT_FOUND)
-        files = [file.SerializeToString() for file in self._collect(name, set())]
+        # Each before those that it needs: whoever loads them begins at the end.
+        files = [file.SerializeToString() for file in reversed([*self._collect(name, set())])]
         return Response(file_descriptor_response=reflection_pb2.FileDescriptorResponse(file_descriptor_proto=files))
 
     def _collect(self, name: str, seen: set[str]) -> Iterator[descriptor_pb2.FileDescriptorProto]:
+        """Yield what the file needs, and then itself."""
         if name not in seen:
             seen.add(name)
-            yield self._files[name]
             for needed in self._files[name].dependency:
                 yield from self._collect(needed, seen)
+            yield self._files[name]
 
     def _add_file(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         for message in file.message_type:
