@@ -51,6 +51,7 @@ class _Port(ctypes.Structure):
 
 class _BelowPath(ctypes.Structure):
     _pack_ = 1
+    _layout_ = "ms"  # what _pack_ means; Python 3.14 wants it said
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
