@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 
+from headrace.calls.audit import AuditCalls
 from headrace.calls.chats import ChatCalls
 from headrace.calls.facts import FactCalls
 from headrace.calls.gates import GateCalls
@@ -35,6 +36,7 @@ from headrace.tls import Tls
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    audit_pb2_grpc,
     common_pb2,
     gates_pb2_grpc,
     keys_pb2_grpc,
@@ -64,7 +66,9 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
+class Client(
+    AuditCalls, ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls
+):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
     Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
@@ -98,6 +102,7 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._gates: Any = gates_pb2_grpc.GateServiceStub(orchestrator)
         self._operating: Any = operator_pb2_grpc.OperatorServiceStub(orchestrator)
+        self._audit: Any = audit_pb2_grpc.AuditServiceStub(memory)
         self._keys: Any = keys_pb2_grpc.KeyServiceStub(memory)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(memory)

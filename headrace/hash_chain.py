@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+FORGOTTEN = "audit.forgotten"
+"""The event of a log's line that says which line, `before`, is the first that was kept."""
 
 FIRST = "0" * 64
 """What stands for the hash before the first line."""
@@ -50,7 +53,74 @@ def verify_lines(lines: Iterable[str]) -> ChainReport:
     return ChainReport(count, previous)
 
 
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    lines: int = 0
+    """Lines that are as they were written."""
+    first_seq: int = 0
+    last_seq: int = 0
+    last_hash: str = FIRST
+    problem: str = ""
+    """What is wrong with the first line behind them; empty: nothing."""
+
+
+class LogVerifier:
+    """Checks the lines of a log, which number themselves by `seq`, from 1, as they come.
+
+    A log may begin later where a line of it, audit.forgotten, says that lines before were forgotten, or as a part.
+    """
+
+    def __init__(self, head: tuple[int, str] | None = None, *, is_part: bool = False) -> None:
+        """`head` is number and hash of a line that the log has to reach."""
+        self._report = LogReport()
+        self._is_part = is_part
+        self._head = head
+        self._has_head = head is None or head[0] == 0
+        self._forgotten_before = 1
+
+    def add_lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if self._report.problem:
+                return
+            self._add_line(line)
+
+    def finish(self) -> LogReport:
+        report = self._report
+        if report.problem:
+            return report
+        if report.lines and not self._is_part and report.first_seq > self._forgotten_before:
+            return replace(report, problem=f"the lines before number {report.first_seq} are missing")
+        if not self._has_head and self._head is not None:
+            missing = f"the lines behind number {report.last_seq} are missing: there were {self._head[0]}"
+            other = f"line number {self._head[0]} is another one than was written"
+            return replace(report, problem=missing if report.last_seq < self._head[0] else other)
+        return report
+
+    def _add_line(self, line: str) -> None:
+        report = self._report
+        problem, record = _check_link(line, report.last_hash if report.lines else None)
+        seq = record.get("seq", 0)
+        if not problem and (type(seq) is not int or (report.lines and seq != report.last_seq + 1)):
+            problem = f"is not number {report.last_seq + 1}"
+        if problem:
+            place = f"line {report.lines + 1}, behind number {report.last_seq},"
+            self._report = replace(report, problem=f"{place} {problem}")
+            return
+        self._report = LogReport(report.lines + 1, report.first_seq or seq, seq, record["hash"])
+        self._has_head = self._has_head or (seq, record["hash"]) == self._head
+        if record.get("event") == FORGOTTEN:
+            self._forgotten_before = max(self._forgotten_before, record.get("before", 0))
+
+
 def _check_line(line: str, previous: str, *, is_first: bool, is_behind_end: bool) -> tuple[str, dict[str, Any]]:
+    problem, record = _check_link(line, None if is_behind_end else previous, is_behind_end=is_behind_end)
+    if not problem and is_first != (record.get("step") == "begin"):
+        return "is not where an export begins", {}
+    return problem, record
+
+
+def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return what is wrong with a line behind the one with the hash `previous`, None: any, and the line's record."""
     try:
         record = json.loads(line)
         rest = {key: value for key, value in record.items() if key not in ("previous", "hash")}
@@ -61,10 +131,8 @@ def _check_line(line: str, previous: str, *, is_first: bool, is_behind_end: bool
         return "is behind the end", {}
     if own != _hash(before, rest):
         return "was changed", {}
-    if before != previous:
+    if previous is not None and before != previous:
         return "does not follow the line before: lines were removed, added or swapped", {}
-    if is_first != (rest.get("step") == "begin"):
-        return "is not where an export begins", {}
     return "", record
 
 

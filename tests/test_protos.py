@@ -14,6 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 
 from headrace.v1 import (
     agent_pb2,
+    audit_pb2,
     common_pb2,
     gates_pb2,
     keys_pb2,
@@ -33,6 +34,7 @@ FILES = [
     for module in (
         common_pb2,
         agent_pb2,
+        audit_pb2,
         gates_pb2,
         keys_pb2,
         limits_pb2,
@@ -50,6 +52,7 @@ RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
     " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions"
     " ValidateAgent",
+    "AuditService": "ListAudit ExportAudit> VerifyAudit RecordAudit",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
     "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",
@@ -126,6 +129,9 @@ ROUTES = {
     "POST /api/webhook/ping": "WebhookService.PingWebhook",
     "GET /api/webhook/deliveries": "WebhookService.ListDeliveries",
     "POST /api/webhook/replay": "WebhookService.ReplayDeliveries",
+    "GET /api/audit": "AuditService.ListAudit",
+    "GET /api/audit/export": "AuditService.ExportAudit",
+    "GET /api/audit/verify": "AuditService.VerifyAudit",
     "POST /api/keys": "KeyService.CreateKey",
     "GET /api/keys": "KeyService.ListKeys",
     "GET /api/key": "KeyService.GetKey",

@@ -10,6 +10,7 @@ from headrace.cli import main as COMMAND_LINE
 from headrace.errors import BY_REASON
 from headrace.v1 import (
     agent_pb2,
+    audit_pb2,
     gates_pb2,
     keys_pb2,
     llm_pb2,
@@ -138,6 +139,7 @@ CONTRACT = tuple(
     file.DESCRIPTOR
     for file in (
         agent_pb2,
+        audit_pb2,
         gates_pb2,
         keys_pb2,
         llm_pb2,

@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import (
     agent_pb2,
+    audit_pb2,
     gates_pb2,
     keys_pb2,
     memory_pb2,
@@ -26,6 +27,7 @@ CONTRACT_FILES: dict[str, Sequence[FileDescriptor]] = {
     "orchestrator": (agent_pb2.DESCRIPTOR, gates_pb2.DESCRIPTOR, operator_pb2.DESCRIPTOR),
     "memory": (
         memory_pb2.DESCRIPTOR,
+        audit_pb2.DESCRIPTOR,
         keys_pb2.DESCRIPTOR,
         schedule_pb2.DESCRIPTOR,
         spend_pb2.DESCRIPTOR,

@@ -31,8 +31,11 @@ from services.facade.proto_routes import load_routes
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.facade.strangers import Strangers
 from services.runtime.auth.authenticator import Authenticator
+from services.runtime.auth.callers import FACADE
+from services.runtime.auth.refused_sign_ins import recording_refused
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.process.metrics import serving_metrics
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.watches import Watches
@@ -59,6 +62,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
     async with (
         following_memory_keys(process.auth, peers["memory"]) as keys,
         open_authenticator(process.auth, keys, has_certificates=process.has_certificates) as authenticator,
+        recording_refused(authenticator.refused, AuditRecords(peers["memory"], FACADE).count_refused()),
         serving_metrics(process.metrics_listen) as metrics_address,
     ):
         open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()

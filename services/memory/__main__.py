@@ -12,7 +12,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.v1 import keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
+from headrace.v1 import audit_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
+from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
 from headrace.v1.keys_pb2_grpc import add_KeyServiceServicer_to_server
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
@@ -21,6 +22,7 @@ from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
 from headrace.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
+from services.memory.audit.rpcs import AuditService
 from services.memory.compaction.compactor import Compactor
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
@@ -42,6 +44,7 @@ from services.memory.webhooks.rpcs import WebhookService
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
+from services.runtime.auth.refused_sign_ins import EVENT
 from services.runtime.auth.setup import following_keys
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
@@ -64,7 +68,7 @@ async def main(config: Config) -> None:
     async with (
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
-        run_daily_cleanup(engine, config.chat_retention_days),
+        run_daily_cleanup(engine, config.chat_retention_days, config.audit_retention_days),
         delivering(engine.webhooks, make_send(config)),
         following_keys(config.server.auth, partial(read_changes, KeyStore(engine.keys))) as keys,
         serving_grpc(
@@ -75,16 +79,23 @@ async def main(config: Config) -> None:
                 build_schedule_service(engine),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
+                build_audit_service(engine),
             ],
             is_usable=engine.is_up,
             drain=engine.gate_watch.close,
             keys=keys,
+            record_refused=partial(record_refused, engine.audit),
         ),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
         group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
         await program.wait_for_stop()
+
+
+async def record_refused(audit: AuditTrail, address: str, count: int) -> None:
+    """Record how often an address was refused in a minute."""
+    await audit.record_of("", EVENT, address=address, count=count, service=MEMORY)
 
 
 def build_service(
@@ -110,7 +121,7 @@ def build_service(
 def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
-    return GrpcService(name, KeyService(KeyStore(engine.keys, clock)), add_KeyServiceServicer_to_server)
+    return GrpcService(name, KeyService(KeyStore(engine.keys, clock), engine.audit), add_KeyServiceServicer_to_server)
 
 
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
@@ -131,6 +142,13 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     servicer = WebhookService(WebhookStore(engine.webhooks, parse_allow_list(config.webhook_allow)))
     name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
     return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
+
+
+def build_audit_service(engine: Engine) -> GrpcService:
+    """Build the service of the audit log in `engine`."""
+    servicer = AuditService(engine.audit)
+    name = audit_pb2.DESCRIPTOR.services_by_name["AuditService"].full_name
+    return GrpcService(name, servicer, add_AuditServiceServicer_to_server)
 
 
 def make_send(config: Config) -> Send:

@@ -12,6 +12,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.agents import SHARED, VERSIONS_MAX
 from services.memory.storage.paging import Page
 from services.runtime.auth import identity
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
@@ -28,7 +29,13 @@ class AgentRpcs(MemoryServiceServicer):
         self, request: memory_pb2.PutAgentVersionRequest, context: Context
     ) -> memory_pb2.PutAgentVersionResponse:
         tenant = _find_tenant(is_shared=request.is_shared)
+        began_at = now_ms()
         kept = await self._engine.agent_versions.put(tenant, request.agent_key, request.definition.encode())
+        if kept.created_at >= began_at:
+            who = identity.get_identity()
+            facts: dict[str, Any] = {"agentKey": kept.agent_key, "version": kept.version, "agentHash": kept.hash}
+            first = who.user if who is not None else ""
+            await self._engine.audit.record_of(tenant, "agent.published", firstUsedBy=first, **facts)
         return memory_pb2.PutAgentVersionResponse(version=kept.version, hash=kept.hash)
 
     async def ReadAgentVersion(

@@ -84,13 +84,17 @@ class ChatRpcs(MemoryServiceServicer):
         if names == [*chat.info.shared_with]:
             return memory_pb2.ShareChatResponse(shared_with=names)
         line = Sharing(**make_stamp(request.chat_id, request_id=request.request_id), shared_with=names)
-        return memory_pb2.ShareChatResponse(n=await self._append_line(line, request), shared_with=names)
+        n = await self._append_line(line, request)
+        who = identity.require_identity()
+        await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, sharedWith=" ".join(names))
+        return memory_pb2.ShareChatResponse(n=n, shared_with=names)
 
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context
     ) -> memory_pb2.DeleteChatResponse:
         await self._access.find_entry(request.chat_id)
         await self._engine.chats.delete(request.chat_id)
+        await self._engine.audit.record("chat.deleted", identity.require_identity(), chatId=request.chat_id)
         return memory_pb2.DeleteChatResponse()
 
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:

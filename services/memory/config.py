@@ -63,6 +63,12 @@ class Config:
     chat_retention_days: int | None = None
     """Days after its last line that a chat is deleted; empty: never."""
 
+    audit_retention_days: int | None = 365
+    """Days that lines of the audit log are kept at least; empty: for ever."""
+
+    audit_tenant: str = "default"
+    """Tenant in whose audit log stands what is no tenant's: refused sign-ins and configuration."""
+
     webhook_allow: str = ""
     """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
     `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""

@@ -43,6 +43,8 @@ class GateAuditRpcs(MemoryServiceServicer):
     ) -> AsyncGenerator[gates_pb2.ExportGatesResponse]:
         caller = _check_request(request)
         log.info("gates exported", chat_id=request.chat_id, with_content=request.with_content, user=caller.user)
+        facts = {"chatId": request.chat_id, "withContent": request.with_content}
+        await self._engine.audit.record("gates.exported", caller, **facts)
         steps = await self._read_steps(request, caller)
         steps.sort(key=lambda step: (step["at"], step["chatId"], step["n"]))
         records = [_make_begin(request, caller), *steps, {"step": "end", "count": len(steps)}]

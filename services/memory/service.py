@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.access.sharing import show_names
 from services.memory.agent_rpcs import AgentRpcs
+from services.memory.audit.answers import find_answers
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs
 from services.memory.facts.rpcs import FactRpcs
@@ -81,6 +82,8 @@ class MemoryService(
         chat, answer = await self._engine.chats.append(request.chat_id, lines, request.ByteSize(), lease, beside)
         if isinstance(answer, str):
             return memory_pb2.AppendResponse(chat_name=chat.info.name, duplicate_run_id=answer)
+        for answered in find_answers(lines):
+            await self._engine.audit.record_of(chat.info.owner.tenant, "gate.answered", **answered)
         return memory_pb2.AppendResponse(
             first_n=answer.first_n,
             last_n=answer.last_n,

@@ -41,6 +41,7 @@ from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
@@ -101,7 +102,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        served = _list_services(service, gates, OperatorService(service, peers, owner, limits))
+        audit = AuditRecords(channels["memory"], ORCHESTRATOR)
+        served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit))
 
         async def drain() -> None:
             watches.end_all()
@@ -117,6 +119,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
                 drain=drain,
                 message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
                 keys=keys,
+                record_refused=audit.count_refused(),
             )
         )
 

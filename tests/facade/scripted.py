@@ -16,6 +16,7 @@ from headrace.sse import SseFrame, SseReader
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    audit_pb2_grpc,
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
@@ -33,6 +34,7 @@ from headrace.v1 import (
     tools_pb2_grpc,
     webhook_pb2_grpc,
 )
+from services.memory.audit.rpcs import AuditService
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
 from services.memory.keys.rpcs import KeyService
@@ -44,6 +46,7 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
+from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -676,6 +679,7 @@ class ScriptedOperator(operator_pb2_grpc.OperatorServiceServicer):
 
 def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None = None) -> list[GrpcService]:
     """What the scripted peer serves."""
+    audit = make_audit_trail()
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
@@ -699,8 +703,11 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
             tools_pb2_grpc.add_ToolServiceServicer_to_server,
         ),
         GrpcService(
-            "headrace.v1.KeyService", KeyService(make_key_store()), keys_pb2_grpc.add_KeyServiceServicer_to_server
+            "headrace.v1.KeyService",
+            KeyService(make_key_store(), audit),
+            keys_pb2_grpc.add_KeyServiceServicer_to_server,
         ),
+        GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",
             WebhookService(make_webhook_store()),

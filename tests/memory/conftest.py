@@ -22,6 +22,7 @@ import pytest
 
 from benchmarks.postgresql import FAST, Server, programs, running
 from services.memory.__main__ import (
+    build_audit_service,
     build_key_service,
     build_schedule_service,
     build_service,
@@ -156,6 +157,7 @@ async def _serving(
         build_schedule_service(engine, clock),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),
+        build_audit_service(engine),
     )
     async with (
         serving_grpc(settings, served) as running,
@@ -248,7 +250,18 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
-            tables = "chats", "texts", "facts", "blobs", "schedules", "spend", "webhooks", "api_keys"
+            tables = (
+                "chats",
+                "texts",
+                "facts",
+                "blobs",
+                "schedules",
+                "spend",
+                "webhooks",
+                "api_keys",
+                "audit",
+                "audit_heads",
+            )
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
         await connection.close()

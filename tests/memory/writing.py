@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
+from headrace.v1.audit_pb2_grpc import AuditServiceStub
 from headrace.v1.keys_pb2_grpc import KeyServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
@@ -20,6 +21,7 @@ from services.memory.storage.user_facts import make_fact
 if TYPE_CHECKING:
     import grpc
 
+    from headrace.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from headrace.v1.keys_pb2_grpc import KeyServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -44,6 +46,7 @@ class Memory:
     spend: SpendServiceAsyncStub
     webhooks: WebhookServiceAsyncStub
     keys: KeyServiceAsyncStub
+    audit: AuditServiceAsyncStub
 
     @classmethod
     def reach(cls, channel: grpc.aio.Channel) -> Memory:
@@ -53,6 +56,7 @@ class Memory:
             SpendServiceStub(channel),
             WebhookServiceStub(channel),
             KeyServiceStub(channel),
+            AuditServiceStub(channel),
         )
 
     async def append(

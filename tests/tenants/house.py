@@ -25,6 +25,7 @@ from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.memory.__main__ import (
+    build_audit_service,
     build_key_service,
     build_schedule_service,
     build_spend_service,
@@ -197,6 +198,7 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
             build_schedule_service(store),
             build_spend_service(store),
             build_webhook_service(store, memory_config),
+            build_audit_service(store),
         )
         keys = await stack.enter_async_context(following_keys(auth, partial(read_changes, KeyStore(store.keys))))
         memory = (await stack.enter_async_context(serving_grpc(server, stores, keys=keys))).addresses[0]
@@ -204,7 +206,14 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        services_of_memory = "KeyService", "MemoryService", "ScheduleService", "SpendService", "WebhookService"
+        services_of_memory = (
+            "AuditService",
+            "KeyService",
+            "MemoryService",
+            "ScheduleService",
+            "SpendService",
+            "WebhookService",
+        )
         addresses = {"LlmService": gateway} | dict.fromkeys(services_of_memory, memory)
         addresses["ToolService"] = tools.addresses[0]
         config = OrchestratorConfig(

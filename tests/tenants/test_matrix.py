@@ -58,7 +58,7 @@ QUIET = {
 names it); a list lacks it, and CancelRuns says so of each."""
 
 OWN_ACCOUNT = {
-    *("KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
+    *("AuditService.RecordAudit", "KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
     *("ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"),
 }
 """RPCs that a service asks on its own account, whatever they name."""
@@ -178,7 +178,8 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
     posted, changes = RPCS["ScheduleService.ReceiveWebhook"], RPCS["KeyService.ReadKeyChanges"]
-    assert {path(rpc) for rpc in (listing, renewal, due, record, posted, changes)} == WITHOUT_USER
+    recorded = RPCS["AuditService.RecordAudit"]
+    assert {path(rpc) for rpc in (listing, renewal, due, record, posted, changes, recorded)} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from headrace.errors import CredentialEnded, Unauthenticated
 from services.facade.middleware.request_lifecycle import Handler
 from services.facade.requests.body import read_single_header
 from services.runtime import local_users
@@ -41,7 +42,11 @@ class CredentialCheck:
         def is_foreign_user() -> bool:
             return transport is not None and local_users.is_foreign_user(transport)
 
-        who = await self._authenticator.identify_client(given, is_foreign_user)
+        try:
+            who = await self._authenticator.identify_client(given, is_foreign_user)
+        except (Unauthenticated, CredentialEnded):
+            self._authenticator.refused.note(request.remote or "")
+            raise
         with acting_as(who):
             await self._turnstile.pass_through(identity.current_tenant())
             async with self._authenticator.ending_with_key(who):

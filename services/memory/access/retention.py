@@ -29,7 +29,9 @@ async def prune_chats(engine: Engine, days: float) -> list[str]:
     gone: list[str] = []
     for chat_id in await engine.index.list_unchanged_since(round((now_s() - days * DAY_S) * 1000)):
         try:
+            tenant = (await engine.index.find_entry(chat_id)).tenant
             await engine.chats.delete(chat_id)
+            await engine.audit.record_of(tenant, "chat.deleted", "retention", chatId=chat_id)
         except HeadraceError as error:  # somebody has just asked in it, or deleted it
             log.info("chat kept", chat_id=chat_id, reason=error.reason)
         else:
@@ -38,9 +40,12 @@ async def prune_chats(engine: Engine, days: float) -> list[str]:
 
 
 @asynccontextmanager
-async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerator[None]:
-    """Clean up every day while inside the block; without `days` no chat is deleted."""
-    daily = guard_task(asyncio.create_task(_clean_up_daily(engine, days)))
+async def run_daily_cleanup(
+    engine: Engine, days: float | None, audit_days: float | None = None
+) -> AsyncGenerator[None]:
+    """Clean up every day while inside the block; without `days` no chat is deleted, without `audit_days` no line of the
+    audit log."""
+    daily = guard_task(asyncio.create_task(_clean_up_daily(engine, days, audit_days)))
     try:
         yield
     finally:
@@ -48,9 +53,11 @@ async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerato
         await asyncio.wait([daily])
 
 
-async def _clean_up_daily(engine: Engine, days: float | None) -> None:
+async def _clean_up_daily(engine: Engine, days: float | None, audit_days: float | None) -> None:
     while True:
         try:
+            if audit_days is not None:
+                await engine.audit.store.forget(round((now_s() - audit_days * DAY_S) * 1000))
             await engine.index.wait_until_complete()
             orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
             gone = [] if days is None else await prune_chats(engine, days)

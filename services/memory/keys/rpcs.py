@@ -9,11 +9,13 @@ import grpc
 from headrace.errors import InvalidRequest
 from headrace.v1 import keys_pb2
 from headrace.v1.keys_pb2_grpc import KeyServiceServicer
+from services.runtime.auth import identity
 from services.runtime.auth.key_text import name_key
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.keys.store import KeyStore
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.keys import StoredKey
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -26,12 +28,16 @@ _OPTIONAL = ("expires_at", "runs_max", "requests_per_minute")
 
 
 class KeyService(KeyServiceServicer):
-    def __init__(self, keys: KeyStore) -> None:
+    def __init__(self, keys: KeyStore, audit: AuditTrail | None = None) -> None:
+        """What is done is a line of `audit`; None: where nobody keeps one."""
         self._keys = keys
+        self._audit = audit
 
     async def CreateKey(self, request: keys_pb2.CreateKeyRequest, context: Context) -> keys_pb2.CreateKeyResponse:
         fields = {field.name: value for field, value in request.ListFields()}
         key, secret = await self._keys.create(fields.pop("key_id", ""), fields)
+        if secret:
+            await self._record("key.made", key)
         return keys_pb2.CreateKeyResponse(key=_make_message(key), secret=secret)
 
     async def ListKeys(self, request: keys_pb2.ListKeysRequest, context: Context) -> keys_pb2.ListKeysResponse:
@@ -49,15 +55,23 @@ class KeyService(KeyServiceServicer):
                 raise InvalidRequest.of("noRoles", "must not stand beside roles")
             fields["roles"] = ()
         key = await self._keys.update(fields.pop("key_id"), fields)
+        await self._record("key.changed", key, changed=" ".join(sorted(fields)))
         return keys_pb2.UpdateKeyResponse(key=_make_message(key))
 
     async def RevokeKey(self, request: keys_pb2.RevokeKeyRequest, context: Context) -> keys_pb2.RevokeKeyResponse:
-        return keys_pb2.RevokeKeyResponse(key=_make_message(await self._keys.revoke(request.key_id)))
+        key = await self._keys.revoke(request.key_id)
+        await self._record("key.revoked", key)
+        return keys_pb2.RevokeKeyResponse(key=_make_message(key))
 
     async def ReadKeyChanges(
         self, request: keys_pb2.ReadKeyChangesRequest, context: Context
     ) -> keys_pb2.ReadKeyChangesResponse:
         return await read_changes(self._keys, request.after_revision)
+
+    async def _record(self, event: str, key: StoredKey, **details: str) -> None:
+        if self._audit is not None:
+            facts = {"keyId": key.key_id, "of": key.user, "scopes": " ".join(key.scopes)} | details
+            await self._audit.record(event, identity.require_identity(), **facts)
 
 
 async def read_changes(keys: KeyStore, after_revision: int) -> keys_pb2.ReadKeyChangesResponse:

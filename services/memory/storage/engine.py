@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.agents import AgentVersion
+    from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.gates.grant_query import GrantQuery
     from services.memory.storage.gates.grant_rows import GrantEntry
@@ -407,5 +408,6 @@ class Engine:
     keys: Keys
     webhooks: Webhooks
     peers: PeerNews
+    audit: AuditTrail
     is_up: Callable[[], bool]
     """Whether the last call reached the store."""

@@ -18,6 +18,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.orchestrator.service import AgentService
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
 
@@ -36,11 +37,14 @@ log = structlog.get_logger()
 
 
 class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
-    def __init__(self, agents: AgentService, peers: Peers, owner: Owner, limits: LimitsInForce) -> None:
+    def __init__(
+        self, agents: AgentService, peers: Peers, owner: Owner, limits: LimitsInForce, audit: AuditRecords
+    ) -> None:
         self._agents = agents
         self._peers = peers
         self._owner = owner
         self._limits = limits
+        self._audit = audit
 
     async def ListRuns(
         self, request: operator_pb2.OperatorListRunsRequest, context: Context
@@ -71,7 +75,10 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
             for event in response.events:
                 strip_content(event)
         elif request.include_events:
-            _log_deed("content read", found.runs[0], operator)
+            # Before it is shown: where it cannot be recorded, it is not read.
+            run = found.runs[0]
+            await self._audit.record("content.read", operator, chatId=run.chat_id, runId=run.run_id, of=run.user)
+            _log_deed("content read", run, operator)
         return response
 
     async def CancelRuns(

@@ -17,6 +17,7 @@ from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import CREDENTIAL, DEFAULT, ROLES, SCOPES, TENANT, USER, Identity, read_forwarded
 from services.runtime.auth.key_text import PREFIX
+from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import API_KEY as API_KEYS
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.stored_keys import StoredKeys
@@ -50,6 +51,8 @@ class Authenticator:
         *,
         has_certificates: bool = False,
     ) -> None:
+        self.refused = RefusedSignIns()
+        """Callers who were not known, which servers note with their addresses."""
         self._settings = settings
         self._service_names = f"spiffe://{settings.trust_domain}/".encode()
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates

@@ -27,9 +27,9 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
+_AGENT, _AUDIT, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
     f"/headrace.v1.{name}Service/"
-    for name in ("Agent", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
+    for name in ("Agent", "Audit", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
 )
 
 
@@ -42,6 +42,8 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
+    **_allow(_AUDIT, "ListAudit ExportAudit VerifyAudit", _PUBLIC),
+    **_allow(_AUDIT, "RecordAudit", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
     **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
@@ -78,6 +80,7 @@ CALLERS: dict[str, frozenset[str]] = {
 
 WITHOUT_USER = frozenset(
     {
+        _AUDIT + "RecordAudit",
         _KEYS + "ReadKeyChanges",
         _MEMORY + "ListUnfinishedRuns",
         _MEMORY + "RenewLeases",

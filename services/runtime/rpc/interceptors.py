@@ -18,7 +18,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
+from headrace.errors import CredentialEnded, HeadraceError, InvalidRequest, Overloaded, Unauthenticated, to_status
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
@@ -76,7 +76,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         try:
             await self._admit_call(handler_call_details)
         except HeadraceError as error:
-            return _make_refusal(method, error)
+            return self._make_refusal(method, error)
         return self._wrapped[method]
 
     def _wrap_handler(self, handler: Handler, method: str) -> Handler:
@@ -148,6 +148,17 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         return answer_until_end
 
+    def _make_refusal(self, method: str, error: HeadraceError) -> Handler:
+        """Return a handler that fails without reading a request, whatever the method reads and answers."""
+
+        async def refuse(_: Any, context: Context) -> None:
+            if isinstance(error, Unauthenticated | CredentialEnded):
+                self._authenticator.refused.note(context.peer() or "")
+            async with _handling_rpc(method, context):
+                raise error
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
     async def _admit_call(self, details: Any) -> None:
         """Adopt the caller's identity for the call's task, before anything of its request is read."""
         # grpcio shows neither certificates nor connections here; its servers have no TLS.
@@ -166,16 +177,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         who = await admit(details.method, metadata, call.auth_context(), call.is_foreign_user, note_service)
         identity.adopt_identity(who)
         call.note_admitted()
-
-
-def _make_refusal(method: str, error: HeadraceError) -> Handler:
-    """Return a handler that fails without reading a request, whatever the method reads and answers."""
-
-    async def refuse(_: Any, context: Context) -> None:
-        async with _handling_rpc(method, context):
-            raise error
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:

@@ -13,6 +13,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from services.runtime.auth.refused_sign_ins import Record, recording_refused
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.calls.addresses import LOCAL
@@ -64,9 +65,10 @@ async def serving_grpc(
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     keys: StoredKeys | None = None,
+    record_refused: Record | None = None,
 ) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
-    drain_s. API keys of `keys` are taken beside those of the file.
+    drain_s. API keys of `keys` are taken beside those of the file, and `record_refused` is told of refused sign-ins.
 
     Raises OSError when an address cannot be bound or credentials cannot be read.
     """
@@ -80,7 +82,10 @@ async def serving_grpc(
         addresses = tuple(
             _bind_address(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
         )
-        async with serving_metrics(settings.metrics_listen) as metrics_address:
+        async with (
+            recording_refused(authenticator.refused, record_refused),
+            serving_metrics(settings.metrics_listen) as metrics_address,
+        ):
             await server.start()
             await probed.start()
             await health.set("", SERVING)

@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, NotFound, PermissionDenied, StaleLeas
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    audit_pb2_grpc,
     common_pb2,
     gates_pb2,
     gates_pb2_grpc,
@@ -33,6 +34,7 @@ from headrace.v1 import (
 )
 from services.facade import service
 from services.facade.config import Config
+from services.memory.audit.rpcs import AuditService
 from services.memory.facts.rpcs import FactRpcs
 from services.memory.facts.store import FactStore
 from services.memory.keys.rpcs import KeyService
@@ -46,6 +48,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
+from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -572,6 +575,7 @@ async def serving(
 
 
 def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcService]:
+    audit = make_audit_trail()
     return [
         GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService("headrace.v1.GateService", script, gates_pb2_grpc.add_GateServiceServicer_to_server),
@@ -588,7 +592,10 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
         ),
         GrpcService("headrace.v1.SpendService", memory.spend, spend_pb2_grpc.add_SpendServiceServicer_to_server),
         GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
-        GrpcService("headrace.v1.KeyService", KeyService(memory.keys), keys_pb2_grpc.add_KeyServiceServicer_to_server),
+        GrpcService(
+            "headrace.v1.KeyService", KeyService(memory.keys, audit), keys_pb2_grpc.add_KeyServiceServicer_to_server
+        ),
+        GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",
             WebhookService(memory.webhooks),

@@ -91,6 +91,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterAuditServiceHandler(ctx, mux, peers.Memory); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterKeyServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}

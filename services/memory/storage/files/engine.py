@@ -5,8 +5,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
+from services.memory.storage.files.audit.audit_folder import AuditFolder
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
@@ -55,11 +57,13 @@ async def open_files(
     probe_s: float = PROBE_S,
     start_logs_max: int = START_LOGS_MAX,
     run_backlog: RunBacklog = run_steps,
+    audit_tenant: str = AUDIT_TENANT,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of `disk`; leaving the block commits what waits.
 
     Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`. Of logs that the index lacks,
-    `start_logs_max` are read before this enters its block, and `run_backlog` has the others taken in meanwhile.
+    `start_logs_max` are read before this enters its block, and `run_backlog` has the others taken in meanwhile. What is
+    no tenant's is in the audit log of `audit_tenant`.
     """
     outbox = await asyncio.to_thread(Outbox, disk.folder)
     opened, room = await _open_index(disk, outbox, start_logs_max), DiskRoom(disk.folder, probe_s)
@@ -90,6 +94,8 @@ async def open_files(
     indexing = guard_task(asyncio.create_task(index.run_writes()))
     taking_in = guard_task(asyncio.create_task(run_backlog(index.backlog, index.is_behind, index.settle)))
     probing = guard_task(asyncio.create_task(room.run_probes()))
+    audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
+    retrying = guard_task(asyncio.create_task(audit.run_retries()))
     watching = guard_task(asyncio.create_task(gate_watch.run_reads(index.find_gates)))
     try:
         yield Engine(
@@ -106,10 +112,12 @@ async def open_files(
             FileKeys(key_folder),
             FileWebhooks(outbox, index, room),
             NoPeers(),
+            audit,
             lambda: not room.is_full,
         )
     finally:
         watching.cancel()
+        retrying.cancel()
         commits.close()
         await writing
         taking_in.cancel()

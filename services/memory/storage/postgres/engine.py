@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
 from services.memory.storage.postgres.appending import AppendQueue
+from services.memory.storage.postgres.audit.audit_table import AuditTable
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
@@ -40,10 +42,11 @@ async def open_postgres(
     *,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
+    audit_tenant: str = AUDIT_TENANT,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
 
-    Leases end by `clock`, in Unix milliseconds.
+    Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`.
 
     Raises:
         OSError: The database cannot be reached, or is of a later version.
@@ -63,6 +66,8 @@ async def open_postgres(
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         gates = PostgresGates(database)
         watching = guard_task(asyncio.create_task(gate_watch.run_reads(gates.find_gates)))
+        audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
+        retrying = guard_task(asyncio.create_task(audit.run_retries()))
         try:
             yield Engine(
                 chats,
@@ -78,6 +83,7 @@ async def open_postgres(
                 PostgresKeys(database),
                 webhooks,
                 peers,
+                audit,
                 lambda: database.presence.is_up,
             )
         finally:
@@ -85,4 +91,5 @@ async def open_postgres(
             await writing
             telling.cancel()
             watching.cancel()
-            await asyncio.wait([telling, watching])
+            retrying.cancel()
+            await asyncio.wait([telling, watching, retrying])

@@ -1,0 +1,144 @@
+"""headrace audit: who has done what with which credential, and whether its log is as it was written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, TextIO
+
+import click
+import msgspec
+
+from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.times import format_time
+from headrace.hash_chain import LogReport, LogVerifier
+
+LAST = "audit.exported"
+"""The last line of an export: that it was made."""
+
+_SHOWN = ("seq", "at", "event", "tenant", "by", "credential", "previous", "hash")
+
+
+class _Frame(msgspec.Struct, frozen=True):
+    """A frame of GET /api/audit/export."""
+
+    line: str
+
+
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    """What GET /api/audit/verify says."""
+
+    lines: int = 0
+    last_seq: int = 0
+    last_hash: str = ""
+    problem: str = ""
+
+
+class _Line(msgspec.Struct, frozen=True):
+    seq: int = 0
+    event: str = ""
+
+
+@click.group()
+def audit() -> None:
+    """Show, export and verify the tenant's audit log (the scope admin)."""
+
+
+@audit.command()
+@url_option
+@click.option("--event", help="Only these: a name such as key.made, or the part before the dot.")
+@click.option("-n", "--lines", "count", type=click.IntRange(1, 500), default=20, help="So many lines that are there.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is done from now on, until Ctrl-C.")
+def tail(url: str, event: str | None, count: int, follow: bool) -> None:
+    """Show what was done last, the oldest first."""
+    asyncio.run(_show_tail(url, event, count, follow=follow))
+
+
+async def _show_tail(url: str, event: str | None, count: int, *, follow: bool) -> None:
+    wanted = {"pageSize": str(count)} | ({"event": event} if event else {})
+    async with FacadeClient(url) as facade:
+        newest = msgspec.json.decode(await facade.get("/api/audit", **wanted), type=list[_Frame])
+        last = 0
+        for frame in reversed(newest):
+            last = _show_line(frame.line, event)
+        if not follow:
+            return
+        async with facade.watch("/api/audit/export", afterSeq=str(last), follow="true") as frames:
+            async for data in frames:
+                _show_line(msgspec.json.decode(data, type=_Frame).line, event)
+
+
+def _show_line(line: str, event: str | None) -> int:
+    record: dict[str, Any] = msgspec.json.decode(line)
+    name = str(record.get("event", ""))
+    if event is None or name == event or name.startswith(f"{event}."):
+        facts = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SHOWN)
+        who = " ".join(filter(None, (str(record.get("by", "")), str(record.get("credential", "")))))
+        click.echo(f"{record['seq']:>6} {format_time(record['at'])} {name:<18} {who or '-'}  {facts}".rstrip())
+    return int(record["seq"])
+
+
+@audit.command()
+@url_option
+@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only lines behind this number.")
+@click.option("--output", type=click.File("w", "utf-8", lazy=True), default="-", help="The file; else standard output.")
+def export(url: str, after_seq: int, output: TextIO) -> None:
+    """Write the log's lines, in order, as they are stored; the last one says that this was done.
+
+    The hash of the last line is said on standard error: kept elsewhere, it proves that the file is this one.
+    """
+    asyncio.run(_write_export(url, after_seq, output))
+
+
+async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
+    verifier = LogVerifier(is_part=True)
+    async with FacadeClient(url) as facade:
+        before = await _verify_stored(facade)
+        async with facade.watch("/api/audit/export", afterSeq=str(after_seq)) as frames:
+            async for data in frames:
+                text = msgspec.json.decode(data, type=_Frame).line
+                output.write(text + "\n")
+                verifier.add_lines([text])
+                line = msgspec.json.decode(text, type=_Line)
+                if line.event == LAST and line.seq > before.last_seq:
+                    break
+    output.flush()
+    report = verifier.finish()
+    click.echo(f"{report.lines} lines up to number {report.last_seq}, the last hash is {report.last_hash}", err=True)
+    if problem := before.problem or report.problem:
+        raise click.ClickException(problem)
+
+
+@audit.command()
+@url_option
+@click.argument("file", type=click.File("r", "utf-8"), required=False)
+@click.option("--hash", "known_hash", help="The hash of the last line, as it was kept elsewhere.")
+def verify(url: str, file: TextIO | None, known_hash: str | None) -> None:
+    """Check the log as memory has it, or FILE, which `export` wrote, and name the first place that is wrong."""
+    report = make_request(url, _verify_stored) if file is None else _verify_file(file)
+    problem = report.problem
+    if not problem and known_hash not in (None, report.last_hash):
+        problem = f"it is another log: its last hash is {report.last_hash}"
+    if problem:
+        raise click.ClickException(problem)
+    click.echo(f"{report.lines} lines are as they were written, the last hash is {report.last_hash}")
+
+
+async def _verify_stored(facade: FacadeClient) -> _Report:
+    return msgspec.json.decode(await facade.get("/api/audit/verify"), type=_Report)
+
+
+def _verify_file(file: TextIO) -> LogReport:
+    verifier, last = LogVerifier(is_part=True), ""
+    try:
+        for line in file:
+            last = line.rstrip("\n")
+            verifier.add_lines([last])
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"it is no text in UTF-8: {error}") from error
+    report = verifier.finish()
+    if not report.problem and msgspec.json.decode(last or "{}", type=_Line).event != LAST:
+        problem = f"line {report.lines + 1} is missing: the file is cut, it does not end with {LAST}"
+        return replace(report, problem=problem)
+    return report

@@ -1,0 +1,153 @@
+"""A tenant's audit log in files: `<number of its first line>.jsonl`, each for some thousand lines, and `head.json`, the
+number and hash of the last line. Everything here blocks.
+
+A line is on disk before the head says so: a kill in between leaves a head that the log has passed. What a kill has cut
+of a line is cut off at the next start; nobody was told that it was stored.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from services.memory.storage.audit.store import NO_HEAD, Head, chain_records, make_forgotten, parse_head
+from services.runtime.disk import make_folder, sync_folder, write_whole
+
+SEGMENT_LINES_MAX = 2_000
+
+_SUFFIX = ".jsonl"
+
+log = structlog.get_logger()
+
+
+class Segments:
+    """The log of one tenant, which one thread uses at a time."""
+
+    def __init__(self, folder: Path, lines_max: int = SEGMENT_LINES_MAX) -> None:
+        """`lines_max` are the lines of a file. Raises OSError."""
+        self._folder = folder
+        self._lines_max = lines_max
+        make_folder(folder)
+        self._firsts = sorted(int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+        self._head = self._mend()
+
+    @property
+    def head(self) -> Head:
+        return self._head
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        lines, head = chain_records(self._head, records)
+        first = self._firsts[-1] if self._firsts else 0
+        is_new = not self._firsts or self._head[0] - first + 1 >= self._lines_max
+        path = self._get_path(self._head[0] + 1 if is_new else first)
+        _append_data(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        if is_new:
+            sync_folder(self._folder)
+            self._firsts.append(self._head[0] + 1)
+        self._head = head
+        self._write_head()
+
+    def list_segments(self) -> list[int]:
+        return list(self._firsts)
+
+    def read_segment(self, first: int) -> list[str]:
+        """Read the lines of a file; none where it is gone."""
+        return self._read_segment(first) if first in self._firsts else []
+
+    def read_behind(self, seq: int, count: int) -> list[str]:
+        found: list[str] = []
+        for index, first in enumerate(self._firsts):
+            if index + 1 < len(self._firsts) and self._firsts[index + 1] <= seq + 1:
+                continue
+            found += (line for line in self._read_segment(first) if (parse_head(line) or NO_HEAD)[0] > seq)
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def read_newest(self, before_seq: int, count: int) -> list[str]:
+        found: list[str] = []
+        for first in reversed(self._firsts):
+            if first >= before_seq:
+                continue
+            lines = self._read_segment(first)
+            found += (line for line in reversed(lines) if 0 < (parse_head(line) or NO_HEAD)[0] < before_seq)
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def forget(self, before_at: int, now: int) -> None:
+        """Delete files whose lines are all older; the last one stays."""
+        gone = 0
+        for first in self._firsts[:-1]:
+            lines = self._read_segment(first)
+            if lines and _read_time(lines[-1]) >= before_at:
+                break
+            gone += 1
+        if gone:
+            self.append([make_forgotten(now, self._firsts[gone])])  # said before it is so
+            for first in self._firsts[:gone]:
+                self._get_path(first).unlink(missing_ok=True)
+            del self._firsts[:gone]
+
+    def _mend(self) -> Head:
+        """Cut off what a kill has left of a line, and return the head."""
+        head = self._read_head()
+        if not self._firsts:
+            return head
+        path = self._get_path(self._firsts[-1])
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            with open(path, "r+b") as file:
+                file.truncate(whole)
+                os.fsync(file.fileno())
+        lines = self._read_segment(self._firsts[-1])
+        last = parse_head(lines[-1]) if lines else None
+        # One that was shortened or changed goes on where it was: verify shows it.
+        return last if last is not None and last[0] >= head[0] else head
+
+    def _read_head(self) -> Head:
+        try:
+            found = json.loads((self._folder / "head.json").read_bytes())
+            return int(found["seq"]), str(found["hash"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return NO_HEAD
+
+    def _write_head(self) -> None:
+        try:
+            write_whole(self._folder / "head.json", json.dumps({"seq": self._head[0], "hash": self._head[1]}).encode())
+        except OSError as error:  # the lines are stored: it follows with the next ones
+            log.warning("head of the audit log not stored", error=str(error))
+
+    def _read_segment(self, first: int) -> list[str]:
+        text = self._get_path(first).read_bytes().decode("utf-8", "replace")
+        return text.removesuffix("\n").split("\n") if text else []
+
+    def _get_path(self, first: int) -> Path:
+        return self._folder / f"{first:016d}{_SUFFIX}"
+
+
+def _append_data(path: Path, data: bytes) -> None:
+    """Append all of `data`, on disk when this returns, or none of it. Raises OSError."""
+    with open(path, "ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), end)
+            raise
+
+
+def _read_time(line: str) -> int:
+    try:
+        return int(json.loads(line)["at"])
+    except (ValueError, KeyError, TypeError):
+        return 0

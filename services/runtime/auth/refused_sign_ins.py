@@ -1,0 +1,92 @@
+"""Refused sign-ins on their way to the audit log: one line for an address and a minute, however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias
+
+import structlog
+
+from headrace.errors import HeadraceError
+from services.runtime.calls.addresses import find_network
+
+Record: TypeAlias = Callable[[str, int], Awaitable[None]]
+"""Records how often an address was refused in a minute."""
+
+MINUTE_S = 60.0
+
+ADDRESSES_MAX = 1_000
+"""Addresses that are told apart in a minute; all others are counted together."""
+
+OTHERS = "others"
+
+EVENT = "sign_in.refused"
+
+LAST_S = 2.0
+"""Time to record what is left when the service stops."""
+
+log = structlog.get_logger()
+
+
+class RefusedSignIns:
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def note(self, peer: str) -> None:
+        """Count a refusal of a peer, as servers name it: `ipv4:HOST:PORT`, a host, or something else."""
+        address = _find_address(peer)
+        known = address in self._counts or len(self._counts) < ADDRESSES_MAX
+        self._counts[address if known else OTHERS] += 1
+
+    async def record_all(self, record: Record) -> None:
+        """Record what was counted; what cannot be recorded now is counted on."""
+        counts, self._counts = self._counts, Counter()
+        while counts:
+            address, count = counts.popitem()
+            try:
+                await record(address, count)
+            except HeadraceError as error:
+                self._counts += counts + Counter({address: count})
+                log.warning("refused sign-ins not recorded", addresses=len(self._counts), reason=error.reason)
+                return
+
+
+@asynccontextmanager
+async def recording_refused(
+    refused: RefusedSignIns, record: Record | None, every_s: float = MINUTE_S
+) -> AsyncGenerator[None]:
+    """Record refused sign-ins while inside the block; None records none."""
+    if record is None:
+        yield
+        return
+    recording = asyncio.create_task(_record_regularly(refused, record, every_s))
+    try:
+        yield
+    finally:
+        recording.cancel()
+        await asyncio.wait([recording])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                await refused.record_all(record)
+
+
+async def _record_regularly(refused: RefusedSignIns, record: Record, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await refused.record_all(record)
+        except Exception:
+            log.exception("refused sign-ins not recorded")  # the next minute is another one
+
+
+def _find_address(peer: str) -> str:
+    host = peer
+    if peer.startswith(("ipv4:", "ipv6:")):
+        host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        return find_network(host)
+    except ValueError:
+        return peer[:64] or "unknown"

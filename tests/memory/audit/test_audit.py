@@ -1,0 +1,135 @@
+"""The audit log: what is in it, that it is only appended to, and that whatever is done to it is found. On both
+engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from headrace.hash_chain import LogVerifier
+from headrace.streams import rpc_errors
+from headrace.v1 import audit_pb2, keys_pb2, memory_pb2
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from tests.memory.conftest import Serve
+from tests.memory.storage.test_gates import approval, submitted
+from tests.memory.writing import Memory, new_id
+
+pytestmark = pytest.mark.engines
+
+ADA = Identity("acme", "ada", "api_key:ada", scopes=ALL_SCOPES)
+EVE = Identity("globex", "eve", scopes=ALL_SCOPES)
+SECRET = "nobody is to read this"
+
+
+async def call(memory: Memory, name: str, /, **fields: Any) -> Any:
+    with rpc_errors():
+        return await getattr(memory.audit, name)(getattr(audit_pb2, f"{name}Request")(**fields))
+
+
+async def export(memory: Memory, after_seq: int = 0) -> list[str]:
+    with rpc_errors():
+        request = audit_pb2.ExportAuditRequest(after_seq=after_seq)
+        return [one.line async for one in memory.audit.ExportAudit(request)]
+
+
+async def make_deeds(memory: Memory, count: int = 4) -> None:
+    for index in range(count):
+        await call(memory, "RecordAudit", event="key.made", tenant="acme", details=json.dumps({"keyId": str(index)}))
+
+
+async def list_events(memory: Memory, **fields: Any) -> list[str]:
+    return [line.event for line in (await call(memory, "ListAudit", **fields)).lines]
+
+
+async def test_what_is_done_is_a_line_with_who_and_nothing_that_was_said(serve: Serve) -> None:
+    async with serve() as memory:
+        with acting_as(ADA):
+            with rpc_errors():
+                made = await memory.keys.CreateKey(keys_pb2.CreateKeyRequest(name="ci", user="bob"))
+                await memory.keys.UpdateKey(keys_pb2.UpdateKeyRequest(key_id=made.key.key_id, runs_max=2))
+                await memory.keys.RevokeKey(keys_pb2.RevokeKeyRequest(key_id=made.key.key_id))
+            chat_id, run_id = await memory.begin(SECRET)
+            await memory.append(chat_id, run_id, approval("g1", "write"))
+            await memory.append(chat_id, run_id, submitted("g1", by="ada"))
+            with rpc_errors():
+                request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=["tenant"], request_id=new_id())
+                await memory.stub.ShareChat(request)
+                version = memory_pb2.PutAgentVersionRequest(agent_key="writer", definition="{}")
+                await memory.stub.PutAgentVersion(version)
+                await memory.stub.PutAgentVersion(version)  # known: nothing is new
+            await memory.export_gates()
+            other_id, _ = await memory.begin_and_end(SECRET)
+            await memory.delete(other_id)
+            events = await list_events(memory)
+            lines = await export(memory)
+    assert events[::-1] == [
+        *("key.made", "key.changed", "key.revoked", "gate.answered", "chat.shared", "agent.published"),
+        *("gates.exported", "chat.deleted"),
+    ]
+    records = [json.loads(line) for line in lines]
+    assert records[-1]["event"] == "audit.exported"
+    assert all(record["credential"] == "api_key:ada" for record in records[:3])
+    assert records[3]["by"] == "ada"
+    assert (records[3]["chatId"], records[3]["gateId"]) == (chat_id, "g1")
+    assert records[1]["changed"] == "runs_max"
+    assert SECRET not in "".join(lines)
+    verifier = LogVerifier()
+    verifier.add_lines(lines)
+    assert verifier.finish().problem == ""
+
+
+async def test_a_tenants_log_is_its_admins(serve: Serve) -> None:
+    async with serve() as memory:
+        await make_deeds(memory)
+        await call(memory, "RecordAudit", event="sign_in.refused", details='{"address": "10.0.0.7", "count": 3}')
+        with acting_as(EVE):
+            assert await list_events(memory) == []
+        with acting_as(Identity("default", "root", scopes=ALL_SCOPES)):
+            assert await list_events(memory) == ["sign_in.refused"]
+
+
+async def test_pages_and_filters(memory: Memory) -> None:
+    await make_deeds(memory, 5)
+    await call(memory, "RecordAudit", event="chat.deleted", tenant="acme")
+    with acting_as(ADA):
+        first = await call(memory, "ListAudit", page_size=2, event="key")
+        assert [line.seq for line in first.lines] == [5, 4]
+        second = await call(memory, "ListAudit", page_size=9, page_token=first.next_page_token)
+        assert ([line.seq for line in second.lines], second.next_page_token) == ([3, 2, 1], "")
+        assert await list_events(memory, event="chat.deleted") == ["chat.deleted"]
+        for wrong in ({"page_token": "x"}, {"page_size": 501}):
+            with pytest.raises(InvalidRequest):
+                await call(memory, "ListAudit", **wrong)
+
+
+@pytest.mark.parametrize("details", ["[]", '{"a": 1.5}', '{"a": {}}', '{"seq": 1}'])
+async def test_what_is_no_details_is_refused(memory: Memory, details: str) -> None:
+    with pytest.raises(InvalidRequest):
+        await call(memory, "RecordAudit", event="x", tenant="acme", details=details)
+
+
+async def test_a_log_goes_on_after_a_restart_and_two_writers_make_one_chain(serve: Serve) -> None:
+    async with serve() as memory:
+        await make_deeds(memory)
+    async with serve() as memory:
+        await asyncio.gather(make_deeds(memory), make_deeds(memory))
+        with acting_as(ADA):
+            report = await call(memory, "VerifyAudit")
+            assert (report.lines, report.first_seq, report.last_seq, report.problem) == (12, 1, 12, "")
+            assert len(await export(memory, after_seq=10)) == 3
+
+
+async def test_a_follower_gets_each_line_once(memory: Memory) -> None:
+    await make_deeds(memory, 2)
+    async with asyncio.timeout(30):
+        with acting_as(ADA), rpc_errors():
+            lines = memory.audit.ExportAudit(audit_pb2.ExportAuditRequest(follow=True))
+            seen = [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(3)]
+            await make_deeds(memory, 2)
+            seen += [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(2)]
+            lines.cancel()
+    assert seen == [1, 2, 3, 4, 5]

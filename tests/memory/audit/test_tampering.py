@@ -1,0 +1,141 @@
+"""Audit logs in files that somebody changes, or whose writer is killed; and in a table with rows that are changed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from headrace.hash_chain import LogReport, LogVerifier
+from services.memory.storage.files.audit.segments import Segments
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
+from services.runtime.auth.identity import acting_as
+from tests.memory.audit.test_audit import ADA, call, make_deeds
+from tests.memory.conftest import Serve, memory_in, needs_postgres
+
+Change = Callable[[list[bytes]], list[bytes]]
+
+
+def verify(lines: list[str], head: tuple[int, str] | None) -> LogReport:
+    verifier = LogVerifier(head)
+    verifier.add_lines(lines)
+    return verifier.finish()
+
+
+def swap(lines: list[bytes]) -> list[bytes]:
+    return [lines[1], lines[0], *lines[2:]]
+
+
+def change_byte(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[1].replace(b'"1"', b'"7"'), *lines[2:]]
+
+
+CASES: dict[str, tuple[Change, str]] = {
+    "a byte is changed": (change_byte, "line 2, .* changed"),
+    "a line is removed": (lambda lines: [*lines[:2], *lines[3:]], "line 3, behind number 2, does not follow"),
+    "two are swapped": (swap, "line 2, behind number 2, does not follow"),
+    "the first is removed": (lambda lines: lines[1:], "before number 2 are missing"),
+    "the last is removed": (lambda lines: lines[:-1], "behind number 3 are missing: there were 4"),
+    "one is no line": (lambda lines: [*lines[:3], b"{}"], "line 4, behind number 3, is no line"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_whatever_is_done_to_a_file_is_named(serve: Serve, folder: Path, case: str) -> None:
+    change, place = CASES[case]
+    async with serve() as memory:
+        await make_deeds(memory)
+        (log,) = (folder / "audit").glob("*/*.jsonl")
+        log.write_bytes(b"".join(line + b"\n" for line in change(log.read_bytes().splitlines())))
+        with acting_as(ADA):
+            report = await call(memory, "VerifyAudit")
+    assert re.search(place, report.problem), report.problem
+
+
+@needs_postgres
+@pytest.mark.parametrize("case", CASES)
+async def test_whatever_is_done_to_a_row_is_named(database_url: str, case: str) -> None:
+    change, place = CASES[case]
+    async with memory_in(database_url) as memory:
+        await make_deeds(memory)
+        connection = await asyncpg.connect(database_url)
+        try:
+            rows = await connection.fetch("SELECT line FROM audit WHERE tenant = 'acme' ORDER BY seq")
+            changed = change([row[0].encode() for row in rows])
+            await connection.execute("DELETE FROM audit")
+            values = [("acme", seq, 0, line.decode()) for seq, line in enumerate(changed, 1)]
+            await connection.executemany("INSERT INTO audit VALUES ($1, $2, $3, $4)", values)
+        finally:
+            await connection.close()
+        with acting_as(ADA):
+            report = await call(memory, "VerifyAudit")
+    assert re.search(place, report.problem), report.problem
+
+
+async def test_what_a_kill_has_cut_of_a_line_goes_and_the_chain_goes_on(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        await make_deeds(memory)
+    (log,) = (folder / "audit").glob("*/*.jsonl")
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"seq": 5, "at"')
+    async with serve() as memory:
+        await make_deeds(memory)
+        with acting_as(ADA):
+            report = await call(memory, "VerifyAudit")
+    assert (report.lines, report.problem) == (8, "")
+    assert log.read_bytes().startswith(whole)
+
+
+async def test_a_writer_that_is_killed_again_and_again_leaves_a_chain_that_verifies(serve: Serve, folder: Path) -> None:
+    acknowledged = 0
+    for _ in range(3):
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.memory.audit.write_killed", str(folder)), stdout=asyncio.subprocess.PIPE
+        )
+        assert program.stdout is not None
+        async with asyncio.timeout(60):
+            for _ in range(20):
+                while not (line := await program.stdout.readline()).startswith(b"stored"):
+                    assert line, "it ended"
+                acknowledged += 1
+        program.send_signal(signal.SIGKILL)
+        acknowledged += (await program.stdout.read()).count(b"stored")
+        await program.wait()
+    async with serve() as memory:
+        with acting_as(ADA):
+            report = await call(memory, "VerifyAudit")
+    assert report.problem == ""
+    assert acknowledged <= report.lines <= acknowledged + 3
+
+
+def test_what_is_older_goes_in_whole_files_and_the_log_says_so(tmp_path: Path) -> None:
+    log = Segments(tmp_path, lines_max=2)
+    for at in range(7):
+        log.append([{"at": at, "event": "key.made"}])
+    log.forget(before_at=4, now=9)
+    log = Segments(tmp_path, lines_max=2)
+    assert log.list_segments() == [5, 7]
+    lines = [line for first in log.list_segments() for line in log.read_segment(first)]
+    report = verify(lines, log.head)
+    assert (report.first_seq, report.last_seq, report.problem) == (5, 8, "")
+    report = verify(lines[1:], log.head)
+    assert report.problem == "the lines before number 6 are missing"
+
+
+@needs_postgres
+async def test_rows_that_are_older_go_and_the_log_says_so(database_url: str) -> None:
+    async with open_postgres(database_url, Limits(4, 10.0)) as engine:
+        for at in range(6):
+            await engine.audit.store.append("acme", [{"at": at, "event": "key.made"}])
+        await engine.audit.store.forget(4)
+        lines = [line async for portion in engine.audit.store.read_all("acme") for line in portion]
+        report = verify(lines, await engine.audit.store.read_head("acme"))
+        assert (report.first_seq, report.last_seq, report.problem) == (5, 7, "")
+        assert verify(lines[1:], None).problem == "the lines before number 6 are missing"

@@ -1,0 +1,84 @@
+"""Refused sign-ins: counted by address, within bounds, and recorded; by themselves and as a server notes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import Overloaded, Unauthenticated
+from headrace.streams import rpc_errors
+from headrace.v1 import audit_pb2
+from headrace.v1.audit_pb2_grpc import AuditServiceStub, add_AuditServiceServicer_to_server
+from services.memory.audit.rpcs import AuditService
+from services.runtime.auth.refused_sign_ins import ADDRESSES_MAX, OTHERS, RefusedSignIns, recording_refused
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.facade.scripted_audit import make_audit_trail
+from tests.runtime.auth.issuing import key_settings
+
+
+class Recorded(Counter[str]):
+    lines = 0
+    is_refusing = False
+
+    async def __call__(self, address: str, count: int) -> None:
+        if self.is_refusing:
+            raise Overloaded("away")
+        self.lines += 1
+        self[address] += count
+
+
+async def test_an_address_has_one_line_however_often_it_is_refused() -> None:
+    refused, recorded = RefusedSignIns(), Recorded()
+    for peer in (
+        "ipv4:10.0.0.7:50001",
+        "ipv4:10.0.0.7:50002",
+        "10.0.0.7",
+        "ipv6:[2001:db8::1]:7",
+        "ipv6:[2001:db8::2]:9",
+    ):
+        refused.note(peer)
+    await refused.record_all(recorded)
+    await refused.record_all(recorded)
+    assert recorded == {"10.0.0.7": 3, "2001:db8::/64": 2}
+    assert recorded.lines == 2
+
+
+async def test_a_flood_from_everywhere_is_counted_together() -> None:
+    refused, recorded = RefusedSignIns(), Recorded()
+    for number in range(5 * ADDRESSES_MAX):
+        refused.note(f"ipv4:10.{number >> 16}.{number >> 8 & 255}.{number & 255}:1")
+    await refused.record_all(recorded)
+    assert recorded.lines == ADDRESSES_MAX + 1
+    assert recorded[OTHERS] == 4 * ADDRESSES_MAX
+
+
+async def test_what_cannot_be_recorded_now_is_counted_on() -> None:
+    refused, recorded = RefusedSignIns(), Recorded()
+    refused.note("10.0.0.7")
+    recorded.is_refusing = True
+    await refused.record_all(recorded)
+    refused.note("10.0.0.7")
+    recorded.is_refusing = False
+    async with recording_refused(refused, recorded):
+        pass
+    assert recorded == {"10.0.0.7": 2}
+
+
+async def test_a_server_notes_whom_it_does_not_know(tmp_path: Path) -> None:
+    auth = key_settings(tmp_path, ada="acme/ada")
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=auth)
+    recorded = Recorded()
+    servicer = AuditService(make_audit_trail())
+    served = GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
+    async with (
+        serving_grpc(settings, [served], record_refused=recorded) as running,
+        open_channel(running.addresses[0], ()) as channel,
+    ):
+        for _ in range(2):
+            with pytest.raises(Unauthenticated), rpc_errors():
+                await AuditServiceStub(channel).ListAudit(audit_pb2.ListAuditRequest())
+    assert recorded == {"127.0.0.1": 2}
