@@ -74,6 +74,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
         for name in (
             *(
                 "calls",
+                "calls.audit",
                 "calls.chats",
                 "calls.facts",
                 "calls.gates",

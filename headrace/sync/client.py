@@ -20,6 +20,7 @@ from typing import Any
 
 import grpc
 
+from headrace.sync.calls.audit import AuditCalls
 from headrace.sync.calls.chats import ChatCalls
 from headrace.sync.calls.facts import FactCalls
 from headrace.sync.calls.gates import GateCalls
@@ -34,6 +35,7 @@ from headrace.tls import Tls
 from headrace.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    audit_pb2_grpc,
     common_pb2,
     gates_pb2_grpc,
     keys_pb2_grpc,
@@ -63,7 +65,9 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls):
+class Client(
+    AuditCalls, ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls
+):
     """Connections to one deployment; threads may share it. Open it with `with`.
 
     Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
@@ -97,6 +101,7 @@ class Client(ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleC
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._gates: Any = gates_pb2_grpc.GateServiceStub(orchestrator)
         self._operating: Any = operator_pb2_grpc.OperatorServiceStub(orchestrator)
+        self._audit: Any = audit_pb2_grpc.AuditServiceStub(memory)
         self._keys: Any = keys_pb2_grpc.KeyServiceStub(memory)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(memory)
