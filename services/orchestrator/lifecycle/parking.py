@@ -32,7 +32,8 @@ AT_ONCE = 16
 SOON_MS = 1000
 """A run that somebody must look after so soon is not parked."""
 
-AGAIN_S = 0.2
+AGAIN_S, TRIES_MAX = 0.2, 50
+"""Memory may be restarting; a lease ends in about as long."""
 
 DRAIN_S = 3.0
 """This fits within the time in which the process stops."""
@@ -77,34 +78,56 @@ class Parking:
             if not (due_at := find_due_at(run, self._live)):
                 return
             self._live.begin_leaving(run)
-            if run.feed.readers:
-                self._held.hold(run, due_at)
-            elif not await self._park_lease(run, due_at):
-                self._live.end_leaving(run.id)
+            is_parked = False
+            try:
+                is_parked = await self._let_go(run, due_at)
+            finally:
+                if not is_parked:
+                    self._live.end_leaving(run.id)
+            if not is_parked:
                 return
             metrics.PARKED.inc()
             log.info("run parked", run_id=run.id, due_at=due_at, readers=run.feed.readers)
             run.park()
 
+    async def _let_go(self, run: Run, due_at: int) -> bool:
+        """Return False where the run stays here."""
+        if not run.feed.readers:
+            return await self._park_lease(run, due_at)
+        self._held.hold(run, due_at)
+        return True
+
     async def _park_lease(self, run: Run, due_at: int) -> bool:
-        """Park the run in memory; return False where that is not known to have happened and the run ends otherwise."""
-        while not (run.control.must_end or run.log.is_lost):
+        """Park the run in memory; return as `_let_go`."""
+        for _ in range(TRIES_MAX):
+            if run.control.must_end or run.log.is_lost:
+                return False
             try:
                 with acting_as(run.identity):
                     await leases.park(run.id, run.log.generation, due_at, self._peers)
             except HeadraceError as error:
-                # It may be parked and is not known to be: nobody here may go on with it before that is known.
                 log.warning("run not parked", run_id=run.id, reason=error.reason)
-                await asyncio.sleep(AGAIN_S)
+                if not error.retriable:
+                    return False
+            except Exception:
+                # The supervisor of a parking: an error in one must not end the others.
+                log.exception("run not parked", run_id=run.id)
             else:
                 return True
-        return False
+            # It may be parked and is not known to be: nobody here may go on with it before that is known.
+            await asyncio.sleep(AGAIN_S)
+        return True  # parked, or with a lease that ends: whoever comes to it goes on with it
 
     async def _park_held(self, held: HeldRun) -> None:
         """Park a run whose readers have left; one that somebody has taken over meanwhile has another generation."""
         async with self._places:
-            with suppress(HeadraceError), acting_as(held.identity):  # the next look tries it again
-                await leases.park(held.id, held.generation, held.due_at, self._peers)
+            try:
+                with acting_as(held.identity):
+                    await leases.park(held.id, held.generation, held.due_at, self._peers)
+            except Exception as error:
+                # The supervisor again; the next look tries it once more.
+                log.warning("run not parked", run_id=held.id, problem=str(error))
+            else:
                 self._held.let_go(held)
 
     async def drain(self) -> None:

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from headrace.client import Client
+from headrace.errors import Overloaded
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, memory_pb2
 from services.facade import service as facade
@@ -356,3 +357,24 @@ async def test_a_schedule_finds_its_chats_parked_run(overlap: str, house: Open) 
         assert_seamless(await read(it.client, gate[0]))
         if overlap == "queue":
             assert (await read(it.client, firing.run_id))[-1]["type"] == "run.complete"
+
+
+async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(house: Open) -> None:
+    async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
+        world, refused, allowed = set_up(it), asyncio.Event(), asyncio.Event()
+
+        async def refuse(request: memory_pb2.ReleaseLeaseRequest) -> None:
+            if request.due_at and not allowed.is_set():
+                refused.set()
+                raise Overloaded("not now")
+
+        it.memory.before_release = refuse
+        gate = await begin(it.client)
+        await refused.wait()
+        answering = group.create_task(answer(it.client, gate))
+        await asyncio.wait([answering], timeout=0.3)
+        assert not answering.done()
+        allowed.set()
+        assert await answering == "accepted"
+        assert_seamless(await read(it.client, gate[0]))
+        assert sum(world.runs.values()) == 1
