@@ -28,6 +28,7 @@ from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.operating.config_audit import ConfigAudit, Noting
 from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
@@ -63,8 +64,11 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         peers = Peers.from_channels(**channels)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
-        registry, rules, budgets, modes = await stack.enter_async_context(_following_definitions(config))
+        audit, taken = AuditRecords(channels["memory"], ORCHESTRATOR), ConfigAudit()
+        following = _following_definitions(config, taken.noting)
+        registry, rules, budgets, modes = await stack.enter_async_context(following)
         group = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.callback(guard_task(group.create_task(taken.run_records(audit))).cancel)
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
         lanes = await stack.enter_async_context(PeerChannels(shown))
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
@@ -102,7 +106,6 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        audit = AuditRecords(channels["memory"], ORCHESTRATOR)
         served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit))
 
         async def drain() -> None:
@@ -133,7 +136,9 @@ def _list_services(agents: AgentService, gates: GateService, operators: Operator
 
 
 @asynccontextmanager
-async def _following_definitions(config: Config) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile, ModeFiles]]:
+async def _following_definitions(
+    config: Config, noting: Noting
+) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile, ModeFiles]]:
     """Read agents, modes and rules at once, and inside the block again whenever a file of them changes."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     rules_path, budgets_path = config.config_dir / "approvals.yaml", config.config_dir / "budgets.yaml"
@@ -141,8 +146,8 @@ async def _following_definitions(config: Config) -> AsyncGenerator[tuple[Registr
     rules, budgets = RulesFile(rules_path), BudgetsFile(budgets_path)
     modes_dir = config.config_dir / "modes"
     modes = ModeFiles(modes_dir)
-    watched = [(modes_dir, modes.reload), (agents_dir, registry.reload)]
-    watched += [(rules_path, rules.reload), (budgets_path, budgets.reload)]
+    watched = [(modes_dir, noting("modes", modes.reload)), (agents_dir, noting("agents", registry.reload))]
+    watched += [(rules_path, noting("approvals", rules.reload)), (budgets_path, noting("budgets", budgets.reload))]
     async with AsyncExitStack() as stack:
         for path, read in watched:
             await stack.enter_async_context(watching_paths([path], read, interval_ms=config.refresh_interval_ms))

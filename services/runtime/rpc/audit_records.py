@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import grpc
 import msgspec
 
+from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.refused_sign_ins import EVENT, Record
-
-if TYPE_CHECKING:
-    import grpc
 
 RECORD_TIMEOUT_S = 10.0
 
@@ -31,8 +30,11 @@ class AuditRecords:
         request = audit_pb2.RecordAuditRequest(event=event, details=msgspec.json.encode(details).decode())
         if who is not None:
             request.tenant, request.by, request.credential = who.tenant, who.user, who.credential
-        with acting_as(None), rpc_errors():
-            await self._stub.RecordAudit(request, timeout=RECORD_TIMEOUT_S)
+        try:
+            with acting_as(None), rpc_errors():
+                await self._stub.RecordAudit(request, timeout=RECORD_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:  # it is late, or of a version without an audit log
+            raise Overloaded(f"the audit log cannot be written: {error.code().name}; try again later") from error
 
     def count_refused(self) -> Record:
         async def record(address: str, count: int) -> None:
