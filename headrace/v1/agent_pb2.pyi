@@ -45,6 +45,7 @@ class QueryRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -121,6 +122,12 @@ class QueryRequest(_message.Message):
         behind it.
         """
 
+    @_builtins.property
+    def trial(self) -> Global___AgentTrial:
+        """Another model or prompt than the agent has, for this run alone: to compare them before the agent is changed. It needs
+        the scope `publish`.
+        """
+
     def __init__(
         self,
         *,
@@ -144,10 +151,11 @@ class QueryRequest(_message.Message):
         progress: _abc.Iterable[Global___EarlierMessage] | None = ...,
         record: _builtins.bool | None = ...,
         agent_version: _builtins.int | None = ...,
+        trial: Global___AgentTrial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "record", b"record", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_agent_version", b"_agent_version", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_parallel_tool_calls", b"_parallel_tool_calls", "_params", b"_params", "_record", b"_record", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_tool_choice", b"_tool_choice", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "agent_version", b"agent_version", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "history", b"history", "message", b"message", "on_disconnect", b"on_disconnect", "output_format", b"output_format", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "progress", b"progress", "record", b"record", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "tool_choice", b"tool_choice", "trial", b"trial", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -203,6 +211,47 @@ class QueryRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__when_busy) -> _WhichOneofReturnType__when_busy | None: ...
 
 Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class AgentTrial(_message.Message):
+    """What one run tries in the place of what its agent has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Key of the provider in providers.json; absent: the agent's."""
+    model: _builtins.str
+    """Name of the model, in all stages; absent: the agent's."""
+    system_prompt: _builtins.str
+    """The system prompt, with placeholders; absent: the agent's. Not for an agent that plans, whose stages have one each."""
+    def __init__(
+        self,
+        *,
+        provider_key: _builtins.str | None = ...,
+        model: _builtins.str | None = ...,
+        system_prompt: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__provider_key: _TypeAlias = _typing.Literal["provider_key"]  # noqa: Y015
+    _WhichOneofArgType__provider_key: _TypeAlias = _typing.Literal["_provider_key", b"_provider_key"]  # noqa: Y015
+    _WhichOneofReturnType__system_prompt: _TypeAlias = _typing.Literal["system_prompt"]  # noqa: Y015
+    _WhichOneofArgType__system_prompt: _TypeAlias = _typing.Literal["_system_prompt", b"_system_prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__provider_key) -> _WhichOneofReturnType__provider_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system_prompt) -> _WhichOneofReturnType__system_prompt | None: ...
+
+Global___AgentTrial: _TypeAlias = AgentTrial  # noqa: Y015
 
 @_typing.final
 class EarlierMessage(_message.Message):

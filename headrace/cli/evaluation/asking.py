@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.cli.evaluation.result import Call, Planned, Result, Verdict
 from headrace.cli.evaluation.suite import Case, Check, Suite, describe_check
+from headrace.cli.evaluation.trial import make_trial
 from headrace.cli.facade.client import FacadeClient
 from headrace.fold import Fold
 from headrace.v1 import common_pb2
@@ -53,6 +54,8 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
     body |= {"history": case.history} if case.history else {}
     body |= {"deepThink": variant.deep_think} if variant.deep_think is not None else {}
     body |= {"agentVersion": variant.agent_version} if variant.agent_version is not None else {}
+    if trial := make_trial(variant.model, variant.prompt):
+        body["trial"] = trial
     if case.files:
         body["references"] = await _upload(facade, case, folder, body["chatId"])
     await follow(facade, body, result, timeout_ms)

@@ -12,6 +12,7 @@ import jsonschema_rs
 import msgspec
 import yaml
 
+from headrace.cli.evaluation.trial import read_prompt
 from headrace.regular_files import read_regular_file
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -72,6 +73,10 @@ class Variant(_Part, frozen=True):
     deep_think: int | None = None
     agent_version: int | None = None
     """A version of the agent that has had runs; absent: the one in force. It needs the scope `operate`."""
+    model: str | None = None
+    """Another model, as PROVIDER/NAME or a name of the agent's provider. It needs the scope `publish`."""
+    prompt: str | None = None
+    """A file with another system prompt, from the suite's folder; once the suite is read, the prompt. Likewise."""
 
 
 class Case(_Part, frozen=True):
@@ -121,14 +126,32 @@ def read_suite(path: Path) -> Suite:
     """Raises SuiteError, OSError."""
     try:
         given = yaml.safe_load(read_regular_file(path, FILE_BYTES_MAX))
-        suite = msgspec.convert(given, Suite)
+        suite = _read_prompts(msgspec.convert(given, Suite), path.parent)
     except yaml.YAMLError as error:
         raise SuiteError(f"{path}: no YAML: {error}") from None
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, _NoPrompt) as error:
         raise SuiteError(f"{path}: {error}") from None
     for problem in _find_problems(suite):
         raise SuiteError(f"{path}: {problem}")
     return suite
+
+
+class _NoPrompt(Exception):
+    pass
+
+
+def _read_prompts(suite: Suite, folder: Path) -> Suite:
+    """Return the suite with the prompts in the place of their files: results hang on what they say."""
+    agents: list[str | Variant] = []
+    for one in suite.agents:
+        if isinstance(one, Variant) and one.prompt is not None:
+            try:
+                agents.append(msgspec.structs.replace(one, prompt=read_prompt(folder / one.prompt)))
+            except (OSError, UnicodeDecodeError) as error:
+                raise _NoPrompt(f"agents {one.name!r}: prompt: {error}") from error
+        else:
+            agents.append(one)
+    return msgspec.structs.replace(suite, agents=agents)
 
 
 def _find_problems(suite: Suite) -> list[str]:

@@ -16,6 +16,7 @@ from headrace.cassette.lines import Cassette, CassetteError, read_cassette
 from headrace.cli.evaluation.asking import follow, take_state
 from headrace.cli.evaluation.fork_point import NoForkPoint, make_query
 from headrace.cli.evaluation.result import Result
+from headrace.cli.evaluation.trial import make_trial, read_prompt
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
 from headrace.cli.facade.options import url_option
@@ -28,11 +29,16 @@ FILE_BYTES_MAX = 256 * 1024 * 1024
 TIMEOUT_MS = 600_000
 
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 @click.command()
 @url_option
 @click.option("--from", "step", required=True, type=click.IntRange(1), help="Step to make anew: the n-th model call.")
 @click.option("--agent", help="Key of the agent that goes on; without it the recorded one, as its file is now.")
 @click.option("--agent-version", type=click.IntRange(1), help="Version of the agent; without it the one in force.")
+@click.option("--model", metavar="MODEL", help="Another model, as PROVIDER/NAME or a name of the agent's provider.")
+@click.option("--prompt", type=_FILE, help="File with another system prompt.")
 @click.option(
     "--tool-result",
     "results",
@@ -40,21 +46,31 @@ TIMEOUT_MS = 600_000
     metavar="CALL=TEXT",
     help="Another result of an earlier call, by its id or its tool's name; may be given several times.",
 )
-@click.argument("cassette", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("cassette", type=_FILE)
 def fork(
-    url: str, step: int, agent: str | None, agent_version: int | None, results: tuple[str, ...], cassette: Path
+    url: str,
+    step: int,
+    agent: str | None,
+    agent_version: int | None,
+    model: str | None,
+    prompt: Path | None,
+    results: tuple[str, ...],
+    cassette: Path,
 ) -> None:
     """Let the recorded run CASSETTE go on live from a step, in a new chat, and show both side by side.
 
-    What was said before the step is told as it was; from there the agent works as it is now: edit its file to try
-    another model or prompt. Runs with a plan cannot be forked. Exit codes: 0 the fork is complete, 1 it is not,
-    2 wrong usage, 3 no server.
+    What was said before the step is told as it was; from there the agent works as it is now, or as the options say
+    (--model and --prompt need the scope `publish`). Runs with a plan cannot be forked. Exit codes: 0 the fork is
+    complete, 1 it is not, 2 wrong usage, 3 no server.
     """
     try:
         recorded = read_cassette(read_regular_file(cassette, FILE_BYTES_MAX).splitlines())
         query = make_query(recorded, step, _read_results(results))
-    except (CassetteError, NoForkPoint) as error:
+        text = None if prompt is None else read_prompt(prompt)
+    except (CassetteError, NoForkPoint, OSError) as error:
         raise click.UsageError(f"{cassette}: {error}") from error
+    if trial := make_trial(model, text):
+        query["trial"] = trial
     query |= {name: value for name, value in (("agentKey", agent), ("agentVersion", agent_version)) if value}
     forked = asyncio.run(_ask(url, query))
     _show(_read_result(recorded), forked, step)

@@ -12,7 +12,15 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
+from headrace.errors import (
+    HeadraceError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    ProviderUnavailable,
+    StaleLease,
+    UnknownPlaceholder,
+)
 from headrace.v1 import memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
@@ -247,9 +255,8 @@ class Takeover:
         """Return None for a run that is pinned to nothing, when its agent is gone or has changed to another mode."""
         try:
             agent = version.agent if version is not None else self._registry.get(query.query.agent_key)
-            if query.query.HasField("deep_think"):
-                agent = agent.with_deep_think(query.query.deep_think)
-        except (NotFound, InvalidRequest):
+            agent = agent.with_query(query.query)
+        except (NotFound, InvalidRequest, UnknownPlaceholder):
             return None
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}
         return None if recording.stages & others else agent

@@ -6,7 +6,7 @@ import hashlib
 
 from headrace.v1 import agent_pb2
 
-STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think"})
+STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think", "trial"})
 
 STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
 

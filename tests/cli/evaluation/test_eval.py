@@ -133,6 +133,7 @@ async def test_a_judge_scores_answers_and_its_prompt_is_reported(tmp_path: Path)
         ({"cases": [{"name": "a", "message": "b", "checks": [{}]}]}, "a check is one of contains, regex, jsonSchema"),
         ({"cases": [{"name": "a", "message": "b", "check": []}]}, "unknown field `check` - at `$.cases[0]`"),
         ({"checks": [{"judge": {"rubric": "kind"}}]}, "the suite names no judge"),
+        ({"agents": [{"name": "a", "agentKey": "b", "prompt": "gone.txt"}]}, "agents 'a': prompt: "),
         ({"checks": [{"python": "nowhere.py:check"}]}, "there is no file nowhere.py"),
     ],
 )

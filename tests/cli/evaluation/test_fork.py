@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headrace.v1.agent_pb2 import AgentTrial
 from tests.cli.commands.test_ask import run
 from tests.facade.scripted import Script, answering, suite
 from tests.golden.__main__ import CASSETTES
@@ -33,6 +34,19 @@ async def test_what_was_said_before_the_step_is_told_as_it_was(tmp_path: Path) -
     shown = out.decode()
     assert "The weather in Paris" in shown
     assert "Stay inside." in shown
+
+
+async def test_another_model_and_prompt_are_tried(tmp_path: Path) -> None:
+    (tmp_path / "curt.txt").write_text("Be curt.\n")
+    tried = {
+        ("--model", "other/big"): {"provider_key": "other", "model": "big"},
+        ("--model", "big"): {"model": "big"},
+        ("--prompt", str(tmp_path / "curt.txt")): {"system_prompt": "Be curt."},
+    }
+    async with suite(tmp_path, Script(query=answering("So."))) as facade:
+        for options in tried:
+            assert (await run("fork", "--from", "1", *options, TOOL, url=facade.url))[0] == 0
+        assert [query.trial for query in facade.script.requests] == [AgentTrial(**trial) for trial in tried.values()]
 
 
 async def test_the_first_step_is_asked_without_progress(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2
 from services.orchestrator.agents.definition.budget import Budget
 from services.orchestrator.agents.definition.memory import Memory
 from services.orchestrator.agents.definition.modes import MODES, STAGES, ModeName, Stage
@@ -25,6 +26,7 @@ from services.orchestrator.agents.definition.parts import (
 )
 from services.orchestrator.agents.definition.sections import Custom, PlanExecute, React, Section
 from services.orchestrator.agents.definition.settings import StageSettings
+from services.orchestrator.agents.prompts import check_placeholders
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
 
@@ -210,11 +212,38 @@ class Definition(Part):
             raise InvalidRequest.of("deepThink", "needs an agent with the sections react and planExecute")
         return self.model_copy(update={"mode": "PLAN_EXECUTE" if deep_think else "REACT"})
 
+    def with_query(self, query: agent_pb2.QueryRequest) -> Definition:
+        """Return the agent as a query wants it: in the mode of its deepThink, with the model and prompt of its trial.
+
+        Raises:
+            InvalidRequest: The agent does not have the sections for it.
+            UnknownPlaceholder: The trial's prompt has one that is not known.
+        """
+        agent = self.with_deep_think(query.deep_think) if query.HasField("deep_think") else self
+        return agent.with_trial(query.trial) if query.HasField("trial") else agent
+
+    def with_trial(self, trial: agent_pb2.AgentTrial) -> Definition:
+        """Return the agent with another model in every stage, or another prompt; raises as `with_query`."""
+        agent = self
+        if trial.model or trial.provider_key:
+            agent = self._replace_model(ModelConfig(provider_key=trial.provider_key or None, model=trial.model or None))
+        if not trial.HasField("system_prompt"):
+            return agent
+        name = {"ONESHOT": "plain", "REACT": "react", "CUSTOM": "custom"}.get(agent.mode, "")
+        section: Section | None = getattr(agent, name) if name else None
+        if section is None:
+            raise InvalidRequest.of("trial.systemPrompt", "needs an agent that does not plan: its stages have one each")
+        check_placeholders(trial.system_prompt)
+        return agent.model_copy(update={name: section.model_copy(update={"system_prompt": trial.system_prompt})})
+
     def with_model(self, name: str) -> Definition | None:
         """Return the agent with one of its `models` in every stage, or None if it has no such model."""
         model: ModelConfig | None = getattr(self.models, name) if name in Models.model_fields else None
         if model is None or model == ModelConfig():
             return None
+        return self._replace_model(model)
+
+    def _replace_model(self, model: ModelConfig) -> Definition:
         plan = self.plan_execute
         stages = {name: _with_model(getattr(plan, name), model) for name in ("plan", "execute", "summary") if plan}
         return self.model_copy(

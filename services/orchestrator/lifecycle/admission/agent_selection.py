@@ -22,7 +22,7 @@ async def choose(
     """Select the agent; `beside` are the live runs of the chat.
 
     Raises:
-        NotFound, InvalidRequest: There is no such agent.
+        NotFound, InvalidRequest, UnknownPlaceholder: There is no such agent, or none that does what is wanted.
     """
     if request.agent_key == agent_router.KEY:
         # A repeated query is not routed again.
@@ -33,9 +33,8 @@ async def choose(
             routed = await agent_router.route(request.message, registry.default(), registry.all(), peers)
     else:
         routed = AgentChoice(await _find_named(request, registry, peers))
-    if not request.HasField("deep_think"):
-        return routed
-    return replace(routed, agent=routed.agent.with_deep_think(request.deep_think))
+    agent = routed.agent.with_query(request)
+    return routed if agent is routed.agent else replace(routed, agent=agent)
 
 
 async def _find_named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:

@@ -32,7 +32,9 @@ class ChosenVersion:
 
 
 def check_version(query: agent_pb2.QueryRequest) -> None:
-    """Raise InvalidRequest or PermissionDenied for a version that the caller may not ask for."""
+    """Raise InvalidRequest or PermissionDenied for a version or trial that the caller may not ask for."""
+    if query.HasField("trial"):
+        require_scope("publish")
     if not query.HasField("agent_version"):
         return
     require_scope("operate")
@@ -68,7 +70,4 @@ def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
 
 
 def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
-    agent = version.agent
-    if query.HasField("deep_think"):
-        agent = agent.with_deep_think(query.deep_think)
-    return ChosenVersion(agent, version.overlay_agents(there_are), version)
+    return ChosenVersion(version.agent.with_query(query), version.overlay_agents(there_are), version)

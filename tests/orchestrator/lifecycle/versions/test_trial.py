@@ -1,0 +1,66 @@
+"""A run may try another model or prompt than its agent has, and keeps it when it is taken over."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, UnknownPlaceholder
+from headrace.v1 import agent_pb2
+from tests.orchestrator import plans
+from tests.orchestrator.cluster.test_crashes import it_run, read
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.owners import Crashes, again
+from tests.order import Event
+
+ANSWER = content("Done.") + finish()
+TRIAL = agent_pb2.AgentTrial(provider_key="other", model="big", system_prompt="You try.")
+
+
+def show_last(it: House) -> tuple[str, str, str]:
+    """Provider, model and prompt of the last request."""
+    last = it.llm.requests[-1]
+    return last.provider_key, last.model, plans.system(last)
+
+
+async def test_a_trial_is_of_one_run_and_outlives_its_process(house: Open, tmp_path: Path) -> None:
+    async with house(call("look") + finish("tool_calls"), ANSWER, react={"systemPrompt": "Old."}) as it:
+        await it.ask(trial=TRIAL)
+        assert show_last(it) == ("other", "big", "You try.")
+        await it.ask(trial=agent_pb2.AgentTrial(model="small"))
+        assert show_last(it) == ("scripted", "small", "Old.")
+        await it.ask()
+        assert show_last(it) == ("scripted", "m", "Old.")
+        assert len(it.memory.versions) == 1, "what is tried is no version of the agent"
+        await it.stop()
+        crashes, seen = Crashes(it), list[Event]()
+        it.llm.turns = [call("look") + finish("tool_calls"), ANSWER]
+        it.llm.requests.clear()
+        crashes.kill_at(2)
+        chat_id = str(uuid.uuid4())
+        async with (
+            again(it) as client,
+            client.ask("hello", agent_key="react", chat_id=chat_id, trial=TRIAL) as deltas,
+        ):
+            seen = [as_json(delta) async for delta in deltas]
+        async with again(it) as client:
+            rest = await read(client, it_run(seen))
+    assert rest[-1]["type"] == "run.complete"
+    assert show_last(it) == ("other", "big", "You try.")
+
+
+async def test_what_cannot_be_tried_is_refused(house: Open) -> None:
+    prompt = agent_pb2.AgentTrial(system_prompt="{{nothing}}")
+    for agent, trial, error in (
+        ({}, prompt, UnknownPlaceholder),
+        (plans.agent(), agent_pb2.AgentTrial(system_prompt="x"), InvalidRequest),
+    ):
+        async with house(ANSWER, **agent) as it:
+            with pytest.raises(error):
+                await it.ask(trial=trial)
+    async with house(ANSWER, keys={"key-of-ada": "acme/ada staff ask,operate"}) as it:
+        refused: type[HeadraceError] = PermissionDenied
+        with pytest.raises(refused):
+            await it.ask(trial=TRIAL)
