@@ -35,6 +35,7 @@ async def test_a_trial_is_of_one_run_and_outlives_its_process(house: Open, tmp_p
         assert show_last(it) == ("scripted", "m", "Old.")
         assert len(it.memory.versions) == 1, "what is tried is no version of the agent"
         await it.stop()
+        it.tools.tools[0].effect = "read"  # the next owner calls it again, and asks nobody
         crashes, seen = Crashes(it), list[Event]()
         it.llm.turns = [call("look") + finish("tool_calls"), ANSWER]
         it.llm.requests.clear()
