@@ -1,0 +1,109 @@
+"""A backup while fifty runs are live, restored into an empty installation: what was acknowledged before is there,
+and the runs go on to their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.postgresql import FAST, Server
+from benchmarks.postgresql import running as running_postgres
+from services.simulator.scripts.script import parse_script
+from services.simulator.server import simulator
+from tests.e2e.suite import Suite, running
+from tests.memory.conftest import needs_postgres
+
+BACKUP = Path(__file__).parents[2] / "deploy" / "backup"
+
+LIVE = 50
+
+CALL: dict[str, Any] = {"steps": [{"toolCall": "mock_city_weather", "id": "call_1", "arguments": ['{"city":"Paris"}']}]}
+
+WHILE_BACKED_UP: list[dict[str, Any]] = [
+    {"match": {"turn": 1}} | CALL,
+    {"steps": [{"content": "begun "}, {"stall": True}]},
+]
+
+AFTERWARDS: list[dict[str, Any]] = [
+    {"match": {"turn": 1, "text": "^ask "}} | CALL,
+    {"steps": [{"content": "restored"}]},
+]
+
+
+@contextmanager
+def database(engine: str) -> Generator[Server | None]:
+    if engine == "files":
+        yield None
+        return
+    with running_postgres(*FAST) as server:
+        yield server
+
+
+def where(server: Server | None) -> dict[str, str]:
+    return {} if server is None else {"HEADRACE_DATABASE_URL": server.new_database()}
+
+
+@asynccontextmanager
+async def live(suite: Suite, number: int) -> AsyncGenerator[tuple[str, str, str]]:
+    """A run whose call has ended and whose answer has begun: its question, chat and run."""
+    question = f"ask {number} about the weather"
+    async with suite.query(question, "react") as events:
+        chat_id = run_id = ""
+        async for event in events:
+            chat_id, run_id = chat_id or event.get("chatId", ""), run_id or event.get("runId", "")
+            if event["type"] == "content.delta":
+                break
+        yield question, chat_id, run_id
+
+
+def restore(backup: Path, folder: Path, database_url: str) -> None:
+    with tarfile.open(backup) as tar:
+        tar.extractall(folder, filter="data")
+    if database_url:
+        subprocess.run(
+            ["pg_restore", "--no-owner", "--exit-on-error", f"--dbname={database_url}", folder / "database.dump"],
+            check=True,
+        )
+
+
+@pytest.mark.parametrize("engine", ["files", pytest.param("postgres", marks=needs_postgres)])
+async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(tmp_path: Path, engine: str) -> None:
+    with database(engine) as server:
+        async with asyncio.timeout(900), simulator(WHILE_BACKED_UP) as sim:
+            runs: list[tuple[str, str, str]] = []
+            at = where(server)
+            async with running(tmp_path / "config", tmp_path / "data", sim, **at) as suite, AsyncExitStack() as asked:
+                entered = (asked.enter_async_context(live(suite, number)) for number in range(LIVE))
+                runs = await asyncio.gather(*entered)
+                command = [BACKUP, tmp_path / "data", tmp_path / "backup.tar"]
+                await asyncio.to_thread(subprocess.run, command, env=os.environ | at, check=True)
+            sim.rules = parse_script(AFTERWARDS)
+            at = where(server)
+            await asyncio.to_thread(
+                restore, tmp_path / "backup.tar", tmp_path / "restored", at.get("HEADRACE_DATABASE_URL", "")
+            )
+            async with running(tmp_path / "config", tmp_path / "restored", sim, **at) as suite:
+                await asyncio.gather(*(check_restored(suite, *run) for run in runs))
+                for _, chat_id, _ in runs[::10]:
+                    assert (await suite.ask("and on", "plain", chatId=chat_id))[-1]["type"] == "run.complete"
+                assert len((await suite.get("/api/chats", pageSize="100"))[1]["data"]) == LIVE
+
+
+async def check_restored(suite: Suite, question: str, chat_id: str, run_id: str) -> None:
+    """Raise AssertionError unless the run goes on to its end, with what was stored of it."""
+    seen = await suite.follow(run_id)
+    assert seen[-1]["type"] == "run.complete", seen[-1]
+    # The call is not made again: its result is the one that was stored.
+    assert [event["type"] for event in seen].count("tool.result") == 1
+    status, chat = await suite.get("/api/chat", chatId=chat_id)
+    assert (status, question in json.dumps(chat)) == (200, True)
