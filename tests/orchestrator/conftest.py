@@ -18,7 +18,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
-from services.memory.__main__ import build_schedule_service, build_spend_service
+from services.memory.__main__ import build_audit_service, build_schedule_service, build_spend_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
@@ -463,7 +463,10 @@ def house(tmp_path: Path) -> Open:
             memory = await stack.enter_async_context(
                 serving_grpc(
                     replace(NO_DRAIN, auth=auth),
-                    [replace(real, servicer=watched), build_schedule_service(store), build_spend_service(store)],
+                    [
+                        *(replace(real, servicer=watched), build_schedule_service(store)),
+                        *(build_spend_service(store), build_audit_service(store)),
+                    ],
                 )
             )
             tools_served = GrpcService(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from typing import Any
 
@@ -101,10 +102,14 @@ async def test_what_was_said_is_shown_to_whom_it_may_be_and_that_is_logged(house
             with capture_logs() as logs:
                 whole = await auditor.tenant_run(run_id, include_events=True)
             [line] = [line for line in logs if line["event"] == "content read"]
+            audit = "".join(path.read_text() for path in it.config.config_dir.glob("data/chats/audit/*/*.jsonl"))
+            [read] = [record for record in map(json.loads, audit.splitlines()) if record["event"] == "content.read"]
         async with as_user(it.address, "stranger") as stranger:
             with pytest.raises(NotFound):
                 await stranger.tenant_run(run_id)
     assert not bare.events
+    assert (read["tenant"], read["by"], read["runId"], read["of"]) == ("acme", "otto", run_id, "ada")
+    assert SAID not in audit
     assert (bare.run.state, bare.run.reason, bare.detail.finish_reason) == ("completed", "stop", "stop")
     assert (bare.run.model_calls, bare.run.input_tokens, bare.run.output_tokens) == (1, 10, 5)
     assert (bare.run.owner, bare.run.lease_expires_at) == ("", 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
 from services.memory.__main__ import (
+    build_audit_service,
     build_schedule_service,
     build_service,
     build_spend_service,
@@ -56,7 +57,7 @@ async def run_memory(
         schedules = build_schedule_service(engine)
         wrap_schedules = SCHEDULE_BUGS.get(bug, lambda real: real)
         served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
-        served += [build_spend_service(engine), build_webhook_service(engine, config)]
+        served += [build_spend_service(engine), build_webhook_service(engine, config), build_audit_service(engine)]
         serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
         await stack.enter_async_context(serving)
         await PROCESS.get().wait_for_stop()
