@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from tests.simulation.postgres.server import Server
-from tests.simulation.postgres.session import Call, Session
+from tests.simulation.postgres.session import Call, Session, SessionSettings
 from tests.simulation.postgres.tables import Row
 
 VERSION = "15.0"
@@ -70,19 +70,26 @@ class Statement:
 class ModelProtocol:
     """The client's end of a connection, in the place of asyncpg's protocol."""
 
-    def __init__(self, server: Server, way: Way, timeout_s: float | None, statement_timeout_s: float) -> None:
+    def __init__(self, server: Server, way: Way, timeout_s: float | None, settings: SessionSettings) -> None:
         self._server, self._way, self._timeout_s = server, way, timeout_s
         self._loop, self.context = asyncio.get_running_loop(), copy_context()
         self._pending: asyncio.Future[list[Row]] | None = None
         self._is_open = True
+        self._is_in_transaction = False
+        """As the last answer said."""
+        self._is_answered = asyncio.Event()
+        """Whether no call is on its way, also none that its caller has given up."""
+        self._is_answered.set()
         self.connection: Any = None
         self.queries_count = 0
-        self.session: Session = server.open_session(statement_timeout_s, self._on_notice, self._on_loss)
+        self.session: Session = server.open_session(settings, self._on_notice, self._on_loss)
 
     # What the server sends.
 
     def _answer(self, future: asyncio.Future[list[Row]]) -> Callable[[list[Row] | Exception], None]:
-        def deliver(outcome: list[Row] | Exception) -> None:
+        def deliver(outcome: list[Row] | Exception, is_in_transaction: bool) -> None:
+            self._is_in_transaction = is_in_transaction
+            self._is_answered.set()
             if future.done():
                 return
             if isinstance(outcome, Exception):
@@ -91,7 +98,8 @@ class ModelProtocol:
                 future.set_result(outcome)
 
         def answer(outcome: list[Row] | Exception) -> None:
-            self._way.send(lambda: deliver(outcome), self.context, is_answer=True)
+            is_in_transaction = self.session.in_transaction
+            self._way.send(lambda: deliver(outcome, is_in_transaction), self.context, is_answer=True)
 
         return answer
 
@@ -110,6 +118,7 @@ class ModelProtocol:
         if not self._is_open:
             return
         self._is_open = False
+        self._is_answered.set()
         if self._pending is not None and not self._pending.done():
             self._pending.set_exception(error)
         if self.connection is not None:
@@ -118,10 +127,12 @@ class ModelProtocol:
     # What asyncpg's connection asks for.
 
     async def _call(self, text: str, executions: Sequence[Sequence[Any]]) -> list[Row]:
+        await self._is_answered.wait()  # as asyncpg waits for the end of what it has cancelled
         if not self._is_open:
             raise asyncpg.ConnectionDoesNotExistError(GONE)
         self.queries_count += 1
         self._pending = future = self._loop.create_future()
+        self._is_answered.clear()
         call = Call(text, executions, self._answer(future))
         self._send(lambda: self._server.receive(self.session, call))
         try:
@@ -160,13 +171,14 @@ class ModelProtocol:
     def abort(self) -> None:
         if self._is_open:
             self._is_open = False
+            self._is_answered.set()
             self._send(lambda: self._server.end_session(self.session))
 
     def is_connected(self) -> bool:
         return self._is_open
 
     def is_in_transaction(self) -> bool:
-        return self.session.in_transaction
+        return self._is_in_transaction
 
     def get_server_pid(self) -> int:
         return self.session.pid
@@ -181,14 +193,20 @@ class ModelProtocol:
         """Say that there is none: `_call` has one of its own, by the loop's clock."""
 
     def _is_cancelling(self) -> bool:
-        return False
+        return not self._is_answered.is_set()
+
+    async def _wait_for_cancellation(self, budget_s: float | None) -> float | None:
+        async with asyncio.timeout(budget_s):
+            await self._is_answered.wait()
+        return budget_s
 
 
 def connect_to(server: Server, way: Way, options: dict[str, Any]) -> Any:
     """Return a connection with asyncpg.connect's options, to a server that is up."""
     loop = asyncio.get_running_loop()
-    command_timeout_s, settings = options.get("command_timeout"), options.get("server_settings", {})
-    protocol = ModelProtocol(server, way, command_timeout_s, int(settings.get("statement_timeout", 0)) / 1000 or 60.0)
+    command_timeout_s = options.get("command_timeout")
+    settings = SessionSettings.read(options.get("server_settings", {}))
+    protocol = ModelProtocol(server, way, command_timeout_s, settings)
     config: Any = SimpleNamespace(
         statement_cache_size=options.get("statement_cache_size", 100),
         max_cached_statement_lifetime=0,

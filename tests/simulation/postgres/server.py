@@ -11,12 +11,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterable
 from contextvars import Context
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from tests.simulation.postgres.dialect import Translated, translate
-from tests.simulation.postgres.session import Call, Session
+from tests.simulation.postgres.session import Call, Session, SessionSettings
 from tests.simulation.postgres.tables import Row, run_statement
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class Server:
         """What waits for the standby, with what answers it."""
 
     def open_session(
-        self, timeout_s: float, notify: Callable[[int, str, str], None], lose: Callable[[Exception], None]
+        self, settings: SessionSettings, notify: Callable[[int, str, str], None], lose: Callable[[Exception], None]
     ) -> Session:
-        session = Session(next(self._pids), self._began, timeout_s, notify, lose)
+        session = Session(next(self._pids), self._began, settings, notify, lose)
         self.sessions[session.pid] = session
         return session
 
@@ -72,12 +73,12 @@ class Server:
             call.not_before_s = self._loop.time() + stall_s
             self._call_later(stall_s, self._try_waiting)
         if not self._try(session, call):
-            call.timer = self._call_later(session.timeout_s, lambda: self.cancel(session, call))
+            call.timer = self._call_later(session.settings.statement_s, lambda: self.cancel(session, call))
             self._waiting.append((session, call))
 
     def cancel(self, session: Session, call: Call) -> None:
-        """Give up a statement that has not ended; one that waits for the standby stands."""
-        if (session, call) in self._waiting:
+        """Give up a statement that has not ended; a commit stands, also one that waits for the standby."""
+        if (session, call) in self._waiting and not call.text.startswith(("COMMIT", "ROLLBACK")):
             self._waiting.remove((session, call))
             self._refuse(session, call, asyncpg.QueryCanceledError("canceling statement"))
         elif self._committing is not None and self._committing[1] is call:
@@ -175,8 +176,8 @@ class Server:
             return run_statement(session.snapshot, statement, call.executions)
         if not statement.writes and self._writing is not session:
             rows = run_statement(self.tables.committed, statement, call.executions)
-            self._tell(session, self._take_notices())  # a statement that only notifies
-            return rows
+            session.notices += self._take_notices()
+            return rows if session.in_transaction else self._commit(session, call, rows)
         if self._writing not in (None, session):
             return None
         if self.is_full:
@@ -248,7 +249,7 @@ class Server:
     def _answer(self, session: Session, call: Call, outcome: list[Row] | Exception) -> None:
         _stop(call.timer)
         if session.in_transaction:
-            session.idle = self._call_later(session.timeout_s, lambda: self._end_idle(session))
+            session.idle = self._call_later(session.settings.idle_s, lambda: self._end_idle(session))
         call.answer(outcome)
         self._go_on()
 
@@ -276,7 +277,10 @@ class Server:
                 if channel in session.listening:
                     session.notify(sender.pid, channel, text)
 
-    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle | None:
+        """Return None for what never happens."""
+        if delay_s == inf:
+            return None
         return self._loop.call_later(delay_s, callback, context=Context())
 
 

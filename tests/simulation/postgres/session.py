@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,13 +28,26 @@ class Call:
     """Whether its effect waits for the standby alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    statement_s: float = inf
+    """How long a statement may take."""
+    idle_s: float = inf
+    """How long nothing may happen in a transaction."""
+
+    @classmethod
+    def read(cls, settings: Mapping[str, str]) -> SessionSettings:
+        """Read what a client has set; 0, as PostgreSQL's own, limits nothing."""
+        names = ("statement_timeout", "idle_in_transaction_session_timeout")
+        return cls(*(int(settings.get(name, 0)) / 1000 or inf for name in names))
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     pid: int
     began: int
     """Number of its server's start."""
-    timeout_s: float
-    """Of a statement, and of a transaction in which nothing happens."""
+    settings: SessionSettings
     notify: Callable[[int, str, str], None]
     lose: Callable[[Exception], None]
     """Tells its client that the server is gone, or has ended the session."""

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
 import asyncpg
 import pytest
 
 from headrace.errors import Overloaded
-from services.memory.storage.postgres.connection.pool import database_errors
+from services.memory.storage.postgres.connection.hosts import DRIVER
+from services.memory.storage.postgres.connection.pool import (
+    RELEASE_TIMEOUT_S,
+    Limits,
+    database_errors,
+    open_database,
+)
+from tests.memory.conftest import ModelServer
+from tests.simulation.postgres.driver import DirectWay, connect_to
 
 BASES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 ERRORS = sorted(
@@ -22,3 +36,40 @@ def test_every_error_of_the_driver_is_ours() -> None:
             raise error("secret")
         assert "secret" not in caught.value.message
         assert caught.value.retriable
+
+
+class LosingWay(DirectWay):
+    """A way to a database on which nothing arrives any more once it is lost."""
+
+    is_lost = False
+
+    def send(self, deliver: Callable[[], None], context: Context, *, is_answer: bool) -> None:
+        if not self.is_lost:
+            super().send(deliver, context, is_answer=is_answer)
+
+
+async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_caller_left(
+    modelled: ModelServer,
+) -> None:
+    """Found by seed 27 of tests/simulation: asyncio logged the error of a task that was never looked at."""
+    way, failed, is_done = LosingWay(), list[dict[str, Any]](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+
+    async def connect(url: str, **options: Any) -> Any:
+        return connect_to(modelled, way, options)
+
+    async def lose_database(connection: Any) -> None:
+        way.is_lost = True
+        is_done.set()
+
+    DRIVER.set(connect)
+    async with open_database("postgresql://modelled", Limits(1, 5.0)) as database:
+        calling = asyncio.create_task(database.run(lose_database))
+        await is_done.wait()
+        calling.cancel()
+        await asyncio.wait([calling])
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others, timeout=RELEASE_TIMEOUT_S * 5)
+    del calling, others
+    gc.collect()
+    assert failed == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -92,6 +92,7 @@ class Database:
         self._pool = pool
         self._sessions = sessions
         self._patience_s = patience_s
+        self._releasing: set[asyncio.Task[None]] = set()
 
     def leave_other_servers(self, server: datetime) -> None:
         """Close the connections to other servers; their calls are repeated at this one."""
@@ -131,6 +132,15 @@ class Database:
             await self._pool.expire_connections()  # they all lead to a server that says nothing
             raise
         finally:
+            # A task of its own: of a caller that leaves meanwhile, nobody would look at the error of a release.
+            releasing = asyncio.create_task(self._release(connection))
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+            await asyncio.shield(releasing)
+
+    async def _release(self, connection: Connection) -> None:
+        """Give a connection back; one that cannot be reset is closed, and what was done with it is done."""
+        with suppress(*AWAY, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
 
 
