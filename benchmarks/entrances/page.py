@@ -62,7 +62,8 @@ METHOD = """\
   model.
 * A dash stands where no run began, or none ended, in the window. Reader and provider have their part of the same
   cores. Where a way is behind 33 deltas/s a stream, a core is full.
-* Chats are copies of a short one. The first start with them has no index and makes it while it serves.
+* Chats are copies of a short one. The first start with them has no index: it serves
+  when those that were changed last are in it, and makes the rest behind.
 * "The first delta by step": the provider stamps its first delta as soon as it is asked; until then is the first step,
   and its p50 and p99 are of other runs than those of the whole. Samples of the suite's process are py-spy's, of the
   thread that has the interpreter, each counted for the innermost part that it is in.
