@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, memory_pb2
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
+from services.orchestrator.run.run import Run
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.calls.test_answerers import APPROVE, Asked, only
@@ -72,6 +74,8 @@ async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answere
         listed = memory_pb2.ListUnfinishedRunsRequest()
         assert [*(await it.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
         assert parked.times == 1
+        gc.collect()
+        assert [one.id for one in gc.get_objects() if isinstance(one, Run)] == []
         assert (await it.client.answer_gate(*gate, APPROVE)).status == "accepted"
         events = await read(it.client, gate[0])
         assert_seamless(events)
