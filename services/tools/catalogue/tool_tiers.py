@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
-from services.tools.toolkit.tool import Credential, Tool
+from services.tools.toolkit.credential import Credential
+from services.tools.toolkit.tool import Tool
 
 log = structlog.get_logger()
 

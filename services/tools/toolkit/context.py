@@ -9,12 +9,12 @@ from headrace.v1 import tools_pb2
 from services.tools.interpreter.pool import InterpreterPool
 from services.tools.sandbox.supervised_command import AllowBegin, begin_at_once
 from services.tools.sandbox.tier import Sandbox
+from services.tools.toolkit.credential import Credential
 from services.tools.web.web import Web
 from services.tools.workspace.workspace import Workspace, Workspaces
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.tools.toolkit.tool import Credential
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.rpc.call_ids import find_mcp_credential, find_tool_credential
-from services.tools.toolkit.tool import Credential, Tool
+from services.tools.toolkit.credential import Credential
+from services.tools.toolkit.tool import Tool
 
 
 def find_missing(tool: Tool) -> Credential | None:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from headrace.v1 import common_pb2, tools_pb2
 from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.credential import Credential
 
 Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
@@ -33,32 +34,6 @@ class FrontEnd:
 
     result_schema: str = ""
     """JSON Schema, as text, of what may be submitted; empty: any JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """A secret of the user who asks, as tools.yaml declares it."""
-
-    name: str
-    description: str
-    obtain: str = ""
-    variable: str = ""
-    """Of a command's environment; empty for one of an MCP server."""
-
-    scheme: str = ""
-    """What stands before it in the Authorization header of an MCP server."""
-
-    answerers: common_pb2.Answerers | None = None
-    """Who may supply it; None: the requester."""
-
-    def make_need(self, problem: str) -> common_pb2.CredentialNeed:
-        return common_pb2.CredentialNeed(
-            name=self.name,
-            description=self.description,
-            obtain=self.obtain or None,
-            problem=problem,
-            answerers=self.answerers,
-        )
 
 
 @dataclass(frozen=True, slots=True)
