@@ -162,5 +162,7 @@ async def test_both_are_for_operators(opening: Opening) -> None:
         script=Orchestrator(scopes=("ask", "admin"), operator=Operator(is_refused=True)), place="#page=live"
     ) as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
-        await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Schedules", "Webhooks", "Keys"])
+        await expect(links).to_have_text(
+            ["Chats", "Inbox", "Spend", "Agents", "Recordings", "Schedules", "Webhooks", "Keys"]
+        )
         await expect(console.page.get_by_role("alert")).to_contain_text("no scope 'operate'")

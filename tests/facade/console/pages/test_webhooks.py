@@ -134,8 +134,19 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
     async with opening(script=script, place="#page=spend") as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
         await expect(console.page.get_by_role("option", name="everybody in the tenant")).to_have_count(0)
-        await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Schedules"])
+        await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Recordings", "Schedules"])
     async with opening() as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
-        shown = ["Chats", "Inbox", "Live", "Spend", "Agents", "Schedules", "Webhooks", "Keys", "Providers"]
+        shown = [
+            "Chats",
+            "Inbox",
+            "Live",
+            "Spend",
+            "Agents",
+            "Recordings",
+            "Schedules",
+            "Webhooks",
+            "Keys",
+            "Providers",
+        ]
         await expect(links).to_have_text(shown)

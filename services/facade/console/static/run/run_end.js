@@ -61,7 +61,7 @@ export class RunEnd {
 
   #createProblem(message, code) {
     const { message: question, actions } = this.run;
-    const retryButton = question ? createButton("Ask again", () => actions.askAgain(question)) : null;
+    const retryButton = question && !actions.isRecorded ? createButton("Ask again", () => actions.askAgain(question)) : null;
     return createElement(
       "div",
       { class: "failure", role: "alert" },
@@ -73,7 +73,7 @@ export class RunEnd {
   #showActions() {
     const { run } = this;
     const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
-    if (run.runId) {
+    if (run.runId && !run.actions.isRecorded) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
       if (!isCommand(run.message)) {
         items.push(this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer"));
