@@ -64,7 +64,7 @@ async def test_both_engines_show_the_same(postgres: Server, happened: list[Any])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with memory_over(folder) as memory:
-            chat = Chat(memory, Summariser(""))
+            chat = Chat(memory, Summariser(""))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
             for _ in range(3):
                 await chat.ask()
             for event in happened:
