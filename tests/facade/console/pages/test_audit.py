@@ -1,0 +1,35 @@
+"""The page of the audit log: who has done what, and whether the log is as it was written."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Orchestrator
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
+    async with opening(place="#page=keys", bypass_csp=True) as console:
+        page = console.page
+        await page.get_by_text("New key").click()
+        await page.get_by_role("textbox", name="Name what").fill("laptop")
+        await page.get_by_role("textbox", name="User whose").fill("<b>bob</b>")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_label("Key laptop")).to_be_visible()
+        await page.get_by_role("link", name="Audit").click()
+        row = page.get_by_role("region", name="Audit log").get_by_role("row").nth(1)
+        await expect(row).to_contain_text("key.made")
+        await expect(row).to_contain_text("of: <b>bob</b>")
+        await page.get_by_role("button", name="Verify the log").click()
+        await expect(page.get_by_role("status").filter(has_text="1 lines are as they were written")).to_be_visible()
+        problems = await Axe().run(page)
+        assert problems.violations_count == 0, problems.generate_report()
+
+
+async def test_the_page_is_for_who_may_audit(opening: Opening) -> None:
+    async with opening(script=Orchestrator(scopes=("answer", "ask")), place="#page=spend") as console:
+        await expect(console.page.get_by_role("link", name="Audit")).to_have_count(0)
