@@ -72,7 +72,8 @@ class QueryRequest(_message.Message):
     """continue (when absent) or cancel: what the run does when this stream's caller leaves."""
     when_busy: _builtins.str
     """reject, enqueue (when absent), interrupt or rollback: what to do when the chat already has a run. Interrupt cancels
-    the runs before this one; rollback does too, and their messages are shown to no model any more.
+    the runs before this one; rollback does too, and their messages are shown to no model any more. Runs of others are ended
+    by the chat's owner alone.
     """
     tool_choice: _builtins.str
     """What the model's first turn does about tools: none (it may call none in the whole run), auto, required, or the name
@@ -1772,6 +1773,7 @@ class Run(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_HASH_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Its id."""
     chat_id: _builtins.str
@@ -1790,6 +1792,8 @@ class Run(_message.Message):
     """The version of the agent that it is pinned to; absent: none, as of runs that earlier versions of the suite began."""
     agent_version_hash: _builtins.str
     """That version's hash: SHA-256, 64 hex digits."""
+    user: _builtins.str
+    """The user whose run it is."""
     @_builtins.property
     def error(self) -> _common_pb2.Failure:
         """Failed runs: why."""
@@ -1817,10 +1821,11 @@ class Run(_message.Message):
         updated_at: _builtins.int = ...,
         agent_version: _builtins.int | None = ...,
         agent_version_hash: _builtins.str | None = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "_finish_reason", b"_finish_reason", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "budget_left", b"budget_left", "error", b"error", "finish_reason", b"finish_reason", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "_finish_reason", b"_finish_reason", "agent_key", b"agent_key", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "budget_left", b"budget_left", "chat_id", b"chat_id", "created_at", b"created_at", "error", b"error", "finish_reason", b"finish_reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version", "_agent_version_hash", b"_agent_version_hash", "_finish_reason", b"_finish_reason", "agent_key", b"agent_key", "agent_version", b"agent_version", "agent_version_hash", b"agent_version_hash", "budget_left", b"budget_left", "chat_id", b"chat_id", "created_at", b"created_at", "error", b"error", "finish_reason", b"finish_reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "usage", b"usage", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_version: _TypeAlias = _typing.Literal["agent_version"]  # noqa: Y015
     _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
@@ -2262,6 +2267,7 @@ class RequestQuery(_message.Message):
     PARAMS_FIELD_NUMBER: _builtins.int
     SCENE_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id, or the one given to it."""
     chat_id: _builtins.str
@@ -2276,6 +2282,8 @@ class RequestQuery(_message.Message):
     """The caller's JSON."""
     stream: _builtins.bool
     """Whether a stream was asked for; absent when the caller did not say."""
+    by: _builtins.str
+    """The user who asks, as the server has authenticated the call: whose run it is."""
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files referred to."""
@@ -2296,19 +2304,24 @@ class RequestQuery(_message.Message):
         params: _builtins.str | None = ...,
         scene: Global___Scene | None = ...,
         stream: _builtins.bool | None = ...,
+        by: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_params", b"_params", "_stream", b"_stream", "agent_key", b"agent_key", "params", b"params", "scene", b"scene", "stream", b"stream"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_by", b"_by", "_params", b"_params", "_stream", b"_stream", "agent_key", b"agent_key", "by", b"by", "params", b"params", "scene", b"scene", "stream", b"stream"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_params", b"_params", "_stream", b"_stream", "agent_key", b"agent_key", "chat_id", b"chat_id", "message", b"message", "params", b"params", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_by", b"_by", "_params", b"_params", "_stream", b"_stream", "agent_key", b"agent_key", "by", b"by", "chat_id", b"chat_id", "message", b"message", "params", b"params", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
+    _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
     _WhichOneofReturnType__params: _TypeAlias = _typing.Literal["params"]  # noqa: Y015
     _WhichOneofArgType__params: _TypeAlias = _typing.Literal["_params", b"_params"]  # noqa: Y015
     _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
     _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__params) -> _WhichOneofReturnType__params | None: ...
     @_typing.overload
@@ -2463,6 +2476,7 @@ class RequestSteer(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id."""
     chat_id: _builtins.str
@@ -2471,6 +2485,8 @@ class RequestSteer(_message.Message):
     """The run."""
     message: _builtins.str
     """The message."""
+    by: _builtins.str
+    """The user who has sent it, as the server has authenticated the call; absent in runs of earlier versions."""
     def __init__(
         self,
         *,
@@ -2478,12 +2494,15 @@ class RequestSteer(_message.Message):
         chat_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
         message: _builtins.str = ...,
+        by: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "by", b"by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "message", b"message", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "by", b"by", "chat_id", b"chat_id", "message", b"message", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
+    _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
 
 Global___RequestSteer: _TypeAlias = RequestSteer  # noqa: Y015
 

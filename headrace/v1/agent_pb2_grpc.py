@@ -145,7 +145,9 @@ class AgentServiceServicer(object):
         Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
         run.error): a failure after the first event is a run.error, never a status.
         Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
+        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
+        that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
+        when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
         Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -159,7 +161,8 @@ class AgentServiceServicer(object):
         text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
         attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
         Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (run); OUT_OF_RANGE for a last_seq beyond what the run has sent.
+        Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
+        last_seq beyond what the run has sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,7 +191,7 @@ class AgentServiceServicer(object):
         message right after. after_step lets the current turn and its tools finish first.
         The answer comes when the cancel is under way, not when the run has ended; attach to see the end.
         Idempotent: a run that has ended is answered with its state.
-        Errors: NOT_FOUND (run).
+        Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,7 +201,7 @@ class AgentServiceServicer(object):
         """Tell a running agent something; the model sees it at its next turn.
 
         Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-        Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,9 @@ class AgentServiceStub:
     Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
     run.error): a failure after the first event is a run.error, never a status.
     Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
+    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
+    that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
+    when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
     Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
     """
     Attach: _grpc.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]
@@ -52,7 +54,8 @@ class AgentServiceStub:
     text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
     attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
     Changes nothing; may be repeated and left at will.
-    Errors: NOT_FOUND (run); OUT_OF_RANGE for a last_seq beyond what the run has sent.
+    Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
+    last_seq beyond what the run has sent.
     """
     Submit: _grpc.UnaryUnaryMultiCallable[_agent_pb2.SubmitRequest, _agent_pb2.SubmitResponse]
     """Give a waiting run what a person decided: a frontend tool's payload or an approval.
@@ -73,13 +76,13 @@ class AgentServiceStub:
     message right after. after_step lets the current turn and its tools finish first.
     The answer comes when the cancel is under way, not when the run has ended; attach to see the end.
     Idempotent: a run that has ended is answered with its state.
-    Errors: NOT_FOUND (run).
+    Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
     """
     Steer: _grpc.UnaryUnaryMultiCallable[_agent_pb2.SteerRequest, _agent_pb2.SteerResponse]
     """Tell a running agent something; the model sees it at its next turn.
 
     Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-    Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by request_id.
     """
     Compact: _grpc.UnaryStreamMultiCallable[_agent_pb2.CompactChatRequest, _agent_pb2.AgentDelta]
     """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
@@ -180,7 +183,9 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
     run.error): a failure after the first event is a run.error, never a status.
     Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
+    when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
+    that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
+    when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
     Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
     """
     Attach: _aio.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
@@ -190,7 +195,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
     attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
     Changes nothing; may be repeated and left at will.
-    Errors: NOT_FOUND (run); OUT_OF_RANGE for a last_seq beyond what the run has sent.
+    Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
+    last_seq beyond what the run has sent.
     """
     Submit: _aio.UnaryUnaryMultiCallable[_agent_pb2.SubmitRequest, _agent_pb2.SubmitResponse]  # type: ignore[assignment]
     """Give a waiting run what a person decided: a frontend tool's payload or an approval.
@@ -211,13 +217,13 @@ class AgentServiceAsyncStub(AgentServiceStub):
     message right after. after_step lets the current turn and its tools finish first.
     The answer comes when the cancel is under way, not when the run has ended; attach to see the end.
     Idempotent: a run that has ended is answered with its state.
-    Errors: NOT_FOUND (run).
+    Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
     """
     Steer: _aio.UnaryUnaryMultiCallable[_agent_pb2.SteerRequest, _agent_pb2.SteerResponse]  # type: ignore[assignment]
     """Tell a running agent something; the model sees it at its next turn.
 
     Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-    Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
+    Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by request_id.
     """
     Compact: _aio.UnaryStreamMultiCallable[_agent_pb2.CompactChatRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
     """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
@@ -321,7 +327,9 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
         run.error): a failure after the first event is a run.error, never a status.
         Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL.
+        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
+        that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
+        when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
         Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
         """
 
@@ -337,7 +345,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
         attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
         Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (run); OUT_OF_RANGE for a last_seq beyond what the run has sent.
+        Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
+        last_seq beyond what the run has sent.
         """
 
     @_abc_1.abstractmethod
@@ -370,7 +379,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         message right after. after_step lets the current turn and its tools finish first.
         The answer comes when the cancel is under way, not when the run has ended; attach to see the end.
         Idempotent: a run that has ended is answered with its state.
-        Errors: NOT_FOUND (run).
+        Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
         """
 
     @_abc_1.abstractmethod
@@ -382,7 +391,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Tell a running agent something; the model sees it at its next turn.
 
         Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-        Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by request_id.
         """
 
     @_abc_1.abstractmethod

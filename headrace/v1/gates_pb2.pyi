@@ -886,7 +886,7 @@ class Grant(_message.Message):
     expires_at: _builtins.int
     """When it ends, Unix milliseconds; absent: with its run."""
     requester: _builtins.str
-    """The user whose chat it is."""
+    """The user whose run has asked for it: it holds for calls of runs of that user alone."""
     @_builtins.property
     def grounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What has asked, in words."""

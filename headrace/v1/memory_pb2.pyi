@@ -103,6 +103,8 @@ class Chat(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     SHARED_WITH_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -119,9 +121,15 @@ class Chat(_message.Message):
     """
     owner: _builtins.str
     """The user whose chat it is."""
+    access: _builtins.str
+    """What the caller may do in it: own (everything), take_part (read and ask) or read."""
     @_builtins.property
     def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """With whom it is shared; as the owner alone sees it."""
+
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who of them may take part; as the owner alone sees it."""
 
     def __init__(
         self,
@@ -134,10 +142,12 @@ class Chat(_message.Message):
         title: _builtins.str = ...,
         owner: _builtins.str = ...,
         shared_with: _abc.Iterable[_builtins.str] | None = ...,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
+        access: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "owner", b"owner", "shared_with", b"shared_with", "title", b"title", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "created_at", b"created_at", "first_agent_key", b"first_agent_key", "owner", b"owner", "participants", b"participants", "shared_with", b"shared_with", "title", b"title", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -199,6 +209,8 @@ class GetChatResponse(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     SHARED_WITH_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -213,6 +225,10 @@ class GetChatResponse(_message.Message):
     """Its title, as in Chat."""
     owner: _builtins.str
     """The user whose chat it is."""
+    access: _builtins.str
+    """What the caller may do in it, as in Chat; run, with without_events and run_id alone: nothing any more, but for that run
+    of the caller's, which has not ended.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events."""
@@ -229,6 +245,10 @@ class GetChatResponse(_message.Message):
     def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """With whom it is shared; as the owner alone sees it."""
 
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who of them may take part; as the owner alone sees it."""
+
     def __init__(
         self,
         *,
@@ -242,10 +262,12 @@ class GetChatResponse(_message.Message):
         title: _builtins.str = ...,
         owner: _builtins.str = ...,
         shared_with: _abc.Iterable[_builtins.str] | None = ...,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
+        access: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "raw_messages", b"raw_messages", "references", b"references", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
@@ -327,13 +349,22 @@ class ShareChatRequest(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     SHARED_WITH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     request_id: _builtins.str
     """The caller's id of this request; empty: a new one."""
     @_builtins.property
     def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Who may read it: tenant (every user of it), user:NAME, role:NAME; 32 at most. Empty: nobody but its owner."""
+        """Who may read it: tenant (every user of it), user:NAME, role:NAME; 32 at most. Empty: nobody but its owner and the
+        participants.
+        """
+
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who may take part: read it, ask in it, and end runs of their own; names as in shared_with, 32 at most. They need not
+        be in shared_with too.
+        """
 
     def __init__(
         self,
@@ -341,10 +372,11 @@ class ShareChatRequest(_message.Message):
         chat_id: _builtins.str = ...,
         shared_with: _abc.Iterable[_builtins.str] | None = ...,
         request_id: _builtins.str = ...,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "request_id", b"request_id", "shared_with", b"shared_with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "participants", b"participants", "request_id", b"request_id", "shared_with", b"shared_with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -358,21 +390,27 @@ class ShareChatResponse(_message.Message):
 
     N_FIELD_NUMBER: _builtins.int
     SHARED_WITH_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
     n: _builtins.int
     """Number of the line that says so; 0 when nothing had to change."""
     @_builtins.property
     def shared_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With whom the chat is shared now."""
+        """With whom the chat is shared now, participants included."""
+
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who of them may take part."""
 
     def __init__(
         self,
         *,
         n: _builtins.int = ...,
         shared_with: _abc.Iterable[_builtins.str] | None = ...,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n", "shared_with", b"shared_with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n", b"n", "participants", b"participants", "shared_with", b"shared_with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1187,6 +1225,7 @@ class AppendResponse(_message.Message):
     CHAT_NAME_FIELD_NUMBER: _builtins.int
     DUPLICATE_RUN_ID_FIELD_NUMBER: _builtins.int
     CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    CHAT_OWNER_FIELD_NUMBER: _builtins.int
     first_n: _builtins.int
     """Number of the first line; 0 when duplicate_run_id is set."""
     last_n: _builtins.int
@@ -1199,6 +1238,8 @@ class AppendResponse(_message.Message):
     """The run that already has this query's request_id; nothing was appended."""
     checkpoint_id: _builtins.int
     """Id of the checkpoint before the first query or step of these lines."""
+    chat_owner: _builtins.str
+    """The user whose chat it is."""
     def __init__(
         self,
         *,
@@ -1208,10 +1249,11 @@ class AppendResponse(_message.Message):
         chat_name: _builtins.str = ...,
         duplicate_run_id: _builtins.str | None = ...,
         checkpoint_id: _builtins.int = ...,
+        chat_owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "duplicate_run_id", b"duplicate_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "chat_created", b"chat_created", "chat_name", b"chat_name", "checkpoint_id", b"checkpoint_id", "duplicate_run_id", b"duplicate_run_id", "first_n", b"first_n", "last_n", b"last_n"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "chat_created", b"chat_created", "chat_name", b"chat_name", "chat_owner", b"chat_owner", "checkpoint_id", b"checkpoint_id", "duplicate_run_id", b"duplicate_run_id", "first_n", b"first_n", "last_n", b"last_n"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__duplicate_run_id: _TypeAlias = _typing.Literal["duplicate_run_id"]  # noqa: Y015
     _WhichOneofArgType__duplicate_run_id: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id"]  # noqa: Y015
@@ -3483,6 +3525,7 @@ class UnfinishedRun(_message.Message):
     LEASE_EXPIRES_AT_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
+    CHAT_OWNER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     chat_id: _builtins.str
@@ -3498,9 +3541,11 @@ class UnfinishedRun(_message.Message):
     lease_expires_at: _builtins.int
     """When the owner's lease ends, Unix milliseconds; 0: it holds none. Without an owner: until when the run is parked."""
     tenant: _builtins.str
-    """Whose chat it is: for whom an owner goes on with it."""
+    """Whose run it is: for whom an owner goes on with it."""
     user: _builtins.str
-    """The user of the tenant."""
+    """The user of the tenant who has asked."""
+    chat_owner: _builtins.str
+    """The user of the tenant whose chat it is."""
     def __init__(
         self,
         *,
@@ -3513,10 +3558,11 @@ class UnfinishedRun(_message.Message):
         lease_expires_at: _builtins.int = ...,
         tenant: _builtins.str = ...,
         user: _builtins.str = ...,
+        chat_owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "chat_id", b"chat_id", "generation", b"generation", "last_seq", b"last_seq", "lease_expires_at", b"lease_expires_at", "owner", b"owner", "run_id", b"run_id", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "chat_id", b"chat_id", "chat_owner", b"chat_owner", "generation", b"generation", "last_seq", b"last_seq", "lease_expires_at", b"lease_expires_at", "owner", b"owner", "run_id", b"run_id", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -284,7 +284,8 @@ class MemoryServiceServicer(object):
     """
 
     def ListChats(self, request, context):
-        """List chats, the last changed first: the caller's own, or those that others share with the caller.
+        """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or to take
+        part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -317,8 +318,11 @@ class MemoryServiceServicer(object):
     def ShareChat(self, request, context):
         """Say with whom a chat is shared, in place of what was said before.
 
-        Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
-        that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        Effect: a line; who is named may read the chat from then on, and who is named among the participants may ask in it:
+        with runs of their own, in their own name and on their own budgets. Only its owner may. Who is named no more is
+        refused at the next call, and within 3 seconds the streams end that they have open; a run of theirs that has not
+        ended goes on, and the owner may cancel it.
+        Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -335,7 +339,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ForkChat(self, request, context):
-        """Make a new chat that holds the log up to a point.
+        """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
         Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
         are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
@@ -425,7 +429,9 @@ class MemoryServiceServicer(object):
 
         Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
         numbers. A chat is made by its first query line.
-        Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
+        Lines of a run are its own user's alone, those of no run the chat owner's.
+        Errors: NOT_FOUND (chat, when the first line is no query); PERMISSION_DENIED for the query of one who may only read
+        the chat; STALE_LEASE when a later generation has written
         for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
         read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
@@ -452,6 +458,8 @@ class MemoryServiceServicer(object):
 
         The result is always valid: every assistant message with calls is followed by exactly its results. What does not
         fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
+        Where more than one user has asked, each message of theirs begins with a line `<speaker user="NAME"/>`, which no text
+        of a message can have, and the system message says so.
         Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
         shortened last messages fit.
         """

@@ -40,7 +40,8 @@ class MemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MemoryServiceAsyncStub: ...
     ListChats: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]
-    """List chats, the last changed first: the caller's own, or those that others share with the caller.
+    """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or to take
+    part.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -61,8 +62,11 @@ class MemoryServiceStub:
     ShareChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ShareChatRequest, _memory_pb2.ShareChatResponse]
     """Say with whom a chat is shared, in place of what was said before.
 
-    Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
-    that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    Effect: a line; who is named may read the chat from then on, and who is named among the participants may ask in it:
+    with runs of their own, in their own name and on their own budgets. Only its owner may. Who is named no more is
+    refused at the next call, and within 3 seconds the streams end that they have open; a run of theirs that has not
+    ended goes on, and the owner may cancel it.
+    Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
     """
     DeleteChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]
     """Delete a chat with its log, workspace lines and blobs.
@@ -71,7 +75,7 @@ class MemoryServiceStub:
     Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
     """
     ForkChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]
-    """Make a new chat that holds the log up to a point.
+    """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
     Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
     are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
@@ -129,7 +133,9 @@ class MemoryServiceStub:
 
     Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
     numbers. A chat is made by its first query line.
-    Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
+    Lines of a run are its own user's alone, those of no run the chat owner's.
+    Errors: NOT_FOUND (chat, when the first line is no query); PERMISSION_DENIED for the query of one who may only read
+    the chat; STALE_LEASE when a later generation has written
     for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
     read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
@@ -148,6 +154,8 @@ class MemoryServiceStub:
 
     The result is always valid: every assistant message with calls is followed by exactly its results. What does not
     fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
+    Where more than one user has asked, each message of theirs begins with a line `<speaker user="NAME"/>`, which no text
+    of a message can have, and the system message says so.
     Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
     shortened last messages fit.
     """
@@ -327,7 +335,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListChats: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]  # type: ignore[assignment]
-    """List chats, the last changed first: the caller's own, or those that others share with the caller.
+    """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or to take
+    part.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -348,8 +357,11 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     ShareChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.ShareChatRequest, _memory_pb2.ShareChatResponse]  # type: ignore[assignment]
     """Say with whom a chat is shared, in place of what was said before.
 
-    Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
-    that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+    Effect: a line; who is named may read the chat from then on, and who is named among the participants may ask in it:
+    with runs of their own, in their own name and on their own budgets. Only its owner may. Who is named no more is
+    refused at the next call, and within 3 seconds the streams end that they have open; a run of theirs that has not
+    ended goes on, and the owner may cancel it.
+    Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
     """
     DeleteChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]  # type: ignore[assignment]
     """Delete a chat with its log, workspace lines and blobs.
@@ -358,7 +370,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
     """
     ForkChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]  # type: ignore[assignment]
-    """Make a new chat that holds the log up to a point.
+    """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
     Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
     are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
@@ -416,7 +428,9 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
     numbers. A chat is made by its first query line.
-    Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
+    Lines of a run are its own user's alone, those of no run the chat owner's.
+    Errors: NOT_FOUND (chat, when the first line is no query); PERMISSION_DENIED for the query of one who may only read
+    the chat; STALE_LEASE when a later generation has written
     for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
     read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
@@ -435,6 +449,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     The result is always valid: every assistant message with calls is followed by exactly its results. What does not
     fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
+    Where more than one user has asked, each message of theirs begins with a line `<speaker user="NAME"/>`, which no text
+    of a message can have, and the system message says so.
     Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
     shortened last messages fit.
     """
@@ -617,7 +633,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ListChatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ListChatsResponse, _abc.Awaitable[_memory_pb2.ListChatsResponse]]:
-        """List chats, the last changed first: the caller's own, or those that others share with the caller.
+        """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or to take
+        part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service has not given.
@@ -656,8 +673,11 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.ShareChatResponse, _abc.Awaitable[_memory_pb2.ShareChatResponse]]:
         """Say with whom a chat is shared, in place of what was said before.
 
-        Effect: a line; who is named may read the chat from then on, who is named no more may not. Only its owner may. Streams
-        that are open go on to their end. Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
+        Effect: a line; who is named may read the chat from then on, and who is named among the participants may ask in it:
+        with runs of their own, in their own name and on their own budgets. Only its owner may. Who is named no more is
+        refused at the next call, and within 3 seconds the streams end that they have open; a run of theirs that has not
+        ended goes on, and the owner may cancel it.
+        Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
 
     @_abc_1.abstractmethod
@@ -678,7 +698,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ForkChatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ForkChatResponse, _abc.Awaitable[_memory_pb2.ForkChatResponse]]:
-        """Make a new chat that holds the log up to a point.
+        """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
 
         Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
         are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
@@ -784,7 +804,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
         numbers. A chat is made by its first query line.
-        Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
+        Lines of a run are its own user's alone, those of no run the chat owner's.
+        Errors: NOT_FOUND (chat, when the first line is no query); PERMISSION_DENIED for the query of one who may only read
+        the chat; STALE_LEASE when a later generation has written
         for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
         read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
@@ -815,6 +837,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The result is always valid: every assistant message with calls is followed by exactly its results. What does not
         fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
+        Where more than one user has asked, each message of theirs begins with a line `<speaker user="NAME"/>`, which no text
+        of a message can have, and the system message says so.
         Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
         shortened last messages fit.
         """

@@ -156,6 +156,7 @@ class OperatorRun(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CREDENTIAL_FIELD_NUMBER: _builtins.int
+    CHAT_OWNER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Its id."""
     chat_id: _builtins.str
@@ -186,6 +187,8 @@ class OperatorRun(_message.Message):
     """When the owner's lease ends unless it is renewed, Unix milliseconds; 0: it has none."""
     credential: _builtins.str
     """The credential that asked (api_key:… or jwt:…); empty: none."""
+    chat_owner: _builtins.str
+    """The user whose chat it is."""
     def __init__(
         self,
         *,
@@ -204,10 +207,11 @@ class OperatorRun(_message.Message):
         owner: _builtins.str = ...,
         lease_expires_at: _builtins.int = ...,
         credential: _builtins.str = ...,
+        chat_owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "began_at", b"began_at", "chat_id", b"chat_id", "cost_nano_usd", b"cost_nano_usd", "credential", b"credential", "input_tokens", b"input_tokens", "lease_expires_at", b"lease_expires_at", "model_calls", b"model_calls", "output_tokens", b"output_tokens", "owner", b"owner", "reason", b"reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "began_at", b"began_at", "chat_id", b"chat_id", "chat_owner", b"chat_owner", "cost_nano_usd", b"cost_nano_usd", "credential", b"credential", "input_tokens", b"input_tokens", "lease_expires_at", b"lease_expires_at", "model_calls", b"model_calls", "output_tokens", b"output_tokens", "owner", b"owner", "reason", b"reason", "run_id", b"run_id", "state", b"state", "updated_at", b"updated_at", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

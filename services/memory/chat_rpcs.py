@@ -8,7 +8,7 @@ import grpc
 
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.access.sharing import parse_names, show_names
+from services.memory.access.sharing import describe_access, parse_shares
 from services.memory.log.chat import get_first_n
 from services.memory.log.lines import Sharing, Title
 from services.memory.log.stamps import make_stamp
@@ -50,8 +50,7 @@ class ChatRpcs(MemoryServiceServicer):
                 first_agent_key=entry.first_agent_key,
                 created_at=entry.created_at,
                 updated_at=entry.updated_at,
-                owner=entry.user,
-                shared_with=show_names(entry.owner, entry.shared_names),
+                **describe_access(entry.owner, entry.shared_names, entry.participant_names),
             )
             for entry in entries
         ]
@@ -77,17 +76,20 @@ class ChatRpcs(MemoryServiceServicer):
         return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.first_words)
 
     async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Context) -> memory_pb2.ShareChatResponse:
-        chat, names = await self._access.load_chat(request.chat_id), parse_names(request.shared_with)
+        chat = await self._access.load_chat(request.chat_id)
+        readers, participants = parse_shares(request)
+        info = chat.info
         if request.request_id in chat.appends:
             n = chat.appends[request.request_id].first_n
-            return memory_pb2.ShareChatResponse(n=n, shared_with=chat.info.shared_with)
-        if names == [*chat.info.shared_with]:
-            return memory_pb2.ShareChatResponse(shared_with=names)
-        line = Sharing(**make_stamp(request.chat_id, request_id=request.request_id), shared_with=names)
-        n = await self._append_line(line, request)
-        who = identity.require_identity()
-        await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, sharedWith=" ".join(names))
-        return memory_pb2.ShareChatResponse(n=n, shared_with=names)
+            return memory_pb2.ShareChatResponse(n=n, shared_with=info.shared_with, participants=info.participants)
+        n = 0
+        if (readers, participants) != ([*info.shared_with], [*info.participants]):
+            stamp = make_stamp(request.chat_id, request_id=request.request_id)
+            n = await self._append_line(Sharing(**stamp, shared_with=readers, participants=participants), request)
+            told = {"sharedWith": " ".join(readers), "participants": " ".join(participants)}
+            who = identity.require_identity()
+            await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, **told)
+        return memory_pb2.ShareChatResponse(n=n, shared_with=readers, participants=participants)
 
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context

@@ -70,4 +70,5 @@ def _make_run(entry: RunEntry) -> operator_pb2.OperatorRun:
         owner=entry.owner,
         lease_expires_at=entry.lease_expires_at,
         credential=entry.credential,
+        chat_owner=entry.chat_owner,
     )

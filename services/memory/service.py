@@ -10,7 +10,7 @@ import grpc
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
-from services.memory.access.sharing import show_names
+from services.memory.access.sharing import describe_access
 from services.memory.agent_rpcs import AgentRpcs
 from services.memory.audit.answers import find_answers
 from services.memory.budget_rpcs import BudgetRpcs
@@ -32,6 +32,8 @@ from services.memory.requests import chat_history, checkpoints, history_reader, 
 from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
 from services.memory.storage.index_progress import describe_progress
+from services.runtime.auth import identity
+from services.runtime.auth.access import RUN_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -90,6 +92,7 @@ class MemoryService(
             chat_created=answer.first_n == 1,
             chat_name=chat.info.name,
             checkpoint_id=answer.checkpoint,
+            chat_owner=chat.info.owner.user,
         )
 
     async def BeginRun(self, request: memory_pb2.BeginRunRequest, context: Context) -> memory_pb2.BeginRunResponse:
@@ -128,7 +131,9 @@ class MemoryService(
         self, request: memory_pb2.LoadContextRequest, context: Context
     ) -> memory_pb2.LoadContextResponse:
         is_pending = request.HasField("pending_query")
-        chat = await (self._access.load_chat_or_empty if is_pending else self._access.load_chat)(request.chat_id)
+        chat = await (self._access.load_chat_or_empty if is_pending else self._access.load_working_chat)(
+            request.chat_id
+        )
         pending = await self._decoder.decode_pending(request) if is_pending else None
         return await self._load_context(chat, request, pending)
 
@@ -141,7 +146,7 @@ class MemoryService(
     async def ReadHistory(
         self, request: memory_pb2.ReadHistoryRequest, context: Context
     ) -> memory_pb2.ReadHistoryResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_working_chat(request.chat_id)
         # A long chat takes longer than others should wait.
         find = partial(self._engine.blobs.find, request.chat_id)
         return await asyncio.to_thread(history_reader.read_history, chat.copy_runs(), request, find)
@@ -149,7 +154,7 @@ class MemoryService(
     async def ReadResult(
         self, request: memory_pb2.ReadResultRequest, context: Context
     ) -> memory_pb2.ReadResultResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_working_chat(request.chat_id)
         find = partial(self._engine.blobs.find, request.chat_id)
         return await asyncio.to_thread(history_reader.read_result, chat.copy_runs(), request, find)
 
@@ -162,29 +167,44 @@ class MemoryService(
 
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Context) -> memory_pb2.GetChatResponse:
         run_id = request.run_id or None
-        chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         if request.without_events:
-            entry = await self._access.find_readable(chat_id)
-            return memory_pb2.GetChatResponse(
-                chat_id=chat_id,
-                chat_name=entry.name,
-                title=entry.title,
-                last_agent_key=entry.last_agent_key,
-                owner=entry.user,
-                shared_with=show_names(entry.owner, entry.shared_names),
-            )
+            return await self._get_brief_chat(request, run_id)
+        chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         chat = await self._access.read_chat(chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = chat_history.ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.
         response = await asyncio.to_thread(shown.build_response, log, partial(self._engine.blobs.find, chat_id))
-        response.owner = chat.info.owner.user
-        response.shared_with.extend(show_names(chat.info.owner, chat.info.shared_with))
+        info = chat.info
+        access = describe_access(info.owner, info.shared_with, info.participants)
+        response.MergeFrom(memory_pb2.GetChatResponse(**access))
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
             response.lines.extend(encode_lines(line for line in chat.log if line.run_id == run_id))
         return response
+
+    async def _get_brief_chat(
+        self, request: memory_pb2.GetChatRequest, run_id: str | None
+    ) -> memory_pb2.GetChatResponse:
+        """Return what the index has of a chat. Raises NotFound."""
+        entry = None
+        try:
+            chat_id = await self._resolve_chat_id(request.chat_id, run_id)
+            entry = await self._access.find_readable(chat_id)
+        except NotFound:
+            entry = await self._access.find_own_unfinished(run_id) if run_id is not None else None
+            if entry is None or request.chat_id not in ("", entry.chat_id):
+                raise
+        access = describe_access(entry.owner, entry.shared_names, entry.participant_names)
+        access["access"] = access["access"] or RUN_ONLY
+        return memory_pb2.GetChatResponse(
+            chat_id=entry.chat_id,
+            chat_name=entry.name,
+            title=entry.title,
+            last_agent_key=entry.last_agent_key,
+            **access,
+        )
 
     async def ListUnfinishedRuns(
         self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context
@@ -204,17 +224,20 @@ class MemoryService(
                 lease_expires_at=run.expires_at,
                 tenant=run.tenant,
                 user=run.user,
+                chat_owner=run.chat_owner,
             )
             for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
 
     async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_copied_chat(request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
             n = min(n, log_copy.find_last_n(chat, request.run_id))
-        return memory_pb2.ForkChatResponse(chat_id=await self._engine.chats.fork(request.chat_id, n))
+        return memory_pb2.ForkChatResponse(
+            chat_id=await self._engine.chats.fork(request.chat_id, n, identity.require_identity())
+        )
 
     async def ListCheckpoints(
         self, request: memory_pb2.ListCheckpointsRequest, context: Context
@@ -222,7 +245,9 @@ class MemoryService(
         return checkpoints.list_checkpoints(await self._access.load_chat(request.chat_id), request)
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        # A run takes others back by itself; of no run it is the owner's.
+        load = self._access.load_working_chat if request.run_id else self._access.load_chat
+        chat = await load(request.chat_id)
         stamped = make_stamp(request.chat_id, request.run_id, request.generation, request_id=request.request_id)
         if stamped["uuid"] not in chat.appends:
             checkpoints.check_position(chat, request)
@@ -261,13 +286,13 @@ class MemoryService(
         return memory_pb2.EditSummaryResponse(n=await self._append_line(line, request))
 
     async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
-        state = (await self._access.load_chat(request.chat_id)).get_state(get_context_key(request.context_id))
+        state = (await self._access.load_working_chat(request.chat_id)).get_state(get_context_key(request.context_id))
         return memory_pb2.GetStateResponse(version=state.version, state=state.json)
 
     async def UpdateState(
         self, request: memory_pb2.UpdateStateRequest, context: Context
     ) -> memory_pb2.UpdateStateResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_working_chat(request.chat_id)
         stamped = make_stamp(request.chat_id, request.run_id, request.generation)
         line = make_state_line(stamped, chat.get_state(get_context_key(request.context_id)), request)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())

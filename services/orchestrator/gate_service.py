@@ -15,7 +15,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.orchestrator.run.run import Run
 from services.orchestrator.service import AgentService
 from services.runtime.auth.answerers import may_answer
-from services.runtime.auth.identity import Identity, acting_as, require_identity
+from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
@@ -54,8 +54,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
         if caller != requester and "read_content" not in caller.scopes and not _may_decide(gate, caller):
             return response
-        with acting_as(requester):
-            chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+        wanted = memory_pb2.GetChatRequest(run_id=request.run_id)
+        chat = await stored_runs.get_run_chat(self._peers, requester, wanted)
         calls = (event.tool_snapshot for event in chat.events if event.HasField("tool_snapshot"))
         call = next((call for call in calls if call.tool_id == response.gate.tool_id), None)
         if call is not None and (arguments := call.tool_params or call.arguments):

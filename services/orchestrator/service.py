@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 
-from headrace.errors import Overloaded, ProviderUnavailable
+from headrace.errors import Overloaded, PermissionDenied, ProviderUnavailable
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
@@ -17,6 +19,7 @@ from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedS
 from services.orchestrator.lifecycle.versions import validation, version_rpcs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
+from services.orchestrator.peers.lasting_access import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as, require_identity
@@ -48,22 +51,39 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         # Known from here on: a relayed query may be made twice, and must be one.
         request.request_id = request.request_id or new_uuid()
         async with opening_sink(context) as out:
-            here = partial(follow_query, self._runs, request, out)
+            here = partial(follow_query, self._runs, self._peers, request, out)
             sent = await self._relays.stream("Query", request, context, out, here)
-            return await self._go_on(sent, context, out)
+            return await self._go_on_reading(sent, context, out)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
-            here = partial(follow_compaction, self._runs, request, out)
+            here = partial(follow_compaction, self._runs, self._peers, request, out)
             sent = await self._relays.stream("Compact", request, context, out, here)
-            return await self._go_on(sent, context, out)
+            return await self._go_on_reading(sent, context, out)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_run, self._peers, request, out)
-            with acting_as(await self._find_owner(request.run_id)):
+            async with self._reading(request.run_id):
                 sent = await self._relays.stream("Attach", request, context, out, here)
                 return await self._go_on(sent, context, out)
+
+    async def _go_on_reading(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
+        if isinstance(sent, int):
+            return sent
+        async with self._reading(sent.run_id):
+            return await self._go_on(sent, context, out)
+
+    @asynccontextmanager
+    async def _reading(self, run_id: str) -> AsyncGenerator[None]:
+        """Act as whose chat the run's is inside the block, for as long as that chat is shared with the caller."""
+        caller, owner = require_identity(), await self._find_owner(run_id)
+        if owner == caller:
+            yield
+            return
+        async with ending_with_access(self._peers, run_id):
+            with acting_as(owner):
+                yield
 
     async def _go_on(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
         """Follow the run that a stream has come to, also behind each time for which it is parked."""
@@ -85,12 +105,20 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
         async def here(run: Run | None) -> agent_pb2.CancelResponse:
             if run is None:
-                state = (await stored_runs.get_run(self._peers, request.run_id)).state
-                return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
+                stored = await stored_runs.get_run(self._peers, request.run_id)
+                self._check_cancel(stored)
+                return agent_pb2.CancelResponse(run_id=request.run_id, state=stored.state)
             run.control.cancel("after_step" if request.mode == "after_step" else "now")
             return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
 
         return await self._relays.answer("Cancel", request, context, here)
+
+    def _check_cancel(self, stored: agent_pb2.Run) -> None:
+        """Refuse to end a run that is another's, and goes on here or elsewhere."""
+        is_over = stored.state in stored_runs.ENDS.values()
+        if not is_over and stored.user != require_identity().user and self._runs.live.has(stored.run_id):
+            why = "its user and the chat's owner may cancel it"
+            raise PermissionDenied(f"run {stored.run_id} is another user's; {why}", runId=stored.run_id)
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         wait_id = submit_rpc.check(request)
@@ -214,8 +242,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def _find_owner(self, run_id: str) -> Identity:
         """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""
-        if self._runs.live.find(run_id) is not None:
-            return require_identity()
+        live, caller = self._runs.live.find(run_id), require_identity()
+        if live is not None and live.chat.owner in ("", caller.user):
+            return caller
         return await stored_runs.find_chat_owner(self._peers, run_id=run_id)
 
 

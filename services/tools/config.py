@@ -29,8 +29,8 @@ class Config:
     """Address of the gateway, for tools that ask a model."""
 
     memory_address: str = "127.0.0.1:7003"
-    """Address of the memory service, which has the API keys that were made by RPC; asked where HEADRACE_AUTH has
-    `api_key`."""
+    """Address of the memory service, which has the API keys that were made by RPC, and says whose a chat is; asked
+    where HEADRACE_AUTH is not `none`."""
 
     sandbox: str = "auto"
     """Sandbox tier of commands. `auto`: the strongest tier that works, and `bubblewrap` alone where credentials tell

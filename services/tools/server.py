@@ -34,6 +34,7 @@ from services.tools.toolkit.context import ToolContext
 from services.tools.web.fetcher import Fetcher
 from services.tools.web.search import Search
 from services.tools.web.web import Web
+from services.tools.workspace.chat_rights import ChatRights
 from services.tools.workspace.retention import remove_unused
 from services.tools.workspace.workspace import Workspaces
 
@@ -89,10 +90,11 @@ async def tool_server(
             )
 
         executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max)
-        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web, config)
-        served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         memory = await stack.enter_async_context(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
         )
+        rights = ChatRights(memory, workspaces)
+        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights)
+        served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, memory))
         yield await stack.enter_async_context(serving_grpc(config.server, [served], keys=keys))

@@ -22,6 +22,7 @@ from services.tools.transfer import downloads
 from services.tools.transfer.uploads import Uploads
 from services.tools.web.search import NOT_CONFIGURED
 from services.tools.web.web import Web
+from services.tools.workspace.chat_rights import ChatRights
 from services.tools.workspace.workspace import Workspaces
 
 
@@ -36,11 +37,13 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         sandbox: Sandbox,
         web: Web,
         config: Config,
+        rights: ChatRights,
     ) -> None:
         self._catalogue = catalogue
         self._executor = executor
         self._workspaces = workspaces
-        self._uploads = Uploads(workspaces)
+        self._uploads = Uploads(workspaces, rights.enter_chat)
+        self._rights = rights
         self._skills = skills
         self._effects = effects
         self._sandbox = sandbox
@@ -59,11 +62,13 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         return tools_pb2.GetToolResponse(tool=self._describe_tool(entry.tool))
 
     async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        await self._rights.enter_chat(request.chat_id, request.run_id)
         async with aclosing(self._executor.execute(request)) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
+        await self._rights.enter_chat(request.chat_id)
         await asyncio.to_thread(self._workspaces.check_owner, request.chat_id)
         return await effect_guard.check_effect(self._effects, request)
 
@@ -73,6 +78,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         )
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
+        await self._rights.enter_chat(request.chat_id)
         await asyncio.to_thread(self._workspaces.check_owner, request.chat_id)
         return await self._skills.link_skill(request)
 
@@ -92,11 +98,13 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any
     ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
+        await self._rights.enter_chat(request.chat_id)
         async with aclosing(downloads.read_file(self._workspaces, request)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
+        await self._rights.enter_chat(request.chat_id)
         return await downloads.list_files(self._workspaces, request)
 
     async def ListLimits(self, request: limits_pb2.ListLimitsRequest, context: Any) -> limits_pb2.ListLimitsResponse:

@@ -30,8 +30,8 @@ class PlainView:
     def enter_scope(self, label: ScopeLabel) -> None:
         self._label = label
 
-    def show_query(self, text: str) -> None:
-        self._write_line(f"> {text}")
+    def show_query(self, text: str, by: str = "") -> None:
+        self._write_line(f"{by}> {text}")
 
     def write_content(self, block_id: str, text: str) -> None:
         self._start_block(block_id, self._prefix)

@@ -48,9 +48,9 @@ class TerminalView:
     def enter_scope(self, label: ScopeLabel) -> None:
         self._label = label
 
-    def show_query(self, text: str) -> None:
+    def show_query(self, text: str, by: str = "") -> None:
         self._start_section("")
-        self._write(f"> {text}\n\n", "bold")
+        self._write(f"{by}> {text}\n\n", "bold")
 
     def write_content(self, block_id: str, text: str) -> None:
         self._start_section(block_id)

@@ -19,8 +19,8 @@ class View(Protocol):
     is_live: bool
     """Whether a person watches."""
 
-    def show_query(self, text: str) -> None:
-        """Show a question of a chat's history."""
+    def show_query(self, text: str, by: str = "") -> None:
+        """Show a question of a chat's history, and who has asked it where several have."""
         ...
 
     def enter_scope(self, label: ScopeLabel) -> None:

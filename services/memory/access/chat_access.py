@@ -9,28 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from services.memory.access.sharing import may_read
-from services.memory.log.chat import Chat, chat_not_found
+from services.memory.log.chat import Chat, chat_not_found, check_participant
 from services.runtime.auth import identity
+from services.runtime.auth.access import PARTICIPATING, find_access
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.index_rows import ChatEntry
+    from services.runtime.auth.access import Access
     from services.runtime.auth.identity import Identity
 
 RUNS_MAX = 10_000
-"""Runs whose owners are cached: each live one renews its lease every few seconds."""
+"""Runs whose users are cached: each live one renews its lease every few seconds."""
 
 
 class ChatAccess:
     def __init__(self, engine: Engine) -> None:
         self._chats = engine.chats
         self._index = engine.index
-        self._run_owners: dict[str, Identity] = {}
-        """Owners of runs, safe to cache because they never change."""
+        self._run_users: dict[str, Identity] = {}
+        """Users whose runs they are, safe to cache because they never change."""
 
     async def load_chat(self, chat_id: str) -> Chat:
-        """Return the user's chat. Raises NotFound."""
+        """Return the user's own chat. Raises NotFound."""
         chat = await self._chats.load(chat_id)
         if chat.info.owner != identity.require_identity():
             raise chat_not_found(chat_id)
@@ -39,19 +40,40 @@ class ChatAccess:
     async def read_chat(self, chat_id: str) -> Chat:
         """Return a chat that the user may read: the user's, or one that is shared. Raises NotFound."""
         chat = await self._chats.load(chat_id)
-        if not may_read(chat.info.owner, chat.info.shared_with):
+        if not _find_access_to(chat):
             raise chat_not_found(chat_id)
         return chat
 
+    async def load_working_chat(self, chat_id: str) -> Chat:
+        """Return a chat for a run of the user: one that the user takes part in, or did when the run began.
+
+        Raises:
+            NotFound: The user may not work in it, or only read it.
+        """
+        chat = await self._chats.load(chat_id)
+        if _find_access_to(chat) in PARTICIPATING:
+            return chat
+        caller = identity.require_identity()
+        if caller.tenant == chat.info.owner.tenant and chat.info.has_run_of(caller.user):
+            return chat
+        raise chat_not_found(chat_id)
+
     async def load_chat_or_empty(self, chat_id: str) -> Chat:
-        """Return the user's chat, or an empty one, which takes no appends if the id is another user's."""
+        """Return the chat as load_working_chat does, or an empty one, which takes no appends if the id is another
+        user's."""
         try:
-            return await self.load_chat(chat_id)
+            return await self.load_working_chat(chat_id)
         except NotFound:
             return Chat.empty(chat_id)
 
+    async def load_copied_chat(self, chat_id: str) -> Chat:
+        """Return a chat that the user takes part in. Raises NotFound, PermissionDenied."""
+        chat = await self._chats.load(chat_id)
+        check_participant(chat_id, chat.info, identity.require_identity())
+        return chat
+
     async def find_entry(self, chat_id: str) -> ChatEntry:
-        """Return the row of the user's chat. Raises NotFound."""
+        """Return the row of the user's own chat. Raises NotFound."""
         entry = await self._index.find_entry(chat_id)
         if entry.owner != identity.require_identity():
             raise chat_not_found(chat_id)
@@ -60,12 +82,12 @@ class ChatAccess:
     async def find_readable(self, chat_id: str) -> ChatEntry:
         """Return the row of a chat that the user may read. Raises NotFound."""
         entry = await self._index.find_entry(chat_id)
-        if not may_read(entry.owner, entry.shared_names):
+        if not _find_access_by(entry):
             raise chat_not_found(chat_id)
         return entry
 
     async def may_read_blobs(self, chat_id: str) -> bool:
-        """Return whether the user may read the chat, or it does not exist yet."""
+        """Return whether the user may read the chat, or has a run in it, or it does not exist yet."""
         try:
             await self.find_readable(chat_id)
         except NotFound:
@@ -73,31 +95,55 @@ class ChatAccess:
         return True
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
-        chat_id = await self._index.find_chat_of_run(run_id)
-        return chat_id if chat_id is not None and await self.owns_run(run_id) else None
-
-    async def find_readable_chat_of_run(self, run_id: str) -> str | None:
+        """Return the chat of a run that is the user's, or is in a chat that the user takes part in."""
         chat_id = await self._index.find_chat_of_run(run_id)
         if chat_id is None or await self.owns_run(run_id):
             return chat_id
-        entry = await self._index.find_entry(chat_id)
-        return chat_id if may_read(entry.owner, entry.shared_names) else None
+        return chat_id if _find_access_by(await self._index.find_entry(chat_id)) in PARTICIPATING else None
+
+    async def find_readable_chat_of_run(self, run_id: str) -> str | None:
+        chat_id = await self._index.find_chat_of_run(run_id)
+        if chat_id is None:
+            return None
+        return chat_id if _find_access_by(await self._index.find_entry(chat_id)) else None
+
+    async def find_own_unfinished(self, run_id: str) -> ChatEntry | None:
+        """Return the row of the chat in which this run of the user's goes on; None where there is none."""
+        chat_id = await self._index.find_chat_of_run(run_id) if await self.owns_run(run_id) else None
+        if chat_id is None:
+            return None
+        is_open = any(run.run_id == run_id for run in await self._index.list_unfinished(chat_id))
+        return await self._index.find_entry(chat_id) if is_open else None
 
     async def may_use_id(self, chat_id: str) -> bool:
-        """Return whether the chat is the user's, or does not exist yet."""
+        """Return whether the user may work in the chat, or it does not exist yet."""
         try:
-            return (await self._index.find_entry(chat_id)).owner == identity.require_identity()
+            entry = await self._index.find_entry(chat_id)
         except NotFound:
             return True
+        if _find_access_by(entry) in PARTICIPATING:
+            return True
+        caller = identity.require_identity()
+        unfinished = await self._index.list_unfinished(chat_id)
+        return any((run.tenant, run.user) == (caller.tenant, caller.user) for run in unfinished)
 
     async def owns_run(self, run_id: str) -> bool:
-        owner = self._run_owners.get(run_id)
-        if owner is None:
-            chat_id = await self._index.find_chat_of_run(run_id)
-            if chat_id is None:
+        """Return whether it is a run of the user, whosever its chat is."""
+        user = self._run_users.get(run_id)
+        if user is None:
+            user = await self._index.find_run_user(run_id)
+            if user is None:
                 return False
-            owner = (await self._index.find_entry(chat_id)).owner
-            self._run_owners[run_id] = owner
-            if len(self._run_owners) > RUNS_MAX:
-                del self._run_owners[next(iter(self._run_owners))]
-        return owner == identity.require_identity()
+            self._run_users[run_id] = user
+            if len(self._run_users) > RUNS_MAX:
+                del self._run_users[next(iter(self._run_users))]
+        return user == identity.require_identity()
+
+
+def _find_access_to(chat: Chat) -> Access:
+    info = chat.info
+    return find_access(identity.require_identity(), info.owner, info.shared_with, info.participants)
+
+
+def _find_access_by(entry: ChatEntry) -> Access:
+    return find_access(identity.require_identity(), entry.owner, entry.shared_names, entry.participant_names)

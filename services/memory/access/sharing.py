@@ -1,34 +1,43 @@
-"""Chats that their owners share with others of the tenant, who may read them."""
+"""Chats that their owners share with others of the tenant, to read or to take part."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 from services.runtime.auth import identity
-from services.runtime.auth.answerers import list_names
-from services.runtime.auth.identity import Identity
+from services.runtime.auth.access import find_access
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from headrace.v1 import memory_pb2
+    from services.runtime.auth.identity import Identity
 
 _NAME = re.compile(r"tenant|user:[!-~]{1,128}|role:[!-+\--~]{1,64}")
 
 
-def parse_names(names: Iterable[str]) -> list[str]:
-    """Return the names that a request gives, in order, each once. Raises InvalidRequest."""
+def parse_shares(request: memory_pb2.ShareChatRequest) -> tuple[list[str], list[str]]:
+    """Return who may read by a request, and who of them may take part: names in order, each once.
+
+    Raises:
+        InvalidRequest: A word is no name.
+    """
+    participants = _parse_names("participants", request.participants)
+    return _parse_names("sharedWith", {*request.shared_with, *participants}), participants
+
+
+def _parse_names(field: str, names: Iterable[str]) -> list[str]:
     found = sorted(set(names))
     if any(_NAME.fullmatch(name) is None for name in found):
-        raise InvalidRequest.of("sharedWith", "must be names: tenant, user:NAME or role:NAME")
+        raise InvalidRequest.of(field, "must be names: tenant, user:NAME or role:NAME")
     return found
 
 
-def may_read(owner: Identity, shared_with: Collection[str]) -> bool:
-    """Say whether the caller may read a chat: its owner, and who of the same tenant is named."""
-    caller = identity.require_identity()
-    if caller == owner:
-        return True
-    return caller.tenant == owner.tenant and not set(shared_with).isdisjoint(list_names(caller))
-
-
-def show_names(owner: Identity, shared_with: Collection[str]) -> list[str]:
-    """Return with whom a chat is shared, to its owner; others need not know."""
-    return [*shared_with] if identity.require_identity() == owner else []
+def describe_access(owner: Identity, shared_with: Collection[str], participants: Collection[str]) -> dict[str, Any]:
+    """Return the fields that say whose a chat is and what the caller may do in it; with whom it is shared, its owner
+    alone is told."""
+    access = find_access(identity.require_identity(), owner, shared_with, participants)
+    shown: dict[str, Any] = {"owner": owner.user, "access": access}
+    return shown | ({"shared_with": shared_with, "participants": participants} if access == "own" else {})

@@ -74,7 +74,7 @@ class Compactor:
             NotFound: The chat or the run does not exist.
             StaleLease: The run has another owner.
         """
-        chat = await self._access.load_chat(request.chat_id)
+        chat = await self._access.load_working_chat(request.chat_id)
         draft = self._make_draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
         yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_describe_request(request)))
@@ -123,7 +123,7 @@ class Compactor:
 
     async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
         """Return the draft with what people have pinned and edited meanwhile."""
-        chat = await self._access.load_chat(draft.request.chat_id)
+        chat = await self._access.load_working_chat(draft.request.chat_id)
         if chat.bases.find(draft.source.context_id) != draft.base:
             return draft  # it will not be committed
         source = select_source(chat.copy_runs(), draft.source.run_id, draft.source.context_id)
@@ -134,7 +134,7 @@ class Compactor:
 
     async def _commit_unless_overtaken(self, draft: CompactionDraft, result: CompactionResult, strategy: str) -> bool:
         chat_id, context_id = draft.request.chat_id, draft.source.context_id
-        run = (await self._access.load_chat(chat_id)).info.runs[draft.request.run_id]
+        run = (await self._access.load_working_chat(chat_id)).info.runs[draft.request.run_id]
         # A run that has ended takes no lines: what is compacted after it is the chat's own.
         lines = _make_lines(draft, result, strategy, "" if run.is_ended else run.run_id)
         if run.is_ended and result.receipt.usage:  # which a run under way is charged
@@ -142,7 +142,7 @@ class Compactor:
         try:
             await self._engine.chats.append(chat_id, lines, len(result.content) * 4)
         except StaleLease:
-            if (await self._access.load_chat(chat_id)).info.bases.find(context_id) == draft.base:
+            if (await self._access.load_working_chat(chat_id)).info.bases.find(context_id) == draft.base:
                 raise
             return False
         log.info(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import NotFound
 from services.memory.context.earlier_messages import QUERY_TEXTS, read_instructions
 from services.memory.context.message_pairing import (
+    SPOKEN,
     SUMMARY,
     MessageGroup,
     MessagePairing,
@@ -23,6 +24,7 @@ from services.memory.context.message_pairing import (
 )
 from services.memory.context.notices import LEFT_OUT, format_notice
 from services.memory.context.scopes import ContextScope, find_scope
+from services.memory.context.speakers import NOTE, has_speakers, name_speakers
 from services.memory.context.summary_changes import NO_CHANGES, SummaryChanges, find_changes
 from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactBoundary, CompactSummary, Line, Query, Step
 
@@ -83,6 +85,8 @@ class ContextSource:
     """The last of them, behind which the context begins; None if it is read as if there were none."""
     instructions: Sequence[str] = ()
     """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
+    has_speakers: bool = False
+    """Whether more than one user has asked in it, so that messages say who speaks."""
 
     @property
     def context_id(self) -> str | None:
@@ -96,11 +100,11 @@ class ContextSource:
     def read_log(self) -> list[MessageGroup]:
         """Read likewise, with what planned runs did before they answered."""
         scope = ContextScope(None)
-        earlier = [group for lines in self.before for group in _pair_lines(lines, scope, HIDDEN_STAGES)]
+        earlier = [group for lines in self.before for group in self._pair_lines(lines, scope, HIDDEN_STAGES)]
         return [*earlier, *self.read_own_run()]
 
     def read_own_run(self) -> list[MessageGroup]:
-        groups = _pair_lines(self.lines, self.scope, HIDDEN_STAGES, with_reasoning=True)
+        groups = self._pair_lines(self.lines, self.scope, HIDDEN_STAGES, with_reasoning=True)
         return self._cut_compacted(groups, self.lines)
 
     def read_earlier(self) -> list[MessageGroup]:
@@ -113,10 +117,18 @@ class ContextSource:
 
     def _read_earlier_run(self, lines: Sequence[Line]) -> list[MessageGroup]:
         scope = ContextScope(None)
-        groups = self._cut_compacted(_pair_lines(lines, scope, HIDDEN_STAGES_LATER), lines)
+        groups = self._cut_compacted(self._pair_lines(lines, scope, HIDDEN_STAGES_LATER), lines)
         first_n = 0 if self.compacted is None or not _holds(lines, self.compacted.start) else self.compacted.start.n
         hidden = [line.n for line in lines if line.n >= first_n and _is_before_answer(line, scope)]
         return _note_hidden(groups, hidden[0], hidden[-1]) if hidden else groups
+
+    def _pair_lines(
+        self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], *, with_reasoning: bool = False
+    ) -> list[MessageGroup]:
+        groups = _pair_lines(lines, scope, untold, with_reasoning=with_reasoning)
+        if self.has_speakers:
+            name_speakers(groups, lines)
+        return groups
 
     def _cut_compacted(self, groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
         if self.compacted is None or not _holds(lines, self.compacted.start):
@@ -159,7 +171,9 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     between = [line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or _is_before(line, own)]
     compactions = list_compactions([*before, own, between], scope)
     told = [text for lines in (*before, own) for text in read_instructions(lines)] if scope.is_main else []
-    return ContextSource(run_id, scope, own, before, compactions, instructions=told)
+    is_shared = scope.is_main and has_speakers([*before, own])
+    told += [NOTE] if is_shared else []
+    return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
 
 
 def _is_before(summary: CompactSummary, own: Sequence[Line]) -> bool:
@@ -199,7 +213,9 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
         asked = MessageGroup(PairedMessage(make_text_message("user", ""), Position(first_n, 0)))
         groups = sorted([*groups, asked], key=get_position)
     said = asked.head
-    asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}"
+    # Counted anew where the speaker is named: the form tells the two apart.
+    spoken = f" {SPOKEN}" if said.form == SPOKEN else ""
+    asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}{spoken}"
     notice, parts = format_notice(first_n, last_n), said.message.content
     if parts[-1].WhichOneof("part") == "text":
         parts[-1].text = "\n\n".join(filter(None, [parts[-1].text, notice]))

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 WITHOUT_REASONING = "without reasoning"
 
+SPOKEN = "with speaker"
+"""The form of a whole message of a chat with several speakers, which speakers.py has written."""
+
+WHOLE = ("", WITHOUT_REASONING, SPOKEN)
+"""Forms of messages that are shown as they were said."""
+
 SUMMARY = "summary"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'

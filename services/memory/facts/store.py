@@ -116,7 +116,7 @@ class FactStore:
         """Return where a fact was said. Raises NotFound for a chat or a run that is not the user's."""
         chat_id = source.chat_id
         if chat_id:
-            await self._access.find_entry(chat_id)
+            await self._access.load_working_chat(chat_id)
         if source.run_id:
             found = await self._access.find_chat_of_run(source.run_id)
             if found is None or chat_id not in ("", found):
@@ -124,7 +124,7 @@ class FactStore:
             chat_id = found
         n = source.n
         if source.run_id and not n:  # the run's last line so far: the call, where a model remembers something
-            chat = await self._access.load_chat(chat_id)
+            chat = await self._access.load_working_chat(chat_id)
             n = next((line.n for line in reversed(chat.log) if line.run_id == source.run_id), 0)
         return Source.create(chat_id, source.run_id, n)
 

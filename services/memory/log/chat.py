@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
+from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, PermissionDenied, StaleLease
 from services.memory.log import session_state
 from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
 from services.memory.log.lines import (
@@ -24,6 +24,7 @@ from services.memory.log.lines import (
 )
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
+from services.runtime.auth.access import find_access
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
@@ -86,16 +87,22 @@ class Chat:
             self.info.add_line(line)
         self.commit_lines(lines)
 
-    def admit(self, lines: Sequence[Known], lease_generation: int, beside: Collection[str] | None = None) -> Span | str:
+    def admit(
+        self,
+        lines: Sequence[Known],
+        lease_generation: int,
+        beside: Collection[str] | None = None,
+        writer: Identity | None = None,
+    ) -> Span | str:
         """Check an append and number its lines, to be committed now, or rolled back with its facts.
 
-        A repeated append gets its first answer, or the run that has its query's request id; a title for a chat without
-        one, where there is one, a Span of no line. Raises as check does, and
+        `writer` has the roles of who appends. A repeated append gets its first answer, or the run that has its query's
+        request id; a title for a chat without one, where there is one, a Span of no line. Raises as check does, and
         ChatBusy if an unfinished run is not in `beside`.
         """
         first = lines[0]
-        if self.info.last_n and Identity.from_stored(first.tenant, first.user) != self.info.owner:
-            raise chat_not_found(self.chat_id)
+        if self.info.last_n:
+            self._check_writer(first, writer)
         if known := self.appends.get(first.uuid):
             return known
         if run_id := self.find_duplicate(lines):
@@ -116,6 +123,24 @@ class Chat:
             self.info.add_line(line)
         self.appends[first.uuid] = Span(first.n, lines[-1].n, checkpoint)
         return self.appends[first.uuid]
+
+    def _check_writer(self, first: Known, known: Identity | None) -> None:
+        """Refuse lines of who may not write them: a run's are its own user's, all others the owner's.
+
+        Who takes part begins runs, and compacts behind them. A run goes on whose user takes part no more.
+        """
+        info, writer = self.info, Identity.from_stored(first.tenant, first.user)
+        if writer == info.owner:
+            return
+        if writer.tenant == info.owner.tenant:
+            run = info.runs.get(first.run_id)
+            if run is not None and run.user == writer.user and not isinstance(first, Query):
+                return
+            writer = known if known == writer and known is not None else writer  # who has roles too
+            if isinstance(first, Query | CompactBoundary):
+                check_participant(self.chat_id, info, writer)
+                return
+        raise chat_not_found(self.chat_id)
 
     def check_delete(self) -> None:
         if self.is_deleted or not self.info.last_n:
@@ -221,6 +246,17 @@ class Chat:
 
 def chat_not_found(chat_id: str) -> NotFound:
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+
+
+def check_participant(chat_id: str, info: ChatInfo, user: Identity) -> None:
+    """Raise NotFound for a chat that `user` may not read, PermissionDenied for one that the user may only read."""
+    match find_access(user, info.owner, info.shared_with, info.participants):
+        case "":
+            raise chat_not_found(chat_id)
+        case "read":
+            raise PermissionDenied("this chat is shared with you to read, not to take part", chatId=chat_id)
+        case _:
+            pass
 
 
 def run_not_found(run_id: str, chat_id: str) -> NotFound:

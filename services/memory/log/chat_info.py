@@ -77,6 +77,8 @@ class RunInfo:
     has_charges: bool = False
     """Whether its lines say what each of its model calls has cost."""
     credential: str = ""
+    user: str = ""
+    """The user who has asked, of the chat's tenant."""
     is_ended: bool = False
     state: str = ""
     """How it ended: completed, cancelled or failed; empty while it goes on."""
@@ -129,6 +131,8 @@ class ChatInfo:
     given_title: str | None = None
     """The title that the chat was given last; empty if it was taken back, None if there was none."""
     shared_with: Sequence[str] = ()
+    participants: Sequence[str] = ()
+    """Those of `shared_with` who may take part."""
     first_agent_key: str = ""
     created_at: int = 0
     updated_at: int = 0
@@ -149,6 +153,15 @@ class ChatInfo:
     @property
     def last_agent_key(self) -> str:
         return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
+
+    def find_requester(self, run_id: str) -> str:
+        """Return whose run it is: who has asked, or where the log does not say, the chat's owner."""
+        run = self.runs.get(run_id)
+        return run.user if run is not None and run.user else self.owner.user
+
+    def has_run_of(self, user: str) -> bool:
+        """Return whether a run of this user has not ended."""
+        return any(run.user == user for run in self.list_unfinished())
 
     def find_run_by_request(self, request_id: str) -> str | None:
         return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
@@ -198,7 +211,7 @@ class ChatInfo:
     def _add_query(self, line: Query) -> None:
         asked = QUERY_FIELDS.decode(line.query)
         if not self.runs:
-            self.owner = Identity.from_stored(line.tenant, line.user)
+            self.owner = Identity.from_stored(line.tenant, line.owner or line.user)
             self.name, self.first_words = make_chat_name(asked.message), make_first_words(asked.message)
             self.first_agent_key = asked.agent_key
         self.runs[line.run_id] = RunInfo(
@@ -211,6 +224,7 @@ class ChatInfo:
             checkpoint=self.checkpoints,
             has_charges=line.charges is not None,
             credential=line.credential,
+            user=Identity.from_stored(line.tenant, line.user).user,
             updated_at=line.updated_at,
         ).add_charges(line.charges or ())
         self.checkpoints += 1
@@ -222,7 +236,7 @@ class ChatInfo:
             case Title():
                 self.given_title = line.text
             case Sharing():
-                self.shared_with = line.shared_with
+                self.shared_with, self.participants = line.shared_with, line.participants
             case State():
                 self.state_versions[line.context_id or ""] = line.version
             case Revert():

@@ -147,6 +147,9 @@ class Query(Stamped, kw_only=True, tag="query"):
     """The version of the agent that the run is pinned to; 0: none."""
     agent_version_hash: str = field(default="", name="_agentVersionHash")
     tokens: Tokens | None = field(default=None, name="_tokens")
+    owner: str = field(default="", name="_owner")
+    """In a chat's first query the user whose chat it is, where that is another than who asks in it: in a copy that a
+    participant has made. Empty: who asks."""
 
 
 STAGES_BEFORE_ANSWER = frozenset({"plan", "execute", "work"})
@@ -297,10 +300,12 @@ class Title(Stamped, kw_only=True, tag="title"):
 
 
 class Sharing(Stamped, kw_only=True, tag="sharing"):
-    """Who else may read the chat, by its owner; reverts leave it."""
+    """Who else may read the chat, and take part in it, by its owner; reverts leave it."""
 
     shared_with: list[str] = []
-    """Names as in rules for gates, in order, each once."""
+    """Who may read it: names as in rules for gates, in order, each once."""
+    participants: list[str] = []
+    """Who of them may take part."""
 
 
 class Revocation(Stamped, kw_only=True, tag="revocation"):

@@ -19,6 +19,7 @@ from services.memory.log.media import FindBlob, fill_json_media
 from services.memory.log.proto_json import load_delta, load_proto
 from services.memory.log.titles import make_chat_name
 from services.memory.requests.snapshots import make_snapshots
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
@@ -126,6 +127,7 @@ def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
     asked = agent_pb2.RequestQuery()
     load_proto(line.query, asked)  # the fields of a RequestQuery are fields of the query
     asked.chat_id, asked.role = line.chat_id, query.role or "user"
+    asked.by = Identity.from_stored(line.tenant, line.user).user
     yield agent_pb2.AgentDelta(seq=1, timestamp=line.updated_at, request_query=asked)
     if line.n == 1:
         start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=make_chat_name(query.message))

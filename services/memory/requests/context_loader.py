@@ -14,7 +14,7 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction.pinned import find_intent, list_open_tasks
 from services.memory.compaction.plan import is_due, is_worth_a_summary
 from services.memory.context.context_source import ContextSource, select_source, select_whole
-from services.memory.context.message_pairing import WITHOUT_REASONING
+from services.memory.context.message_pairing import WHOLE
 from services.memory.context.source_texts import list_texts
 from services.memory.context.window import recap
 from services.memory.context.window.context_view import (
@@ -209,4 +209,4 @@ def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Se
 
 def _has_left(groups: Sequence[MessageGroup]) -> bool:
     """Return whether a message stands in another form than it was said, or for others."""
-    return any(said.form not in ("", WITHOUT_REASONING) for group in groups for said in group.list_messages())
+    return any(said.form not in WHOLE for group in groups for said in group.list_messages())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.memory.compaction.plan import FALLBACK
 from services.memory.context.context_source import select_whole
-from services.memory.context.message_pairing import WITHOUT_REASONING
+from services.memory.context.message_pairing import WHOLE
 from services.memory.context.notices import LEFT_OUT as NOTICE
 from services.memory.log.lines import Step
 from services.memory.log.media import get_media
@@ -71,7 +71,7 @@ class _Parts:
 
     def add_group(self, group: MessageGroup, state: str = SHOWN, why: str = "") -> None:
         for said in group.list_messages():
-            is_whole = state != SHOWN or said.form in ("", WITHOUT_REASONING) or said.form.startswith(NOTICE)
+            is_whole = state != SHOWN or said.form in WHOLE or said.form.startswith(NOTICE)
             self.add(
                 _get_kind(said),
                 self._counter.count_paired(said),

@@ -64,7 +64,9 @@ class ChatLogs(Protocol):
 
     async def export(self, chat: Chat) -> bytes: ...
 
-    async def fork(self, chat_id: str, n: int) -> str: ...
+    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
+        """Make a chat of `owner`'s of the first `n` lines, and return its id."""
+        ...
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         """Make a chat of a log of valid lines. Raises InvalidRequest if the chat exists."""
@@ -99,6 +101,10 @@ class ChatIndex(Protocol):
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
         """Return the run's chat. Raises IndexIncomplete."""
+        ...
+
+    async def find_run_user(self, run_id: str) -> Identity | None:
+        """Return whose run it is; None if there is none."""
         ...
 
     async def list_unfinished(

@@ -120,6 +120,7 @@ def make_event(
 
 def _make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
     data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": run.agent_key}
+    data["user"] = info.find_requester(line.run_id)
     data["state"] = line.state
     if reason := line.finish_reason or ("stop" if line.state == "completed" else ""):
         data["finishReason"] = reason

@@ -47,6 +47,8 @@ class ChatEntry:
     user: str
     shared_with: str = ""
     """Names of those who may read it, each with a line break before and behind it."""
+    participants: str = ""
+    """Names of those among them who may take part, likewise."""
 
     @property
     def owner(self) -> Identity:
@@ -55,6 +57,10 @@ class ChatEntry:
     @property
     def shared_names(self) -> list[str]:
         return self.shared_with.split()
+
+    @property
+    def participant_names(self) -> list[str]:
+        return self.participants.split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class UnfinishedEntry:
     expires_at: int = 0
     tenant: str = ""
     user: str = ""
+    """Who has asked."""
+    chat_owner: str = ""
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
@@ -140,8 +148,13 @@ def _make_entry(chat: Chat) -> ChatEntry:
         is_damaged=facts.is_damaged,
         tenant=facts.owner.tenant,
         user=facts.owner.user,
-        shared_with="".join(f"\n{name}\n" for name in facts.shared_with),
+        shared_with=_join_names(facts.shared_with),
+        participants=_join_names(facts.participants),
     )
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return "".join(f"\n{name}\n" for name in names)
 
 
 def _extract_text(line: Line) -> Text:

@@ -17,7 +17,7 @@ from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
 from services.memory.log.chat_info import get_last_seq, read_info
 from services.memory.log.checksums import add_checksum, remove_checksum
-from services.memory.log.lines import Line, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
+from services.memory.log.lines import Line, Query, Range, Revocation, Run, Sharing, Unknown, decode_line, encode_line
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -59,6 +59,8 @@ class LogCut:
     log: bytes
     n: int
     run_ids: list[str]
+    owner: str
+    """The user whose the copy is."""
 
     def copy_log(self, source: str, target: str) -> bytes:
         """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves
@@ -73,8 +75,11 @@ class LogCut:
         """Return the first lines, without checksums; an append that the cut ends has as many lines as are left."""
         texts = [remove_checksum(text) for text in self.log.split(b"\n", self.n)[: self.n]]
         lines = [line for text in texts if (line := decode_line(text))]
+        first = next((line for line in lines if isinstance(line, Query)), None)
         for index, line in enumerate(lines):
             changes: dict[str, msgspec.Raw] = {}
+            if isinstance(line, Query) and line is first and self.owner != (line.owner or line.user):
+                changes["_owner"] = msgspec.Raw(msgspec.json.encode(self.owner))
             if line.lines > len(lines) - index:
                 changes["_lines"] = msgspec.Raw(b"%d" % (len(lines) - index))
             # A copy has cost nothing: what its lines were charged is the first chat's.
@@ -82,7 +87,7 @@ class LogCut:
                 changes["_charges"] = _NONE
             # And it is nobody's but who has made it.
             if isinstance(line, Sharing):
-                changes["sharedWith"] = _NONE
+                changes["sharedWith"] = changes["participants"] = _NONE
             if changes:
                 texts[index] = msgspec.json.encode(_OBJECT.decode(texts[index]) | changes)
         return texts

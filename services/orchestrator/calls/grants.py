@@ -42,7 +42,9 @@ async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
     except HeadraceError as error:
         log.warning("grants not known, so a person is asked", run_id=scope.run.id, reason=error.reason)
         return False
-    grant = next((grant for grant in grants if covers(grant, scope.run.id, call.name, found)), None)
+    # What others were granted in the chat is theirs, also where this run's user has approved it.
+    own = (grant for grant in grants if grant.requester == scope.run.identity.user)
+    grant = next((grant for grant in own if covers(grant, scope.run.id, call.name, found)), None)
     if grant is None:
         return False
     use = agent_pb2.GrantUse(grant_id=grant.grant_id, tool_id=call.tool_id, tool_name=call.name, grounds=found.grounds)

@@ -208,7 +208,7 @@ class Takeover:
                 return None
             request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
             try:
-                chat = await stored_runs.get_chat(self._peers, request)
+                chat = await stored_runs.get_run_chat(self._peers, _owner_identity(entry), request)
                 return await self._resume_or_end(entry, chat, generation)
             finally:
                 self._held.wake(entry.run_id)
@@ -232,7 +232,9 @@ class Takeover:
             return None
         reason = self._find_reason(entry)
         is_changed = version is None and agent.hash != query.agent_hash
-        past = ResumePoint(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
+        past = ResumePoint(
+            generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent, chat.owner
+        )
         run = self._runs.resume(entry.run_id, agent, query.query, past, version)
         tell = log.info if reason == PARKED else log.warning
         tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
@@ -270,7 +272,8 @@ class Takeover:
             with translating_peer_errors():
                 return (await self._peers.memory.AcquireLease(request, timeout=UNARY_TIMEOUT_S)).generation
         except StaleLease:
-            chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
+            request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id)
+            chat = await stored_runs.get_run_chat(self._peers, _owner_identity(entry), request)
             if stored_runs.has_ended(chat):
                 return None
             raise _make_moved_error() from None

@@ -8,6 +8,7 @@ from headrace.v1 import agent_pb2
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery, StartResult
 from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.lasting_access import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.push_stream import MessageSink
@@ -17,26 +18,33 @@ Stream: TypeAlias = int | ParkedStream
 
 
 async def follow_query(
-    runs: Runs, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
+    runs: Runs, peers: Peers, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
 ) -> Stream | RepeatedQuery | OwnedElsewhere:
     started = await runs.start(request)
     if not isinstance(started, Run) or request.on_disconnect != "cancel":
-        return await _follow_started(started, out)
+        return await _follow_started(started, peers, out)
     try:
-        return await _follow_feed(started, 0, out)
+        return await _follow_started(started, peers, out)
     finally:
         if not (started.feed.ended or started.feed.is_cut):
             started.control.cancel()
 
 
 async def follow_compaction(
-    runs: Runs, request: agent_pb2.CompactChatRequest, out: MessageSink, _: Run | None
+    runs: Runs, peers: Peers, request: agent_pb2.CompactChatRequest, out: MessageSink, _: Run | None
 ) -> Stream | RepeatedQuery | OwnedElsewhere:
-    return await _follow_started(await runs.compact(request.chat_id), out)
+    return await _follow_started(await runs.compact(request.chat_id), peers, out)
 
 
-async def _follow_started(started: StartResult, out: MessageSink) -> Stream | RepeatedQuery | OwnedElsewhere:
-    return await _follow_feed(started, 0, out) if isinstance(started, Run) else started
+async def _follow_started(
+    started: StartResult, peers: Peers, out: MessageSink
+) -> Stream | RepeatedQuery | OwnedElsewhere:
+    if not isinstance(started, Run):
+        return started
+    if started.chat.owner in ("", started.identity.user):
+        return await _follow_feed(started, 0, out)
+    async with ending_with_access(peers, started.id):
+        return await _follow_feed(started, 0, out)
 
 
 async def _follow_feed(run: Run, last_seq: int, out: MessageSink) -> Stream:

@@ -9,6 +9,7 @@ from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
+from services.runtime.auth.identity import Identity
 from services.runtime.capacity import Capacity
 
 
@@ -76,8 +77,9 @@ class LiveRuns:
         (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
 
     def find(self, run_id: str) -> Run | None:
+        """Return a run of the caller, or of the caller's chat."""
         run = self._by_id.get(run_id)
-        return run if run is not None and run.identity == identity.require_identity() else None
+        return run if run is not None and may_end(run, identity.require_identity()) else None
 
     def find_of_tenant(self, run_id: str) -> Run | None:
         """Return a run of any user of the caller's tenant."""
@@ -94,11 +96,12 @@ class LiveRuns:
         return list(self._by_id.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """Raises NotFound when the chat is not the caller's."""
-        runs, caller = self._by_chat.get(chat_id, ()), identity.require_identity()
-        if any(run.state.is_stored and run.identity != caller for run in runs):
+        """List the chat's runs, of all its users: who may know of them, memory says. Raises NotFound when the chat is
+        another tenant's."""
+        runs, tenant = self._by_chat.get(chat_id, ()), identity.require_identity().tenant
+        if any(run.state.is_stored and run.identity.tenant != tenant for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)
-        return [run for run in runs if run.identity == caller]
+        return [run for run in runs if run.identity.tenant == tenant]
 
     def list_chat(self, run: Run) -> list[Run]:
         """List the run's chat's live runs, in order."""
@@ -117,3 +120,8 @@ class LiveRuns:
         except TimeoutError:
             return False
         return True
+
+
+def may_end(run: Run, user: Identity) -> bool:
+    """Say whether `user` may end the run: its own user, and whose chat it is."""
+    return run.identity == user or (run.identity.tenant == user.tenant and run.chat.owner == user.user)

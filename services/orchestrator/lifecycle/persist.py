@@ -82,6 +82,6 @@ class QueryLog:
             caller.set_result(RepeatedQuery(reply.duplicate_run_id) if is_repeated else None)
         if is_repeated:
             return None
-        run.chat.store(reply.checkpoint_id)
+        run.chat.store(reply.checkpoint_id, reply.chat_owner)
         run.state.store()
         return response

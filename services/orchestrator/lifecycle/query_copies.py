@@ -17,9 +17,10 @@ STEER_LEFT_OUT = frozenset(
 )
 
 
-def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
+def query_event(query: agent_pb2.QueryRequest, user: str) -> agent_pb2.RequestQuery:
     fields = agent_pb2.RequestQuery.DESCRIPTOR.fields_by_name
-    return agent_pb2.RequestQuery(**{field.name: value for field, value in query.ListFields() if field.name in fields})
+    copied = {field.name: value for field, value in query.ListFields() if field.name in fields}
+    return agent_pb2.RequestQuery(**copied, by=user)
 
 
 def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:

@@ -22,7 +22,7 @@ from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, w
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, StartResult
@@ -40,6 +40,7 @@ from services.orchestrator.tape.tape import ROUTED, TAPE
 from services.orchestrator.turn.compacting import compact_command
 from services.orchestrator.turn.fact_extractor import extract_facts
 from services.orchestrator.turn.title_writer import write_title
+from services.runtime.auth.identity import require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
@@ -151,7 +152,7 @@ class Runs:
                     self._note_state(run)
                     await run.drop_work(agent)
                 self._cancel_earlier(run)
-                run.main.publish(query_event(run.query))
+                run.main.publish(query_event(run.query, run.identity.user))
                 await run.state.wait_for_turn()
                 if stored.chat_created:
                     run.chat.open_chat()
@@ -183,8 +184,11 @@ class Runs:
             task.add_done_callback(self._questions.discard)
 
     def _cancel_earlier(self, run: Run) -> None:
-        """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone."""
-        how, earlier = run.query.when_busy, self.live.before(run)
+        """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone.
+
+        Of other users' runs it ends none, unless the chat is its user's.
+        """
+        how, earlier = run.query.when_busy, [other for other in self.live.before(run) if may_end(other, run.identity)]
         for before in earlier:
             if how in ("interrupt", "rollback"):
                 before.control.cancel()
@@ -242,7 +246,7 @@ class Runs:
                 with suppress(HeadraceError):
                     # For a later query that takes this run back, and what is asked after it: nothing else is lost.
                     stored = await self._query_log.append(run, run.past.traceparent)
-                    run.chat.store(stored.checkpoint_id)
+                    run.chat.store(stored.checkpoint_id, stored.chat_owner)
                 await run.state.wait_for_turn()
                 await self._execute_and_finish(run, opening)
                 if stored is not None:
@@ -309,10 +313,12 @@ class Runs:
         """Steer the run; a message that it cannot hear becomes the next query.
 
         Raises:
-            NotFound: There is no such run.
+            NotFound: There is no such run. PermissionDenied: It is another user's.
             QueueFull, Overloaded: The message was refused.
         """
         request_id = request.request_id or new_uuid()
+        if run is not None and run.identity != require_identity():
+            raise steer_rpc.make_foreign_error(run.id)
         if run is not None and (run.hears or run.steering.find(request_id)):
             _note(run, "AgentService/Steer", request)
             return await steer_rpc.steer(run, request_id, request.message, self._group)

@@ -61,7 +61,9 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         response = operator_pb2.OperatorGetRunResponse(
             run=found.runs[0], without_content="read_content" not in operator.scopes
         )
-        with acting_as(Identity.from_stored(operator.tenant, found.runs[0].user)):
+        # Its chat is its owner's to read, whoever has asked.
+        owner = found.runs[0].chat_owner or found.runs[0].user
+        with acting_as(Identity.from_stored(operator.tenant, owner)):
             try:
                 run = await self._agents.GetRun(agent_pb2.GetRunRequest(run_id=request.run_id), context)
                 response.detail.CopyFrom(run.run)

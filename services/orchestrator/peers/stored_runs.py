@@ -4,31 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import LogDamaged, NotFound, OutOfRange
+from headrace.errors import LogDamaged, NotFound, OutOfRange, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
-from services.runtime.auth.identity import Identity, require_identity
+from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
+from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    """Return the caller's chat. Raises NotFound, also for one that the caller may only read."""
+    """Return a chat that the caller takes part in. Raises NotFound, also for one that the caller may only read."""
     chat = await _load_readable(peers, request)
-    if not _is_own(chat):
+    if not (_is_own(chat) or chat.access in PARTICIPATING):
         raise make_chat_not_found(chat.chat_id)
     return chat
 
 
+async def get_run_chat(peers: Peers, user: Identity, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
+    """Return the chat of a run of `user`: as its owner sees it where the user takes part in it no more, and the run
+    goes on. Raises NotFound."""
+    with acting_as(user):
+        try:
+            return await _load_readable(peers, request)
+        except NotFound:
+            brief = memory_pb2.GetChatRequest(chat_id=request.chat_id, run_id=request.run_id, without_events=True)
+            owner = (await _load_readable(peers, brief)).owner
+    with acting_as(Identity.from_stored(user.tenant, owner)):
+        return await _load_readable(peers, request)
+
+
+async def check_participant(peers: Peers, chat_id: str) -> None:
+    """Refuse who may not ask in a chat.
+
+    Raises:
+        NotFound: The caller may not read it either. PermissionDenied: The caller may only read it.
+    """
+    chat = await _load_readable(peers, memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True))
+    if not (_is_own(chat) or chat.access in PARTICIPATING):
+        raise PermissionDenied("this chat is shared with you to read, not to take part", chatId=chat_id)
+
+
 async def find_chat_owner(peers: Peers, *, chat_id: str = "", run_id: str | None = None) -> Identity:
-    """Return whose chat it is, where the caller may read it; the caller's own identity otherwise."""
+    """Return whose chat it is, where the caller may read it; the caller's own identity where there is none to read.
+
+    Raises:
+        NotFound: It is shared with the caller no more, whose own run goes on in it.
+    """
     caller = require_identity()
     try:
         request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
         chat = await _load_readable(peers, request)
     except NotFound:
         return caller
+    if chat.access == RUN_ONLY:
+        raise NotFound(f"run {run_id} does not exist", runId=run_id or "")
     # A caller's own chat stays the caller's, with roles and scopes.
     return caller if _is_own(chat) else Identity.from_stored(caller.tenant, chat.owner)
 
@@ -106,12 +137,12 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
     """Fold events into runs, oldest first; one without an end is `waiting` while a gate of it is open, or `running`."""
     runs: list[agent_pb2.Run] = []
-    asked_at, chat_id = 0, ""
+    asked_at, chat_id, user = 0, "", ""
     open_gates: set[str] = set()
     for event in events:
         kind = event.WhichOneof("payload") or ""
         if kind == "request_query":
-            asked_at, chat_id = event.timestamp, event.request_query.chat_id
+            asked_at, chat_id, user = event.timestamp, event.request_query.chat_id, event.request_query.by
         elif kind == "run_start":
             start = event.run_start
             runs.append(
@@ -123,6 +154,7 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                     created_at=asked_at,
                     agent_version=start.agent_version if start.HasField("agent_version") else None,
                     agent_version_hash=start.agent_version_hash if start.HasField("agent_version_hash") else None,
+                    user=user,
                 )
             )
             open_gates = set()

@@ -142,7 +142,7 @@ class Run:
         self.services = services
         self.past = past
         is_first = any(event.HasField("chat_start") for event in past.history)
-        self.chat = ChatPosition(is_first=is_first)
+        self.chat = ChatPosition(is_first=is_first, owner=past.chat_owner)
         self.feed = Feed(past.seq, past.history)
         self.block_names = BlockNames.after(run_id, past.recording.messages())
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
@@ -336,6 +336,7 @@ class Run:
             updated_at=self.log.updated_at,
             agent_version=self.version.number if self.version else None,
             agent_version_hash=self.version.hash if self.version else None,
+            user=self.identity.user,
         )
 
 

@@ -51,7 +51,8 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
     **_allow(_LLM, "ListProviders ListLimits", _RUNS),
     **_allow(_LLM, "Embed", _RUNS | {MEMORY}),
-    **_allow(_MEMORY, "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search", _PUBLIC),
+    **_allow(_MEMORY, "GetChat", _PUBLIC | {TOOLS}),
+    **_allow(_MEMORY, "ListChats UpdateChat ShareChat DeleteChat ForkChat Search", _PUBLIC),
     **_allow(_MEMORY, "Remember ListFacts RecallFacts UpdateFact DeleteFact ExportFacts", _PUBLIC),
     **_allow(
         _MEMORY, "ListCheckpoints Revert GetState UpdateState PinMessage ListPins GetSummary EditSummary", _PUBLIC

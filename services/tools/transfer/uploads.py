@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
@@ -55,8 +55,16 @@ NAMESAKES_MAX = 1000
 
 
 class Uploads:
-    def __init__(self, workspaces: Workspaces, *, upload_s: float = UPLOAD_S) -> None:
+    def __init__(
+        self,
+        workspaces: Workspaces,
+        enter_chat: Callable[[str], Awaitable[None]] | None = None,
+        *,
+        upload_s: float = UPLOAD_S,
+    ) -> None:
+        """`enter_chat` is called before a file goes into a chat; None: its record beside the files alone counts."""
         self._workspaces = workspaces
+        self._enter_chat = enter_chat
         self._upload_s = upload_s
         self._open = 0
         self._reducing = asyncio.Lock()
@@ -98,6 +106,8 @@ class Uploads:
             if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
                     await run_to_end(partial(pictures.shrink_picture, file.path))
+            if start.chat_id and self._enter_chat is not None:
+                await self._enter_chat(start.chat_id)
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""Records the first user of a chat's workspace as the chat's owner.
+"""Records whose a chat's workspace is: the chat's owner, where memory has said who that is, else its first user.
 
-The memory service lets nobody else begin or continue the chat, so it is not asked. <root>/<chatId>/owner is on disk
-before anything of the chat is, out of every command's reach, and shared by replicas. These functions block.
+For others chat_rights.py asks memory before, as the chat may be shared with them to take part. <root>/<chatId>/owner is
+on disk before anything of the chat is, out of every command's reach, and shared by replicas. These functions block.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,9 @@ class _Record(msgspec.Struct, frozen=True):
     user: str
 
 
+CHAT_OWNER: ContextVar[tuple[str, Identity] | None] = ContextVar("chat_owner", default=None)
+"""The chat that the current call may work in for its owner, as memory has said; None: it works for its caller."""
+
 _READ = msgspec.json.Decoder(_Record)
 
 
@@ -34,14 +38,15 @@ class Owners:
         self.root = root
 
     def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
-        """Makes the current user the owner of a chat that has none; `is_older` chats are from before owners were
-        recorded.
+        """Makes whom the current call works for the owner of a chat that has none; `is_older` chats are from before
+        owners were recorded.
 
         Raises:
             NotFound: The chat is another user's.
         """
-        owner = self._read_owner(chat_id, is_older=is_older) or self._write_owner(chat_id, identity.require_identity())
-        if owner != identity.require_identity():
+        user = _find_user(chat_id)
+        owner = self.read_owner(chat_id, is_older=is_older) or self._write_owner(chat_id, user)
+        if owner != user:
             raise _not_found(chat_id)
         with suppress(FileNotFoundError):  # a chat from before owners were recorded
             os.utime(self.root / chat_id)
@@ -52,9 +57,9 @@ class Owners:
             raise _not_found(chat_id)
 
     def is_foreign(self, chat_id: str, *, is_older: bool) -> bool:
-        return self._read_owner(chat_id, is_older=is_older) not in (None, identity.require_identity())
+        return self.read_owner(chat_id, is_older=is_older) not in (None, _find_user(chat_id))
 
-    def _read_owner(self, chat_id: str, *, is_older: bool = False) -> Identity | None:
+    def read_owner(self, chat_id: str, *, is_older: bool = False) -> Identity | None:
         try:
             record = _READ.decode((self.root / chat_id / "owner").read_bytes())
         except FileNotFoundError:
@@ -78,7 +83,13 @@ class Owners:
             temporary.unlink()
         for place in (folder, self.root):
             sync_folder(place)
-        return self._read_owner(chat_id) or owner
+        return self.read_owner(chat_id) or owner
+
+
+def _find_user(chat_id: str) -> Identity:
+    """Return for whom the current call works in the chat."""
+    known = CHAT_OWNER.get()
+    return known[1] if known is not None and known[0] == chat_id else identity.require_identity()
 
 
 def _not_found(chat_id: str) -> NotFound:

@@ -16,6 +16,7 @@ from errno import ENOENT
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
+from services.runtime.auth.identity import Identity
 from services.runtime.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
 from services.tools.sandbox.confinement.openat2 import open_beneath
@@ -78,6 +79,11 @@ class Workspaces:
         """Refuses another user's chat; raises what `claim_chat` does."""
         with disk_errors("the owner of a chat's files", chat_id):
             self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
+
+    def read_owner(self, chat_id: str) -> Identity | None:
+        """Returns whose the chat's files are; None where nobody has any. Raises what `claim_chat` does."""
+        with disk_errors("the owner of a chat's files", chat_id):
+            return self.owners.read_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
         """Makes a folder that commands cannot reach, on the workspaces' file system."""

@@ -414,6 +414,11 @@ class Memory(_MemoryServicer):
     events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
     chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
     older: dict[str, str] = field(default_factory=dict[str, str])
+    others: dict[str, str] = field(default_factory=dict[str, str])
+    """Chats of ada, who shares them with `access`."""
+    access: str = "take_part"
+    shares: memory_pb2.ShareChatRequest = field(default_factory=memory_pb2.ShareChatRequest)
+    """What ShareChat was asked last."""
     forked: list[memory_pb2.ForkChatRequest] = field(default_factory=list[memory_pb2.ForkChatRequest])
     reverted: list[memory_pb2.RevertRequest] = field(default_factory=list[memory_pb2.RevertRequest])
     pins: dict[int, memory_pb2.Pin] = field(default_factory=dict[int, memory_pb2.Pin])
@@ -430,17 +435,41 @@ class Memory(_MemoryServicer):
     _facts: FactStore = field(default_factory=make_fact_store)
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
+        if request.scope == "shared":
+            shared = [self._describe(key, title, owner="ada", access=self.access) for key, title in self.others.items()]
+            return memory_pb2.ListChatsResponse(chats=shared)
         page = self.older if request.page_token else self.chats
-        chats = [
-            memory_pb2.Chat(
-                chat_id=key, chat_name=name[:10], title=name, first_agent_key="helper", updated_at=1_700_000_060_000
-            )
-            for key, name in page.items()
-        ]
+        chats = [self._describe(key, title) for key, title in page.items()]
         is_last = bool(request.page_token) or not self.older
         return memory_pb2.ListChatsResponse(chats=chats, next_page_token="" if is_last else "p2")
 
+    @staticmethod
+    def _describe(chat_id: str, title: str, **fields: Any) -> memory_pb2.Chat:
+        return memory_pb2.Chat(
+            chat_id=chat_id,
+            chat_name=title[:10],
+            title=title,
+            first_agent_key="helper",
+            updated_at=1_700_000_060_000,
+            **fields,
+        )
+
+    async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Any) -> memory_pb2.ShareChatResponse:
+        if self.refusal is not None:
+            raise self.refusal
+        self.shares = request
+        return memory_pb2.ShareChatResponse(n=9)
+
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Any) -> memory_pb2.GetChatResponse:
+        if request.chat_id in self.others:
+            events = [] if request.without_events else self.events
+            return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=events, owner="ada", access=self.access)
+        if request.without_events:
+            shares = self.shares
+            names = sorted({*shares.shared_with, *shares.participants})
+            return memory_pb2.GetChatResponse(
+                chat_id=request.chat_id, access="own", shared_with=names, participants=shares.participants
+            )
         if request.chat_id not in self.chats:
             raise NotFound("the chat does not exist", chatId=request.chat_id)
         return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
@@ -111,21 +112,23 @@ async def test_who_reads_changes_nothing(memory: Memory, kept: Kept) -> None:
         await share(memory, chat_id, "tenant")
     before = await kept.log(chat_id)
     stub = memory.stub
-    changes = [
-        stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id)),
-        stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
-        stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
-        stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
-        stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
-        stub.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id)),
-        stub.PutBlob(memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type="image/png", data=b"x")),
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: stub.ShareChat(memory_pb2.ShareChatRequest(chat_id=chat_id)),
+        lambda: stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=chat_id, title="Mine")),
+        lambda: stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id)),
+        lambda: stub.Revert(memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=0)),
+        lambda: stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state="{}")),
+        lambda: stub.PutBlob(memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type="image/png", data=b"x")),
     ]
     with acting_as(BOB):
         for change in changes:
             with pytest.raises(NotFound), rpc_errors():
-                await change
-        with pytest.raises(NotFound):
+                await change()
+        # These are said to be missing, not the chat, which is known to who reads it.
+        with pytest.raises(PermissionDenied, match="to read, not to take part"):
             await memory.append(chat_id, new_id(), query_line("And I?"), run_line())
+        with pytest.raises(PermissionDenied):
+            await memory.fork(chat_id)
     assert await kept.log(chat_id) == before
 
 

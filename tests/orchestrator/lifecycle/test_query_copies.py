@@ -43,15 +43,16 @@ def whole_query() -> agent_pb2.QueryRequest:
 
 def test_readers_are_told_every_field_that_the_event_has() -> None:
     query = whole_query()
-    event = query_event(query)
+    event = query_event(query, "ada")
     assert [field.name for field, _ in event.ListFields()] == [field.name for field in EVENT_FIELDS.values()]
-    for name in EVENT_FIELDS:
+    assert event.by == "ada"
+    for name in {*EVENT_FIELDS} - {"by"}:
         assert getattr(event, name) == getattr(query, name)
 
 
 def test_what_a_query_leaves_out_its_event_leaves_out() -> None:
-    event = query_event(agent_pb2.QueryRequest(message="hi", agent_key=""))
-    assert [field.name for field, _ in event.ListFields()] == ["message", "agent_key"]
+    event = query_event(agent_pb2.QueryRequest(message="hi", agent_key=""), "ada")
+    assert [field.name for field, _ in event.ListFields()] == ["message", "agent_key", "by"]
 
 
 def test_each_field_of_a_query_is_decided_for_messages_that_were_not_heard() -> None:

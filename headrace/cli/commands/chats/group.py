@@ -30,6 +30,7 @@ class Chat(msgspec.Struct, frozen=True, rename="camel"):
     first_agent_key: str
     updated_at: int
     owner: str = ""
+    access: str = ""
 
 
 class Renamed(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class Shared(msgspec.Struct, frozen=True, rename="camel"):
     """What POST /api/chat/share answers."""
 
     shared_with: list[str] = []
+    participants: list[str] = []
 
 
 class Hit(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,14 +74,14 @@ for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_c
 @chats.command("list")
 @url_option
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, newest first.")
-@click.option("--shared", is_flag=True, help="Those of others that you may read, with their owners.")
+@click.option("--shared", is_flag=True, help="Those of others, with their owners and what you may do.")
 def list_chats(url: str, count: int, shared: bool) -> None:
     """List chats, the last changed first: id, time, agent, title."""
     asked = {"pageSize": str(count)} | ({"scope": "shared"} if shared else {})
     data = make_request(url, lambda facade: facade.get("/api/chats", **asked))
     page = msgspec.json.decode(data, type=list[Chat])
     for chat in page:
-        owner = f"{chat.owner}  " if shared else ""
+        owner = f"{chat.owner}  {'take part' if chat.access == 'take_part' else 'read'}  " if shared else ""
         click.echo(f"{chat.chat_id}  {format_time(chat.updated_at)}  {owner}{chat.first_agent_key}  {chat.title}")
 
 
@@ -87,12 +89,16 @@ def list_chats(url: str, count: int, shared: bool) -> None:
 @url_option
 @click.argument("chat_id")
 @click.argument("names", nargs=-1)
-def share(url: str, chat_id: str, names: tuple[str, ...]) -> None:
+@click.option(
+    "--take-part", "participants", multiple=True, metavar="NAME", help="Who may ask in it too; again for more."
+)
+def share(url: str, chat_id: str, names: tuple[str, ...], participants: tuple[str, ...]) -> None:
     """Let NAMES read the chat CHAT_ID, and nobody else: tenant, user:NAME, role:NAME; without one it is private."""
-    body = {"chatId": chat_id, "sharedWith": names}
+    body = {"chatId": chat_id, "sharedWith": names, "participants": participants}
     data = make_request(url, lambda facade: facade.post("/api/chat/share", body))
-    shared_with = msgspec.json.decode(data, type=Shared).shared_with
-    click.echo(f"shared with {', '.join(shared_with)}" if shared_with else "private")
+    shared = msgspec.json.decode(data, type=Shared)
+    told = [f"{name} (takes part)" if name in shared.participants else name for name in shared.shared_with]
+    click.echo(f"shared with {', '.join(told)}" if told else "private")
 
 
 @chats.command()
@@ -126,7 +132,9 @@ def show(url: str, chat_id: str) -> None:
     history = msgspec.json.decode(data, type=History)
     view = choose_view()
     display = RunDisplay(view)
-    for event in map(parse_event, map(bytes, history.events)):
+    events = [*map(parse_event, map(bytes, history.events))]
+    is_of_several = len({event.request_query.by for event in events if event.HasField("request_query")}) > 1
+    for event in events:
         if event.HasField("request_query"):
-            view.show_query(event.request_query.message)
+            view.show_query(event.request_query.message, event.request_query.by if is_of_several else "")
         display.show_event(event)

@@ -55,7 +55,7 @@ const waitingGates = new WaitingGates(({ count, chatIds }) => {
 });
 
 async function sendMessage(message) {
-  if (conversation.live) {
+  if (conversation.live && !conversation.live.isOthers) {
     await conversation.steerRun(message);
     return;
   }
@@ -72,7 +72,8 @@ async function stopRun() {
 /** Update the page's parts after a run has begun or ended. */
 function updatePage() {
   const { live, chatId } = conversation;
-  composer.updateState({ isLive: Boolean(live), canSteer: Boolean(live?.runId) });
+  const mayAsk = conversation.access !== "read";
+  composer.updateState({ isLive: Boolean(live), canSteer: Boolean(live?.runId), mayAsk });
   byId("welcome").hidden = Boolean(chatId);
   byId("context").hidden = !chatId;
   chatList.markCurrent(chatId);

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
     from services.memory.storage.leases import Lease
+    from services.runtime.auth.identity import Identity
 
 
 class FileChats:
@@ -72,13 +73,13 @@ class FileChats:
         self._cache_chat(chat)
         return chat, answer
 
-    async def fork(self, chat_id: str, n: int) -> str:
+    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
         target = new_uuid()
         log, run_ids = await self.export(chat), list(chat.info.runs)
         self._index.put_change(
-            await asyncio.to_thread(self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids))
+            await asyncio.to_thread(self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids, owner.user))
         )
         return target
 

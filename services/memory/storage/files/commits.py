@@ -20,6 +20,7 @@ from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
 from services.memory.storage.spend.rows import fold_spend
+from services.runtime.auth.identity import get_identity
 from services.runtime.disk import NO_ROOM
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.tables.leases import LeaseTable
     from services.memory.storage.leases import Lease
+    from services.runtime.auth.identity import Identity
 
 SYNCS_MAX = 8
 FILES_MIN = 16
@@ -48,6 +50,8 @@ class Append:
     lease: Lease | None = None
     beside: Collection[str] | None = None
     """The other unfinished runs that its chat may have; None allows any."""
+    writer: Identity | None = None
+    """Who appends, with roles; None: a service on its own account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Commits:
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
-        job = Append(chat, lines, asyncio.get_running_loop().create_future(), lease, beside)
+        job = Append(chat, lines, asyncio.get_running_loop().create_future(), lease, beside, get_identity())
         self._waiting_bytes += cost_bytes
         self._enqueue(job)
         return await job.done
@@ -184,7 +188,7 @@ class Commits:
 
     def _admit_append(self, job: Append, item: _StagedChat) -> Span | str:
         first = job.lines[0]
-        answer = job.chat.admit(job.lines, self._leases.get_generation(first.run_id), job.beside)
+        answer = job.chat.admit(job.lines, self._leases.get_generation(first.run_id), job.beside, job.writer)
         if first.n:
             item.lines += job.lines
             if job.lease is not None and isinstance(first, Query):

@@ -29,7 +29,7 @@ from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import make_full_error
 
-VERSION = 14
+VERSION = 15
 """Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -41,7 +41,7 @@ CREATE TABLE chats(
     chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, title TEXT NOT NULL,
     first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
     created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
-    tenant TEXT NOT NULL, user TEXT NOT NULL, shared_with TEXT NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL, shared_with TEXT NOT NULL, participants TEXT NOT NULL,
     size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX chats_by_place ON chats(tenant, user, -updated_at, chat_id);
 CREATE INDEX chats_shared ON chats(tenant, -updated_at, chat_id) WHERE shared_with <> '';
@@ -74,7 +74,7 @@ CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,
-    ifnull(owner, ''), ifnull(expires_at, 0), tenant, user
+    ifnull(owner, ''), ifnull(expires_at, 0), of_tenant, of_user, user
 """
 
 _LIST_OF_CHAT = f"""
@@ -192,13 +192,21 @@ class IndexDatabase:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
         return row[0] if row else None
 
+    def find_run_user(self, run_id: str) -> Identity | None:
+        row = self._db.execute("SELECT of_tenant, of_user FROM runs WHERE run_id=?", (run_id,)).fetchone()
+        return Identity(*row) if row else None
+
     def list_unfinished(self, now: int, chat_id: str | None, expired_at: int | None) -> list[UnfinishedEntry]:
         """List unfinished runs, the oldest first, leaving out damaged logs, to which no end can be written."""
         values = {"chat_id": chat_id, "expired_at": expired_at, "now": now, "due_max": DUE_MAX}
         return [UnfinishedEntry(*row) for row in self._db.execute(_LIST if chat_id is None else _LIST_OF_CHAT, values)]
 
     def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
-        statement, values = query.render("runs LEFT JOIN leases USING (run_id)", "runs.chat_id")
+        statement, values = query.render(
+            "runs JOIN chats ON chats.chat_id = runs.chat_id LEFT JOIN leases USING (run_id)",
+            "runs.chat_id",
+            "chats.user",
+        )
         return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
 
     def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
@@ -283,13 +291,13 @@ class IndexDatabase:
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, change.chat.owner, run) for change in changes for run in change.runs}
         self._db.executemany(
-            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            f"REPLACE INTO chats VALUES ({','.join('?' * 14)})",
             ((*_columns(change.chat), change.size_bytes, change.mtime_ns) for change in chats.values()),
         )
         self._db.executemany(
             f"REPLACE INTO runs VALUES ({','.join('?' * 17)})",
             (
-                (run.run_id, chat_id, *_run_columns(run), owner.tenant, owner.user)
+                (run.run_id, chat_id, *_run_columns(run), owner.tenant, run.user or owner.user)
                 for chat_id, owner, run in runs.values()
             ),
         )
@@ -339,7 +347,7 @@ class IndexDatabase:
 
 _CHAT = (
     "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user,"
-    " shared_with"
+    " shared_with, participants"
 )
 _columns = attrgetter(*_CHAT.split(", "))
 _run_columns = attrgetter(
@@ -348,5 +356,5 @@ _run_columns = attrgetter(
 )
 
 
-def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str, str]) -> ChatEntry:
+def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str, str, str]) -> ChatEntry:
     return ChatEntry(*row[:7], bool(row[7]), *row[8:])

@@ -176,6 +176,9 @@ class Index:
             raise chat_not_found(chat_id)
         return entry
 
+    async def find_run_user(self, run_id: str) -> Identity | None:
+        return await self.query_file(lambda database: database.find_run_user(run_id))
+
     async def find_chat_of_run(self, run_id: str) -> str | None:
         chat_id = await self.find_known_chat_of_run(run_id)
         if chat_id is None:

@@ -40,7 +40,7 @@ def make_grant_rows(info: ChatInfo, since_n: int) -> list[GrantEntry]:
             grant_id=grant.grant_id,
             run_id=grant.run_id,
             tenant=info.owner.tenant,
-            requester=info.owner.user,
+            requester=info.find_requester(grant.run_id),
             made_by="".join(f"\n{user}\n" for user in grant.made_by),
             made_at=grant.made_at,
             expires_at=grant.expires_at,

@@ -182,14 +182,14 @@ def decode_gate_event(event: msgspec.Raw) -> GateEvent:
 
 def _make_entry(info: ChatInfo, run_id: str, event: GateEvent) -> GateEntry:
     rule = event.answerers or _Answerers()
-    requester = USER + info.owner.user
-    names = [requester if name == REQUESTER else name for name in rule.any_of or [REQUESTER]]
+    requester = info.find_requester(run_id)
+    names = [USER + requester if name == REQUESTER else name for name in rule.any_of or [REQUESTER]]
     return GateEntry(
         run_id=run_id,
         gate_id=event.gate_id,
         chat_id=info.chat_id,
         tenant=info.owner.tenant,
-        requester=info.owner.user,
+        requester=requester,
         agent_key=event.agent_key,
         kind=event.kind,
         tool_id=event.tool_id,

@@ -50,6 +50,7 @@ class RunEntry:
     owner: str
     """Empty: it has ended, or nobody has ever owned it."""
     lease_expires_at: int
+    chat_owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ class RunQuery:
     cost_min: int | None = None
     run_ids: Sequence[str] = ()
 
-    def render(self, source: str, chat_id: str) -> tuple[str, list[Any]]:
+    def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has. `source`
-        joins runs with their leases, `chat_id` is the column of the chat there."""
+        joins runs with their leases and chats; `chat_id` and `chat_owner` are columns there."""
         conditions, values = ["runs.of_tenant = $1"], list[Any]([self.tenant])
         tests = {
             "runs.agent_key =": self.agent_key or None,
@@ -95,7 +96,7 @@ class RunQuery:
             values += self.after
         values.append(self.size + 1)
         order = f"ORDER BY runs.started_at DESC, runs.run_id DESC LIMIT ${len(values)}"
-        return f"{_render_select(chat_id)} FROM {source} WHERE {' AND '.join(conditions)} {order}", values
+        return f"{_render_select(chat_id)}, {chat_owner} FROM {source} WHERE {' AND '.join(conditions)} {order}", values
 
     def split(self, rows: Iterable[Sequence[Any]]) -> tuple[list[RunEntry], str]:
         """Return the page and the next one's token."""

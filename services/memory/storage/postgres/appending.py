@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, Overloaded
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.postgres.committing import commit_appends
 from services.memory.storage.postgres.staging import Append
+from services.runtime.auth.identity import get_identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,7 +64,8 @@ class AppendQueue:
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting_bytes and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the database; try again later")
-        append = Append(lines, lease, beside, cost_bytes, asyncio.get_running_loop().create_future())
+        done: asyncio.Future[tuple[Chat, Span | str]] = asyncio.get_running_loop().create_future()
+        append = Append(lines, lease, beside, cost_bytes, done, get_identity())
         self._waiting_bytes += cost_bytes
         if chat_id in self._waiting:
             self._waiting[chat_id].append(append)

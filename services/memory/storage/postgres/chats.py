@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.index import PostgresIndex
     from services.memory.storage.postgres.notifications import Notifications
+    from services.runtime.auth.identity import Identity
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
@@ -77,10 +78,11 @@ class PostgresChats:
         rows = await self._database.run(lambda connection: connection.fetch(_EXPORT, *values))
         return b"".join(row[0] + b"\n" for row in rows)
 
-    async def fork(self, chat_id: str, n: int) -> str:
+    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
-        target, cut = new_uuid(), log_copy.LogCut(await self.export(chat), n, list(chat.info.runs))
+        log = await self.export(chat)
+        target, cut = new_uuid(), log_copy.LogCut(log, n, list(chat.info.runs), owner.user)
         log = await asyncio.to_thread(cut.copy_log, chat_id, target)
 
         async def make(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,19 +23,18 @@ if TYPE_CHECKING:
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
-    from services.runtime.auth.identity import Identity
 
 _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""
 
 _CHAT = (
     f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false,"
-    " tenant, user_name, shared_with FROM chats"
+    " tenant, user_name, shared_with, participants FROM chats"
 )
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, greatest(generation, lease_generation), last_seq, owner, expires_at,
-    tenant, user_name
+    of_tenant, of_user, user_name
 FROM runs JOIN chats ON chats.id = runs.chat
 """
 
@@ -60,6 +60,8 @@ AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended) OR
 
 
 _CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
+
+_USER_OF_RUN = "SELECT of_tenant, of_user FROM runs WHERE run_id = $1"
 
 _SEARCH = """
 SELECT coalesce(chat_id, ''), {title}, run_id, text, {held} AS held
@@ -101,6 +103,10 @@ class PostgresIndex:
     async def find_chat_of_run(self, run_id: str) -> str | None:
         return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
 
+    async def find_run_user(self, run_id: str) -> Identity | None:
+        row = await self._database.run(lambda connection: connection.fetchrow(_USER_OF_RUN, run_id))
+        return Identity(*row) if row is not None else None
+
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
@@ -111,7 +117,7 @@ class PostgresIndex:
         return [UnfinishedEntry(*row) for row in rows]
 
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
-        statement, given = query.render("runs JOIN chats ON chats.id = runs.chat", "chats.chat_id")
+        statement, given = query.render("runs JOIN chats ON chats.id = runs.chat", "chats.chat_id", "chats.user_name")
         values = [strip_nul(value) for value in given]
         return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 

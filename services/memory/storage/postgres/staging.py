@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from services.memory.log.chat_info import ChatInfo
     from services.memory.storage.leases import Lease
+    from services.runtime.auth.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Append:
     beside: Collection[str] | None
     cost_bytes: int
     done: asyncio.Future[tuple[Chat, Span | str]]
+    writer: Identity | None = None
+    """Who appends, with roles; None: a service on its own account."""
 
     def set_answer(self, chat: Chat, answer: Span | str | Exception) -> None:
         if self.done.done():  # its caller may have left
@@ -71,7 +74,7 @@ class StagedAppends:
         first = append.lines[0]
         first.n = 0  # it may have been staged before
         try:
-            answer = self.chat.admit(append.lines, generations.get(first.run_id, 0), append.beside)
+            answer = self.chat.admit(append.lines, generations.get(first.run_id, 0), append.beside, append.writer)
         except HeadraceError as error:
             answer = error
         self.answers.append((append, answer))

@@ -21,7 +21,7 @@ _STORE = """
 WITH chat AS (
     UPDATE chats SET version = version + 1,
         name = $3, first_agent_key = $4, last_agent_key = $5, created_at = $6, updated_at = $7,
-        tenant = $25, user_name = $26, title = $27, shared_with = $36
+        tenant = $25, user_name = $26, title = $27, shared_with = $36, participants = $37
     WHERE id = $1 AND version = $2 AND NOT EXISTS (
         SELECT FROM runs JOIN unnest($8::text[], $9::bigint[]) AS writer(run_id, generation) USING (run_id)
         WHERE runs.chat = $1 AND runs.lease_generation > writer.generation)
@@ -33,9 +33,11 @@ WITH chat AS (
     INSERT INTO runs (chat, run_id, agent_key, started_at, generation, last_seq, is_ended,
         owner, lease_generation, expires_at, state, reason, updated_at, model_calls, input_tokens, output_tokens,
         cost_nano_usd, credential, of_tenant, of_user)
-    SELECT chat.id, run.*, $25, $26 FROM chat, unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[],
+    SELECT chat.id, run.*
+    FROM chat, unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[],
         $16::bigint[], $17::boolean[], $18::text[], $19::bigint[], $20::bigint[], $28::text[], $29::text[],
-        $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::text[]) AS run
+        $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::text[], $38::text[],
+        $39::text[]) AS run
     ON CONFLICT (chat, run_id) DO UPDATE
         SET generation = EXCLUDED.generation, last_seq = EXCLUDED.last_seq, is_ended = EXCLUDED.is_ended,
         state = EXCLUDED.state, reason = EXCLUDED.reason, updated_at = EXCLUDED.updated_at,
@@ -50,7 +52,7 @@ WITH chat AS (
 """The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
 
 
-_FIRST_MARK = 37
+_FIRST_MARK = 40
 """The mark behind those of _STORE."""
 
 _ANSWER = "SELECT version, 0 FROM chat"
@@ -103,7 +105,8 @@ async def store_lines(
         *to_columns((make_text_row(text) for text in change.texts), 4),
         *(chat.tenant, chat.user, strip_nul(chat.title)),
         *to_columns(map(_make_run_facts, change.runs), 8),
-        chat.shared_with,
+        *(chat.shared_with, chat.participants),
+        *to_columns(((chat.tenant, run.user or chat.user) for run in change.runs), 2),
         *gate_values,
         *spend_values,
         *event_values,

@@ -68,10 +68,8 @@ def fold_spend(info: ChatInfo, lines: Iterable[Line]) -> tuple[SpendRow, ...]:
         run = info.runs.get(line.run_id)
         credential = run.credential if run is not None and run.credential.startswith(_API_KEY) else ""
         for charge in _list_charges(line, run):
-            owner = info.owner
-            key = SpendKey(
-                line.updated_at // DAY_MS, owner.tenant, owner.user, charge.agent_key, charge.model, credential
-            )
+            day, tenant, user = line.updated_at // DAY_MS, info.owner.tenant, info.find_requester(line.run_id)
+            key = SpendKey(day, tenant, user, charge.agent_key, charge.model, credential)
             sums[key] = sums.get(key, SpendSum()) + SpendSum(*_get_sums(charge))
     return tuple((key, total) for key, total in sums.items() if total)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from headrace.errors import ChatBusy, Overloaded, QueueFull
+from headrace.errors import ChatBusy, Overloaded, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
@@ -14,10 +14,11 @@ from services.orchestrator.lifecycle.admission.agent_selection import choose
 from services.orchestrator.lifecycle.admission.earlier_messages import check_earlier_messages
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
-from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.lifecycle.versions.choice import ChosenVersion, check_version, choose_version
 from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.turn.output_form import check_output_format
 from services.runtime.auth import identity
@@ -73,11 +74,13 @@ class Admission:
 
         Raises:
             NotFound, InvalidRequest: The agent is missing, the wanted form is none, or a result lacks its call.
+            NotFound, PermissionDenied: The chat is not the caller's to ask in, or its runs not the caller's to end.
             ChatBusy, QueueFull, Overloaded, QuotaExceeded: There is no room for the run.
         """
         check_output_format(request)
         check_earlier_messages(request)
         check_version(request)
+        await self._check_access(request.chat_id)
         async with AsyncExitStack() as stack:
             if not self._live.of_chat(request.chat_id):
                 self._check_capacity(request.chat_id)
@@ -94,6 +97,12 @@ class Admission:
             self._check_busy(query)
             self._key_limits.check(query.request_id)
             yield AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id)
+
+    async def _check_access(self, chat_id: str) -> None:
+        """Refuse who may not know of the runs that others have in the chat; the rest memory decides with the query."""
+        caller = identity.require_identity()
+        if any(run.state.is_stored and run.identity != caller for run in self._live.of_chat(chat_id)):
+            await stored_runs.check_participant(self._peers, chat_id)
 
     def _check_capacity(self, chat_id: str) -> None:
         # A chat that has a run here has no other place: its next one is handed over with it.
@@ -115,6 +124,11 @@ class Admission:
         earlier = self._live.of_chat(query.chat_id)
         if not earlier or any(run.query.request_id == query.request_id for run in earlier):
             return
+        caller = identity.require_identity()
+        if query.when_busy in ("interrupt", "rollback") and not all(may_end(run, caller) for run in earlier):
+            raise PermissionDenied(
+                f"whenBusy {query.when_busy} would end another user's run; the chat's owner may", runId=earlier[0].id
+            )
         if query.when_busy == "reject":
             raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
         if len(earlier) > WAITING_MAX:

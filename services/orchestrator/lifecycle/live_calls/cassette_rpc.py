@@ -9,6 +9,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.runtime.auth.identity import require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 
 PAGE_BYTES = 1024 * 1024
@@ -25,6 +26,11 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
     """Raises NotFound without a recording, InvalidRequest for a run that has not ended or a wrong token."""
     wanted = memory_pb2.GetChatRequest(run_id=request.run_id, include_lines=True)
     chat = await stored_runs.get_chat(peers, wanted)
+    # It has what only its user may know, as the facts that memory recalled.
+    if any(
+        event.request_query.by != require_identity().user for event in chat.events if event.HasField("request_query")
+    ):
+        raise NotFound(f"run {request.run_id} does not exist", runId=request.run_id)
     end = next((line.run for line in chat.lines if line.HasField("run")), None)
     if end is None:
         raise InvalidRequest.of("runId", "must be a run that has ended")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.errors import Overloaded
+from headrace.errors import Overloaded, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import require_identity
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
@@ -29,11 +30,17 @@ async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) 
             raise Overloaded("the run is being moved to another process; try again")
         taken = Steer(request_id, text)
         run.steering.add(taken)
-        event = agent_pb2.RequestSteer(request_id=request_id, chat_id=run.chat_id, run_id=run.id, message=text)
+        event = agent_pb2.RequestSteer(
+            request_id=request_id, chat_id=run.chat_id, run_id=run.id, message=text, by=run.identity.user
+        )
         taken.committed = live_input.publish(run, event, tasks, lambda: None)
     if taken.committed is not None:
         await asyncio.shield(taken.committed)
     return make_accepted(run.id)
+
+
+def make_foreign_error(run_id: str) -> PermissionDenied:
+    return PermissionDenied(f"run {run_id} is another user's, who alone may steer it", runId=run_id)
 
 
 def make_accepted(run_id: str) -> agent_pb2.SteerResponse:
@@ -41,7 +48,11 @@ def make_accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
-    """Return an ended run's query, or None when the run took this very message. Raises NotFound."""
+    """Return an ended run's query, or None when the run took this very message.
+
+    Raises:
+        NotFound: There is no such run. PermissionDenied: It goes on, and is another user's.
+    """
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):
@@ -49,4 +60,6 @@ async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.Q
     asked = next((event.request_query for event in events if event.HasField("request_query")), None)
     if asked is None:
         raise stored_runs.make_run_reverted(request.run_id)
+    if asked.by != require_identity().user and not stored_runs.has_ended(chat):
+        raise make_foreign_error(request.run_id)
     return agent_pb2.QueryRequest(chat_id=asked.chat_id, agent_key=asked.agent_key)

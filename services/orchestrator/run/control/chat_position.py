@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 
 class ChatPosition:
-    __slots__ = ("_cancelled", "checkpoint_id", "is_first")
+    __slots__ = ("_cancelled", "checkpoint_id", "is_first", "owner")
 
-    def __init__(self, *, is_first: bool) -> None:
+    def __init__(self, *, is_first: bool, owner: str = "") -> None:
         self.is_first = is_first
+        self.owner = owner
+        """The user whose chat it is; empty while its query is not stored."""
         self.checkpoint_id: int | None = None
         """Checkpoint to which taking the run back reverts; None while its query is not stored."""
         self._cancelled: list[ChatPosition] = []
@@ -17,8 +19,8 @@ class ChatPosition:
     def open_chat(self) -> None:
         self.is_first = True
 
-    def store(self, checkpoint_id: int) -> None:
-        self.checkpoint_id = checkpoint_id
+    def store(self, checkpoint_id: int, owner: str) -> None:
+        self.checkpoint_id, self.owner = checkpoint_id, owner
 
     def take_back(self, cancelled: list[ChatPosition]) -> None:
         self._cancelled = cancelled

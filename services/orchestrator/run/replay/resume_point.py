@@ -26,6 +26,8 @@ class ResumePoint:
     is_changed: bool = False
     traceparent: str = ""
     """Empty when the query's span was not recorded."""
+    chat_owner: str = ""
+    """The user whose chat it is; empty: not known yet."""
 
     def log(self, chat_id: str, run_id: str, peers: Peers, charges: list[memory_pb2.Charge]) -> RunLog:
         return RunLog(

@@ -25,14 +25,17 @@ export class Composer {
     this.focus();
   }
 
-  updateState({ isLive, canSteer }) {
-    this.isReady = !isLive || canSteer;
+  /** `mayAsk` is false in a chat that the user may only read. */
+  updateState({ isLive, canSteer, mayAsk }) {
+    this.isReady = mayAsk && (!isLive || canSteer);
     const { elements } = this.form;
+    this.message.disabled = !mayAsk;
     if (!isLive && document.activeElement === elements.stop) this.focus();
-    elements.stop.hidden = !canSteer;
+    elements.stop.hidden = !canSteer || !mayAsk;
     elements.submit.textContent = isLive ? "Tell it" : "Ask";
     elements.submit.disabled = !this.isReady;
     this.message.placeholder = isLive ? "Tell the running agent something…" : "Ask…";
+    if (!mayAsk) this.message.placeholder = "This chat is shared with you to read.";
   }
 
   #handleKey(event) {

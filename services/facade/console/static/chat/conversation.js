@@ -25,21 +25,30 @@ export class Conversation {
     this.element = element;
     this.hooks = hooks;
     this.live = null;
+    this.access = "own"; // what the user may do in the chat, as the server says it
   }
 
   /** Show a chat and follow its live run; without an id, show a new chat. */
   async openChat({ chatId, runId } = {}) {
     this.#leaveChat();
     this.chatId = chatId ?? null;
+    this.access = "own";
     this.element.replaceChildren();
     this.hooks.onChange();
     if (!chatId) return;
     const { signal } = this.#abortController;
-    const pinsAreKnown = this.#pins.load(chatId).catch(this.hooks.onProblem);
-    const runs = await loadHistory(chatId, runId);
-    await pinsAreKnown;
+    const { runs, access } = await loadHistory(chatId, runId);
     if (signal.aborted) return;
+    this.access = access;
+    // What is pinned in another's chat is its owner's to know and to change.
+    if (this.isOwn) await this.#pins.load(chatId).catch(this.hooks.onProblem);
+    if (signal.aborted) return;
+    this.hooks.onChange();
     this.#showRuns(runs, runId);
+  }
+
+  get isOwn() {
+    return this.access === "own";
   }
 
   askQuestion(query) {
@@ -77,6 +86,7 @@ export class Conversation {
     const run = new RunView({
       submit: (body) => api.submitPayload({ ...body, chatId: this.chatId }),
       fork: (runId) => this.#forkChat(runId),
+      isOwnChat: () => this.isOwn,
       isPinned: (run, role) => this.#pins.has(run.runId, role),
       togglePin: (run, role) => this.#togglePin(run, role),
       goBack: (run) => confirmReturn(run.message, () => this.#goBack(run)),
@@ -201,12 +211,13 @@ function confirmReturn(question, act) {
   });
 }
 
-/** Load the chat's events, one list for each run. A chat whose first run has just begun may not be known yet. */
+/** Load the chat's events, one list for each run, and what the user may do in it. A chat whose first run has just begun may not be known yet. */
 async function loadHistory(chatId, runId) {
   try {
-    return splitByRun((await api.getChat(chatId)).events);
+    const { events, access } = await api.getChat(chatId);
+    return { runs: splitByRun(events), access: access || "own" };
   } catch (error) {
-    if (runId && error.status === 404) return [];
+    if (runId && error.status === 404) return { runs: [], access: "own" };
     throw error;
   }
 }

@@ -75,12 +75,17 @@ export class RunEnd {
     const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
     if (run.runId && !run.actions.isRecorded) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
-      if (!isCommand(run.message)) {
-        items.push(this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer"));
-      }
-      items.push(createButton("Go back", () => run.actions.goBack(run), { class: "quiet" }));
+      if (run.actions.isOwnChat()) items.push(...this.#createOwnerActions());
     }
     this.#actions.replaceChildren(...items);
+  }
+
+  #createOwnerActions() {
+    const { run } = this;
+    const pins = isCommand(run.message)
+      ? []
+      : [this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer")];
+    return [...pins, createButton("Go back", () => run.actions.goBack(run), { class: "quiet" })];
   }
 
   #createPinButton(role, name) {

@@ -36,7 +36,7 @@ export class RunView {
   #credentials = new Map(); // forms, by their gates
   #compaction = null;
 
-  /** `actions` has what a reader may do with the run: submit(body), fork(runId), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
+  /** `actions` has what a reader may do with the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
     this.timeline = new Timeline();
@@ -67,16 +67,23 @@ export class RunView {
     for (const claim of this.#claims.values()) claim.close();
   }
 
-  /** Show the question, before or after it is sent. */
-  showQuestion({ message, references = [] }) {
+  /** Show the question, before or after it is sent; `by` is who has asked it, missing where that is the user. */
+  showQuestion({ message, references = [], by }) {
     this.message = message;
     const files = references.map((reference) => createElement("li", {}, reference.name || reference.id));
     const list = files.length ? createElement("ul", { class: "files", "aria-label": "Files" }, ...files) : "";
-    this.question.replaceChildren(
-      createElement("h2", { class: "hidden" }, "You"),
-      createElement("p", {}, message),
-      list,
-    );
+    const speaker = createElement("h2", { class: "hidden" }, "You");
+    this.question.replaceChildren(speaker, createElement("p", {}, message), list);
+    if (by) this.#nameSpeaker(speaker, by);
+  }
+
+  /** Show who has asked, where that is another than the user. */
+  async #nameSpeaker(speaker, by) {
+    const identity = await api.getIdentity().catch(() => null);
+    this.isOthers = Boolean(identity) && identity.user !== by;
+    if (!this.isOthers) return;
+    speaker.textContent = by;
+    speaker.className = "speaker";
   }
 
   #handleEvent(event) {

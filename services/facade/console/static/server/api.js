@@ -81,12 +81,17 @@ export function getIdentity() {
 
 export const listAgents = async () => (await getEnvelope("/api/agents")).data;
 export const listChats = (pageToken) => getEnvelope("/api/chats", { pageSize: 30, pageToken });
+/** List the chats of others that the user may read or take part in. */
+export const listSharedChats = async () => (await getEnvelope("/api/chats", { pageSize: 30, scope: "shared" })).data;
 /** Search titles and texts of chats; hits are the best first, and several may be of one chat. */
 export const searchChats = async (query) =>
   (await getEnvelope("/api/search", { query, scope: "chats", limit: 50 })).data;
 export const renameChat = (chatId, title) =>
   fetchEnvelope("/api/chat", buildPost({ chatId, title, requestId: createId() }));
-export const getChat = async (chatId) => (await getEnvelope("/api/chat", { chatId })).data;
+export const getChat = async (chatId, parameters) => (await getEnvelope("/api/chat", { chatId, ...parameters })).data;
+/** Say with whom a chat is shared: names that may read, and names that may take part. */
+export const shareChat = (chatId, { sharedWith, participants }) =>
+  fetchEnvelope("/api/chat/share", buildPost({ chatId, sharedWith, participants, requestId: createId() }));
 export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })).data;
 export const getContext = async (parameters) => (await getEnvelope("/api/context", parameters)).data;
 export const getViewport = async (viewportKey) => (await getEnvelope("/api/viewport", { viewportKey })).data;

@@ -1,0 +1,92 @@
+// Says with whom a chat is shared, and who of them may take part.
+
+import * as api from "../server/api.js";
+import { createButton, createElement } from "../elements/dom.js";
+
+const CHOICES = { read: "may read", take_part: "may take part" };
+
+/** Open a dialog with whom the chat is shared now; its changes hold once they are saved. */
+export async function openSharing({ chatId, title }) {
+  const { sharedWith = [], participants = [] } = await api.getChat(chatId, { withoutEvents: true });
+  const list = createElement("ul", { class: "shares" });
+  const add = (name, access) => list.append(createShare(name, access));
+  for (const name of sharedWith) add(name, participants.includes(name) ? "take_part" : "read");
+
+  const name = createElement("input", {
+    id: "share-name",
+    placeholder: "user:NAME, role:NAME or tenant",
+    maxlength: 133,
+    autocomplete: "off",
+  });
+  const access = createAccess("share-access", "read");
+  const take = () => {
+    if (name.value.trim()) add(name.value.trim(), access.value);
+    name.value = "";
+    name.focus();
+  };
+  const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
+  const save = async (event) => {
+    event.preventDefault();
+    problem.hidden = true;
+    take();
+    try {
+      await api.shareChat(chatId, readShares(list));
+      dialog.close();
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+    }
+  };
+  const dialog = createElement(
+    "dialog",
+    { "aria-labelledby": "share-title" },
+    createElement("h2", { id: "share-title" }, `Share “${title}”`),
+    createElement(
+      "p",
+      {},
+      "Who reads it sees all that is said. Who takes part may ask too, in their own name and on their own budget.",
+    ),
+    list,
+    createElement(
+      "form",
+      { onsubmit: save },
+      createElement("label", { for: "share-name" }, "With"),
+      name,
+      createElement("label", { class: "hidden", for: "share-access" }, "Who is added"),
+      access,
+      createButton("Add", take),
+      problem,
+      createElement(
+        "div",
+        { class: "actions" },
+        createButton("Leave as it is", () => dialog.close()),
+        createElement("button", { type: "submit", class: "primary" }, "Save"),
+      ),
+    ),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  name.focus();
+}
+
+function createAccess(id, chosen, attributes = {}) {
+  const options = Object.entries(CHOICES).map(([value, text]) => createElement("option", { value }, text));
+  const select = createElement("select", { ...(id && { id }), ...attributes }, ...options);
+  select.value = chosen;
+  return select;
+}
+
+function createShare(name, chosen) {
+  const access = createAccess("", chosen, { "aria-label": `What ${name} may do` });
+  const item = createElement("li", { "data-name": name }, createElement("span", {}, name), access);
+  const attributes = { class: "quiet", "aria-label": `Share with ${name} no more` };
+  item.append(createButton("×", () => item.remove(), attributes));
+  return item;
+}
+
+function readShares(list) {
+  const shares = [...list.children].map((item) => [item.dataset.name, item.querySelector("select").value]);
+  const pick = (wanted) => shares.filter(([, access]) => access === wanted).map(([name]) => name);
+  return { sharedWith: pick("read"), participants: pick("take_part") };
+}

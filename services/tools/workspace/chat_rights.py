@@ -1,0 +1,50 @@
+"""Asks memory whose a chat is, and whether the caller takes part in it: files are the chat's owner's.
+
+Memory is asked where the record beside the files (owners.py) does not say that they are the caller's. Without
+authentication everybody is one user, and it is not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
+from services.runtime.auth.identity import DEFAULT, Identity, require_identity
+from services.runtime.rpc.call_ids import forward_metadata
+from services.tools.workspace.owners import CHAT_OWNER
+
+if TYPE_CHECKING:
+    import grpc
+
+    from services.tools.workspace.workspace import Workspaces
+
+TIMEOUT_S = 10.0
+
+
+class ChatRights:
+    def __init__(self, memory: grpc.aio.Channel, workspaces: Workspaces) -> None:
+        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+        self._memory: Any = MemoryServiceStub(memory)
+        self._workspaces = workspaces
+
+    async def enter_chat(self, chat_id: str, run_id: str | None = None) -> None:
+        """Let the rest of this call work with the chat's files if the caller takes part in the chat, or `run_id` is a
+        run of the caller's that goes on in it; who may not is refused by whoever opens them."""
+        caller = require_identity()
+        if caller == DEFAULT:
+            return
+        if await asyncio.to_thread(self._workspaces.read_owner, chat_id) == caller:
+            return
+        request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
+        try:
+            with rpc_errors():
+                chat = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=forward_metadata())
+        except NotFound:
+            return
+        if chat.access in PARTICIPATING or chat.access == RUN_ONLY:
+            CHAT_OWNER.set((chat_id, Identity(caller.tenant, chat.owner)))

@@ -1,0 +1,295 @@
+"""Runs of those who take part in another's chat: each acts as its own user, whoever executes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import ChatBusy, HeadraceError, NotFound, PermissionDenied
+from headrace.v1 import tools_pb2
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.lifecycle.test_shared_chats import as_user, follow
+from tests.orchestrator.owners import Crashes
+from tests.orchestrator.people import tool
+from tests.orchestrator.replicas import two
+from tests.orchestrator.run.test_tenant_budgets import CALL_USD, answer_dearly, limit
+from tests.order import Event, check_order
+
+KEYS = {"ada": "acme/ada", "bob": "acme/bob finance", "cleo": "acme/cleo", "operator": "acme/olga ops operate"}
+"""By the key; the chat is ada's."""
+
+ANSWER = content("All is ", "well.") + finish()
+APPROVE = '{"decision": "approve"}'
+FOR_CHAT = '{"decision": "approve", "grant": "chat", "grantMs": 600000}'
+FOUR_EYES = {"any_of": ["tenant"], "not_requester": True}
+LISTED = {"toolConfig": {"backends": ["act"]}}
+ACT = call("act", '{"at": 1}') + finish("tool_calls")
+
+
+class Asking:
+    """A run that is read as it goes."""
+
+    def __init__(self, client: Client, message: str, chat_id: str | None = None, **fields: Any) -> None:
+        self.events: list[Event] = []
+        self.begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The run's id, with the first delta of its answer or its gate."""
+        self.gate_id = ""
+        self._client, self._message = client, message
+        self._fields: dict[str, Any] = {"chat_id": chat_id, "agent_key": "react"} | fields
+
+    @property
+    def chat_id(self) -> str:
+        return next(event["chatId"] for event in self.events if event["type"] == "run.start")
+
+    async def follow(self) -> list[Event]:
+        try:
+            async with self._client.ask(self._message, **self._fields) as deltas:
+                async for delta in deltas:
+                    self._take(as_json(delta))
+        except HeadraceError as error:
+            if not self.begun.done():
+                self.begun.set_exception(error)
+                return self.events
+            raise
+        if not self.begun.done():
+            self.begun.set_result(self.events[-1]["runId"])
+        return self.events
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        if event["type"] in ("content.delta", "gate.open") and not self.begun.done():
+            self.gate_id = event.get("gateId", "")
+            self.begun.set_result(next(one["runId"] for one in self.events if one["type"] == "run.start"))
+
+
+async def ask(client: Client, message: str, chat_id: str | None = None, **fields: Any) -> list[Event]:
+    given: dict[str, Any] = {"agent_key": "react"} | fields
+    async with client.ask(message, chat_id=chat_id, **given) as deltas:
+        events = [as_json(delta) async for delta in deltas]
+    check_order(events)
+    return events
+
+
+@asynccontextmanager
+async def shared(it: House, *addresses: str) -> AsyncGenerator[tuple[str, list[Client]]]:
+    """A chat of ada's that bob takes part in, and clients of the two at each address: ada's and bob's, in turn."""
+    async with AsyncExitStack() as stack:
+        pairs = product(addresses or (it.address,), ("ada", "bob"))
+        clients = [await stack.enter_async_context(as_user(it, *pair)) for pair in pairs]
+        chat_id = next(
+            e["chatId"]
+            for e in await ask(clients[0], "How is the mill?", agent_key="oneshot")
+            if e["type"] == "run.start"
+        )
+        await clients[0].share_chat(chat_id, participants=["user:bob"])
+        yield chat_id, clients
+
+
+async def test_who_takes_part_asks_and_each_ends_what_they_may(house: Open) -> None:
+    slow = [*content("Well "), 1000.0, *finish()]
+    async with (
+        house(ANSWER, slow, ANSWER, slow, keys=KEYS) as it,
+        two(it) as (a, b),
+        asyncio.TaskGroup() as group,
+        shared(it, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
+        as_user(it, b.address, "cleo") as cleo,
+    ):
+        await ada.share_chat(chat_id, participants=["user:bob", "user:cleo"])
+        asking = Asking(bob, "And mine?", chat_id)
+        read = group.create_task(asking.follow())
+        run_id = await asking.begun
+        assert asking.events[0]["by"] == "bob"
+        assert [run.user for run in (await ada_b.chat_runs(chat_id)).runs] == ["ada", "bob"]
+        for other in (ada, ada_b, cleo):
+            with pytest.raises(PermissionDenied, match="another user's"):
+                await other.steer(run_id, "Stop.")
+        with pytest.raises(PermissionDenied, match="another user's"):
+            await cleo.cancel(run_id)
+        await bob_b.steer(run_id, "Quickly.")
+        await ada_b.cancel(run_id)
+        assert (await read)[-1]["type"] == "run.cancel"
+        asking = Asking(ada, "Once more", chat_id)
+        read = group.create_task(asking.follow())
+        run_id = await asking.begun
+        for other in (bob, bob_b):
+            with pytest.raises(PermissionDenied):
+                await other.cancel(run_id)
+        async with bob_b.attach(run_id) as deltas:
+            assert as_json(await anext(aiter(deltas)))["by"] == "ada"
+        await ada.cancel(run_id)
+        await read
+        # What was not heard was asked in the run's own name.
+        assert [run.user for run in (await ada.chat_runs(chat_id)).runs] == ["ada", "bob", "bob", "ada"]
+
+
+@pytest.mark.parametrize("how", ["enqueue", "reject", "interrupt", "rollback"])
+async def test_two_who_ask_at_once_end_nothing_of_each_other(house: Open, how: str) -> None:
+    go_on = asyncio.Barrier(2)
+    held = [*content("Well "), go_on, *finish()]
+    async with (
+        house(ANSWER, held, ANSWER, keys=KEYS) as it,
+        asyncio.TaskGroup() as group,
+        shared(it) as (chat_id, [ada, bob]),
+    ):
+        first = Asking(ada, "First", chat_id)
+        reading = group.create_task(first.follow())
+        await first.begun
+        refused = {"reject": ChatBusy, "interrupt": PermissionDenied, "rollback": PermissionDenied}.get(how)
+        if refused is not None:
+            with pytest.raises(refused):
+                await ask(bob, "Second", chat_id, when_busy=how)
+            await go_on.wait()
+            assert (await reading)[-1]["type"] == "run.complete"
+            return
+        second = Asking(bob, "Second", chat_id)
+        waiting = group.create_task(second.follow())
+        while not second.events:
+            await asyncio.sleep(0.01)
+        await go_on.wait()
+        ends = [(await task)[-1]["type"] for task in (reading, waiting)]
+        assert ends == ["run.complete", "run.complete"]
+        told = [part.text for message in it.llm.requests[-1].messages for part in message.content]
+        assert [text for text in told if text.startswith("<speaker")] == [
+            '<speaker user="ada"/>\nHow is the mill?',
+            '<speaker user="ada"/>\nFirst',
+            '<speaker user="bob"/>\nSecond',
+        ]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "rollback"])
+async def test_the_owner_ends_what_others_run(house: Open, how: str) -> None:
+    slow = [*content("Well "), 1000.0, *finish()]
+    async with (
+        house(ANSWER, slow, ANSWER, keys=KEYS) as it,
+        asyncio.TaskGroup() as group,
+        shared(it) as (chat_id, [ada, bob]),
+    ):
+        asking = Asking(bob, "And mine?", chat_id)
+        reading = group.create_task(asking.follow())
+        await asking.begun
+        assert (await ask(ada, "Mine first", chat_id, when_busy=how))[-1]["type"] == "run.complete"
+        assert (await reading)[-1]["type"] == "run.cancel"
+
+
+@pytest.mark.parametrize("is_taken_back", [False, True])
+async def test_a_run_that_is_taken_over_is_still_its_own_users(house: Open, is_taken_back: bool) -> None:
+    async with house(ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as it, two(it) as (a, b):
+        it.tools.tools = [tool("act", "backend", approval="ask", answerers=FOUR_EYES)]
+        it.tools.effects = [tools_pb2.CheckEffectResponse(state="not_done")]
+        crashes = Crashes(it)
+        async with shared(it, a.address, b.address) as (chat_id, [_, bob, ada_b, bob_b]):
+            asking = Asking(bob, "Act for me", chat_id)
+            reading = asyncio.create_task(asking.follow())
+            run_id = await asking.begun
+            crashes.kill(run_id)
+            await a.stop()
+            with suppress(HeadraceError):
+                await reading
+            if is_taken_back:
+                await ada_b.share_chat(chat_id)
+            # Four eyes: the requester is who has asked, and not whose chat it is.
+            with pytest.raises(PermissionDenied):
+                await bob_b.answer_gate(run_id, asking.gate_id, APPROVE)
+            assert (await ada_b.gate(run_id, asking.gate_id)).requester == "bob"
+            assert (await ada_b.answer_gate(run_id, asking.gate_id, APPROVE)).status == "accepted"
+            async with ada_b.attach(run_id) as deltas:
+                events = [as_json(delta) async for delta in deltas]
+            assert (events[0]["by"], events[-1]["type"]) == ("bob", "run.complete")
+            assert (await ada_b.run(run_id)).user == "bob"
+            assert [request.run_id for request in it.tools.requests] == [run_id]
+            async with as_user(it, b.address, "operator") as operator:
+                [row] = [row for row in (await operator.tenant_runs()).runs if row.run_id == run_id]
+            assert (row.user, row.chat_owner) == ("bob", "ada")
+
+
+async def test_what_is_taken_back_ends_readers_and_not_the_run(house: Open) -> None:
+    go_on = asyncio.Barrier(2)
+    held = [*content("Well "), go_on, *finish()]
+    async with (
+        house(ANSWER, held, keys=KEYS) as it,
+        two(it) as (a, b),
+        asyncio.TaskGroup() as group,
+        shared(it, a.address, b.address) as (chat_id, [ada, bob, ada_b, bob_b]),
+    ):
+        asking = Asking(bob, "And mine?", chat_id)
+        own = group.create_task(_expect_not_found(asking.follow()))
+        run_id = await asking.begun
+        heard = [asyncio.Event(), asyncio.Event()]
+        attached = group.create_task(_expect_not_found(follow(bob_b, run_id, heard[0])))
+        kept = group.create_task(follow(ada_b, run_id, heard[1]))
+        for event in heard:
+            await event.wait()
+        await ada.share_chat(chat_id)
+        await own
+        await attached
+        for refused in (
+            ask(bob, "Still?", chat_id),
+            bob.run(run_id),
+            _read(bob, run_id),
+            _read(bob_b, run_id),
+            bob.chat_runs(chat_id),
+        ):
+            with pytest.raises(NotFound):
+                await refused
+        await go_on.wait()
+        assert (await kept)[-1]["type"] == "run.complete"
+        assert (await ada.run(run_id)).state == "completed"
+
+
+async def _read(client: Client, run_id: str) -> list[Event]:
+    async with client.attach(run_id) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def _expect_not_found(reading: Any) -> None:
+    with pytest.raises(NotFound):
+        await reading
+
+
+async def test_what_one_was_granted_covers_no_call_of_another(house: Open) -> None:
+    async with house(ACT, ANSWER, ACT, ANSWER, ACT, ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        it.tools.tools = [tool("act", "backend", approval="ask", answerers={"any_of": ["tenant"]})]
+        async with as_user(it, it.address, "ada") as ada, as_user(it, it.address, "bob") as bob:
+            first = Asking(ada, "Act")
+            reading = group.create_task(first.follow())
+            granted = await ada.answer_gate(await first.begun, first.gate_id, FOR_CHAT)
+            assert granted.grant_id
+            await reading
+            await ada.share_chat(first.chat_id, participants=["user:bob"])
+            again = await ask(ada, "Act", first.chat_id)
+            assert [event["grantId"] for event in again if event["type"] == "grant.use"] == [granted.grant_id]
+            second = Asking(bob, "Act", first.chat_id)
+            reading = group.create_task(second.follow())
+            run_id = await second.begun
+            assert second.gate_id, "bob's call is asked about"
+            await ada.answer_gate(run_id, second.gate_id, APPROVE)
+            assert not [event for event in await reading if event["type"] == "grant.use"]
+
+
+async def test_a_recording_is_its_own_users(house: Open) -> None:
+    async with house(ANSWER, keys=KEYS) as it, shared(it) as (chat_id, [ada, bob]):
+        runs = [(await ask(who, "Again", chat_id, record=True))[-1]["runId"] for who in (ada, bob)]
+        for who, run_id in zip((ada, bob), runs, strict=True):
+            assert await who.cassette(run_id)
+        for who, run_id in zip((bob, ada), runs, strict=True):
+            with pytest.raises(NotFound):
+                await who.cassette(run_id)
+
+
+async def test_a_budget_of_each_user_is_that_of_who_asks(house: Open, tmp_path: Path) -> None:
+    limit(tmp_path, 2 * CALL_USD, user="*", period="day")
+    async with house(keys=KEYS) as it:
+        answer_dearly(it)
+        async with shared(it) as (chat_id, [ada, bob]):
+            for who, expected in ((bob, [True, True, False]), (ada, [True, False])):
+                for is_begun in expected:
+                    events = await ask(who, "Again", chat_id, agent_key="oneshot")
+                    assert events[-1]["type"] == ("run.complete" if is_begun else "run.error"), who
+            assert [(await who.usage()).total.cost_nano_usd for who in (ada, bob)] == [80_000_000, 80_000_000]
