@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
@@ -68,17 +68,7 @@ async def open_files(
     outbox = await asyncio.to_thread(Outbox, disk.folder)
     opened, room = await _open_index(disk, outbox, start_logs_max), DiskRoom(disk.folder, probe_s)
     gate_watch = GateWatch()
-    index = Index(
-        opened.database,
-        opened.reader,
-        lambda chat_id: read_change(disk, chat_id),
-        room,
-        clock,
-        outbox,
-        gate_watch,
-        opened.backlog,
-        lambda chat_ids: read_changes(disk, chat_ids),
-    )
+    index = _make_index(disk, opened, room, clock, outbox, gate_watch)
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     ledger = SpendLedger(disk.folder / SPEND)
     commits = Commits(disk, room, index, table, ledger)
@@ -90,13 +80,11 @@ async def open_files(
     schedules = FileSchedules(schedule_folder)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
     leases = FileLeases(chats, commits, table)
-    writing = guard_task(asyncio.create_task(commits.run_commits()))
-    indexing = guard_task(asyncio.create_task(index.run_writes()))
-    taking_in = guard_task(asyncio.create_task(run_backlog(index.backlog, index.is_behind, index.settle)))
-    probing = guard_task(asyncio.create_task(room.run_probes()))
     audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
-    retrying = guard_task(asyncio.create_task(audit.run_retries()))
-    watching = guard_task(asyncio.create_task(gate_watch.run_reads(index.find_gates)))
+    writing, indexing = _run_guarded(commits.run_commits()), _run_guarded(index.run_writes())
+    taking_in = _run_guarded(run_backlog(index.backlog, index.is_behind, index.settle))
+    probing, retrying = _run_guarded(room.run_probes()), _run_guarded(audit.run_retries())
+    watching = _run_guarded(gate_watch.run_reads(index.find_gates))
     try:
         yield Engine(
             chats,
@@ -130,6 +118,31 @@ async def open_files(
         schedule_folder.close()
         key_folder.close()
         outbox.close()
+
+
+def _make_index(
+    disk: Disk,
+    opened: OpenIndex,
+    room: DiskRoom,
+    clock: Callable[[], int],
+    outbox: Outbox,
+    gate_watch: GateWatch,
+) -> Index:
+    return Index(
+        opened.database,
+        opened.reader,
+        lambda chat_id: read_change(disk, chat_id),
+        room,
+        clock,
+        outbox,
+        gate_watch,
+        opened.backlog,
+        lambda chat_ids: read_changes(disk, chat_ids),
+    )
+
+
+def _run_guarded(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return guard_task(asyncio.create_task(work))
 
 
 async def _open_index(disk: Disk, outbox: Outbox, start_logs_max: int) -> OpenIndex:
