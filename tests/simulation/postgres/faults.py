@@ -27,7 +27,8 @@ STRIKES_S = 3.0
 async def strike_database(database: Database, fault: Fault) -> None:
     """Let a fault of KINDS happen; it is over when this returns."""
     server = database.server
-    if not server.is_up:
+    # One fail-over at a time: there is one standby.
+    if not server.is_up or (fault.kind == "failover" and not server.has_standby):
         return
     match fault.kind:
         case "kill":
