@@ -44,7 +44,9 @@ async def test_lines_get_consecutive_numbers_and_the_append_its_uuid(memory: Mem
     reply = await memory.append(
         chat_id, run_id, step_line(content("a")), step_line(content("b")), request_id=request_id
     )
-    assert reply == memory_pb2.AppendResponse(first_n=2, last_n=3, chat_name="what is th", checkpoint_id=1)
+    assert reply == memory_pb2.AppendResponse(
+        first_n=2, last_n=3, chat_name="what is th", checkpoint_id=1, chat_owner="default"
+    )
     lines = await lines_of(kept, chat_id)
     assert [line["_n"] for line in lines] == [1, 2, 3]
     assert lines[1]["uuid"] == request_id
@@ -75,7 +77,9 @@ async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(serve: Se
     if restart:
         async with serve() as memory:
             assert await memory.append(chat_id, run_id, *lines, request_id=request_id) == first
-    assert first == memory_pb2.AppendResponse(first_n=1, last_n=3, chat_created=True, chat_name="hello")
+    assert first == memory_pb2.AppendResponse(
+        first_n=1, last_n=3, chat_created=True, chat_name="hello", chat_owner="default"
+    )
     assert len(await lines_of(kept, chat_id)) == 3
 
 
