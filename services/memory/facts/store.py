@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
     from services.memory.facts.vectors import FactVectors
-    from services.memory.storage.engine import UserFacts
+    from services.memory.storage.record_stores import UserFacts
 
 log = structlog.get_logger()
 

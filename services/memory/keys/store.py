@@ -18,7 +18,7 @@ from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.engine import Keys
+    from services.memory.storage.record_stores import Keys
 
 
 TENANT_KEYS_MAX = 1000

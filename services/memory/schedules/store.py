@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.access.chat_access import ChatAccess
-    from services.memory.storage.engine import Schedules
+    from services.memory.storage.record_stores import Schedules
 
 SCHEDULES_MAX = 1000
 """Schedules of a user."""

@@ -22,7 +22,7 @@ from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.engine import Webhooks
+    from services.memory.storage.record_stores import Webhooks
     from services.memory.storage.webhooks import Delivery
 
 

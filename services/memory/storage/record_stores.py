@@ -1,0 +1,188 @@
+"""What a store keeps beside the chats: agents' versions, facts, schedules, keys, webhooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections import defaultdict
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from services.memory.storage.agents import AgentVersion
+    from services.memory.storage.event_rows import OutsideEvent
+    from services.memory.storage.keys import StoredKey
+    from services.memory.storage.schedules import Schedule
+    from services.memory.storage.user_facts import Fact, MakeChange
+    from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
+    from services.runtime.auth.identity import Identity
+
+
+class AgentVersions(Protocol):
+    async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
+        """Return the agent's version with this definition, which gets the next number if there is none.
+
+        Raises QuotaExceeded for an agent that has had VERSIONS_MAX.
+        """
+        ...
+
+    async def import_version(self, version: AgentVersion, definition: bytes) -> None:
+        """Keep a version of another store, under its number where that is free here; a known one stays."""
+        ...
+
+    async def list_all(self) -> list[AgentVersion]:
+        """List the versions of all agents, by tenant, key and number."""
+        ...
+
+    async def find(
+        self, tenant: str, agent_key: str, *, version: int = 0, digest: str = ""
+    ) -> tuple[AgentVersion, bytes] | None:
+        """Return a version by its number, or by its hash where that is 0. Raises LogDamaged."""
+        ...
+
+    async def list_before(self, tenant: str, agent_key: str, before: int, count: int) -> list[AgentVersion]:
+        """List `count` versions with smaller numbers, the newest first."""
+        ...
+
+
+class UserFacts(Protocol):
+    async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
+        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored.
+
+        Vectors, of which a user may have megabytes, are left out where reading them costs something.
+        """
+        ...
+
+    async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        """Make a change of what `owner` sees, one at a time, and return its fact.
+
+        `make` may be given facts without their vectors; what it changes may lose its vector, which is made anew.
+        When this returns, a text that the change took away is in none of the store's files or tables.
+        """
+        ...
+
+    async def list_all(self) -> list[Fact]:
+        """List the facts of all users in the order in which they were kept."""
+        ...
+
+    async def import_all(self, facts: Iterable[Fact]) -> None:
+        """Keep facts of another store as they are; known ones stay."""
+        ...
+
+
+class Schedules(Protocol):
+    async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        """List `count` of the user's schedules, the oldest first, behind the one with this time and id."""
+        ...
+
+    async def list_all(self) -> list[Schedule]:
+        """List the schedules of all users, the oldest first."""
+        ...
+
+    async def find(self, schedule_id: str) -> Schedule | None: ...
+
+    async def count_own(self, owner: Identity) -> int: ...
+
+    async def list_due(self, now: int, count: int) -> list[Schedule]:
+        """List what is to begin a run by `now`: the first schedule of each user, then the second ones."""
+        ...
+
+    async def find_next_start(self, now: int) -> int:
+        """Return when the first one is to begin after `now`; 0: none."""
+        ...
+
+    async def put(self, schedule: Schedule) -> bool:
+        """Store the schedule, or return False if what is stored is not of the version before; 1 is the first one."""
+        ...
+
+    async def delete(self, schedule_id: str) -> None: ...
+
+
+class Keys(Protocol):
+    """API keys."""
+
+    async def list_own(self, tenant: str) -> list[StoredKey]:
+        """List the tenant's keys, the oldest first."""
+        ...
+
+    async def list_all(self) -> list[StoredKey]:
+        """List all keys in the order of their last changes."""
+        ...
+
+    async def count_all(self) -> int: ...
+
+    async def find(self, key_id: str) -> StoredKey | None: ...
+
+    async def put(self, key: StoredKey) -> bool:
+        """Store the key with the next revision, or return False if what is stored is not of the version before; 1 is
+        the first one."""
+        ...
+
+    async def delete(self, key_id: str) -> None: ...
+
+    async def list_changes(self, after_revision: int, count: int) -> list[StoredKey]:
+        """List `count` keys whose last changes are behind a revision, in the order of these."""
+        ...
+
+
+class Webhooks(Protocol):
+    """Webhooks, and the deliveries that appends have made for them."""
+
+    async def list_own(self, tenant: str) -> list[Webhook]:
+        """List the tenant's webhooks, the oldest first."""
+        ...
+
+    async def list_all(self) -> list[Webhook]: ...
+
+    async def find(self, webhook_id: str) -> Webhook | None: ...
+
+    async def put(self, webhook: Webhook) -> bool:
+        """Store the webhook, or return False if what is stored is not of the version before; 1 is the first one."""
+        ...
+
+    async def delete(self, webhook_id: str) -> None:
+        """Delete the webhook with its deliveries."""
+        ...
+
+    async def add_event(self, event: OutsideEvent) -> None:
+        """Deliver an event that no line causes to all webhooks that are told of it."""
+        ...
+
+    async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
+        """Deliver an event to one webhook, whatever it is told of; None if it was given it before."""
+        ...
+
+    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+        """List deliveries, the newest first, and one more than the page has."""
+        ...
+
+    async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
+        """Deliver again what has ended, behind everything that waits; without ids all dead letters. Return how many."""
+        ...
+
+    async def claim(
+        self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
+    ) -> list[Claim]:
+        """Return what is to be tried now, and give it to nobody else before `until`: at most `count`, of these `each`
+        for a webhook and one for a subject. The webhooks of `busy` are left out; `left` says how many a tenant may
+        have."""
+        ...
+
+    async def find_next(self, now: int) -> int:
+        """Return when the first delivery is to be tried after `now`; 0: none."""
+        ...
+
+    async def record(self, delivery: Delivery, result: TryResult) -> bool:
+        """Store what became of a try; False if the delivery is not the caller's any more."""
+        ...
+
+    async def count_backlog(self) -> Backlog:
+        """Count all webhooks' deliveries, and note which webhooks have too many."""
+        ...
+
+    async def forget(self, before: int) -> None:
+        """Delete deliveries that have ended before, and dead letters above their limit."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when this process has stored deliveries."""
+        ...
