@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.streams import reading
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, limits_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -83,6 +83,9 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
 
     async def ListProviders(self, request: Any, context: Any) -> llm_pb2.ListProvidersResponse:
         return llm_pb2.ListProvidersResponse()
+
+    async def ListLimits(self, request: Any, context: Any) -> limits_pb2.ListLimitsResponse:
+        raise NotImplementedError
 
     async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
         raise NotImplementedError

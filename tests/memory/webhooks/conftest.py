@@ -24,7 +24,7 @@ from services.memory.webhooks.sender import Sender
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
-from tests.memory.conftest import Tables
+from tests.memory.conftest import Files, Tables
 from tests.memory.webhooks.receiver import Receiver, receiving, resolve_here
 from tests.memory.writing import new_id
 
@@ -45,6 +45,7 @@ async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
         async with open_postgres(kept.url, Limits(4, 10.0)) as engine:
             yield engine
         return
+    assert isinstance(kept, Files)
     with closing(Disk(kept.folder)) as disk:
         async with open_files(disk) as engine:
             yield engine

@@ -42,6 +42,7 @@ async def test_who_is_killed_before_the_record_has_delivered_twice_and_lost_noth
     async with open_store() as engine:
         webhook, _ = await create(engine, receiver)
         await Writer(engine).run()
+    assert isinstance(kept, Files | Tables)
     place = str(kept.folder) if isinstance(kept, Files) else kept.url
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.memory.webhooks.killed", place)
 
