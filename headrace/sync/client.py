@@ -147,13 +147,14 @@ class Client(
         progress: Iterable[agent_pb2.EarlierMessage] = (),
         record: bool | None = None,
         agent_version: int | None = None,
+        trial: agent_pb2.AgentTrial | None = None,
     ) -> AbstractContextManager[RunStream]:
         """Start a run; the block reads its events, the first before any model is called, and goes on when they are cut.
 
         Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
         both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE. With an `output_format` run.complete has
         the answer as JSON text in `output`. With `record` the run is kept for `cassette`. An `agent_version` that is
-        not in force needs the scope `operate`.
+        not in force needs the scope `operate`, a `trial` of another model or prompt the scope `publish`.
         """
         request = agent_pb2.QueryRequest(
             message=message,
@@ -173,6 +174,7 @@ class Client(
             progress=progress,
             record=record,
             agent_version=agent_version,
+            trial=trial,
         )
         return self._follow(self._agents.Query(request, metadata=self._metadata))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from headrace.sync.calls.unary import UnaryCalls
@@ -35,9 +36,10 @@ class ChatCalls(UnaryCalls):
         reply: memory_pb2.UpdateChatResponse = self._send(self._memory.UpdateChat, request)
         return reply.title
 
-    def share_chat(self, chat_id: str, *names: str) -> list[str]:
-        """Let those read a chat whom `names` mean (tenant, user:NAME, role:NAME), and nobody else; return the names."""
-        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names)
+    def share_chat(self, chat_id: str, *names: str, participants: Iterable[str] = ()) -> list[str]:
+        """Let those read a chat whom `names` mean (tenant, user:NAME, role:NAME), those take part in it whom
+        `participants` mean, and nobody else; return all names."""
+        request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names, participants=participants)
         reply: memory_pb2.ShareChatResponse = self._send(self._memory.ShareChat, request)
         return list(reply.shared_with)
 

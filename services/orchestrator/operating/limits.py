@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import limits_pb2
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.config import Config
@@ -47,6 +47,8 @@ class LimitsInForce:
         """Return them as the services that answer hold them now; raises NotFound for a key of nobody's."""
         credential = request.key or ("" if request.user else operator.credential)
         whose = Identity(operator.tenant, request.user or operator.user, credential)
+        if not whose.is_valid:
+            raise InvalidRequest.of("user" if request.user else "key", "must be 1 to 128 visible ASCII characters")
         own = [*self._list_own(whose.tenant), *self._list_of_key(whose, is_wanted=bool(request.key))]
         response = limits_pb2.GetLimitsResponse(limits=finish_limits(NAME, own).limits)
         agent_keys = [request.agent_key] if request.agent_key else sorted(self.registry.by_key)

@@ -164,7 +164,7 @@ func (g *gateway) connFor(r route) *grpc.ClientConn {
 	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_operator_proto:
 		return g.peers.Orchestrator
-	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_keys_proto,
+	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_audit_proto, headracev1.File_headrace_v1_keys_proto,
 		headracev1.File_headrace_v1_schedule_proto, headracev1.File_headrace_v1_spend_proto,
 		headracev1.File_headrace_v1_webhook_proto:
 		return g.peers.Memory

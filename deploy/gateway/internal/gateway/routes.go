@@ -93,6 +93,7 @@ func listRoutes() []route {
 	var result []route
 	for _, file := range []protoreflect.FileDescriptor{
 		headracev1.File_headrace_v1_agent_proto,
+		headracev1.File_headrace_v1_audit_proto,
 		headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_keys_proto,
 		headracev1.File_headrace_v1_memory_proto,

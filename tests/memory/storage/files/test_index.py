@@ -271,4 +271,4 @@ class Refusing(IndexDatabase):
 
 
 def _list_unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
-    return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default")
+    return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default", chat_owner="default")
