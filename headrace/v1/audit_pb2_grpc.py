@@ -87,7 +87,7 @@ class AuditServiceServicer(object):
         Effect: that it was exported is itself a line, the last one of an export without follow: a file that does not end
         with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end; lines come within a
         second or two, in order, each once, and after_seq goes on where a reader was.
-        Errors: INVALID_REQUEST.
+        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,7 @@ class AuditServiceStub:
     Effect: that it was exported is itself a line, the last one of an export without follow: a file that does not end
     with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end; lines come within a
     second or two, in order, each once, and after_seq goes on where a reader was.
-    Errors: INVALID_REQUEST.
+    Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
     """
     VerifyAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.VerifyAuditResponse]
     """Check the tenant's log as it is stored: each line, its place in the chain, and its end.
@@ -89,7 +89,7 @@ class AuditServiceAsyncStub(AuditServiceStub):
     Effect: that it was exported is itself a line, the last one of an export without follow: a file that does not end
     with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end; lines come within a
     second or two, in order, each once, and after_seq goes on where a reader was.
-    Errors: INVALID_REQUEST.
+    Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
     """
     VerifyAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.VerifyAuditRequest, _audit_pb2.VerifyAuditResponse]  # type: ignore[assignment]
     """Check the tenant's log as it is stored: each line, its place in the chain, and its end.
@@ -136,7 +136,7 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         Effect: that it was exported is itself a line, the last one of an export without follow: a file that does not end
         with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end; lines come within a
         second or two, in order, each once, and after_seq goes on where a reader was.
-        Errors: INVALID_REQUEST.
+        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
         """
 
     @_abc_1.abstractmethod

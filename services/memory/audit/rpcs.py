@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 import msgspec
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, OutOfRange
 from headrace.hash_chain import LogVerifier
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceServicer
@@ -79,6 +79,9 @@ class AuditService(AuditServiceServicer):
         caller = identity.require_identity()
         if request.after_seq < 0:
             raise InvalidRequest.of("afterSeq", "must not be negative")
+        last, _ = await self._trail.store.read_head(caller.tenant)
+        if request.after_seq > last:
+            raise OutOfRange(f"afterSeq: the log ends with line {last}", field="afterSeq")
         await self._trail.record("audit.exported", caller, afterSeq=request.after_seq, follow=request.follow)
         last, _ = await self._trail.store.read_head(caller.tenant)
         seq = request.after_seq

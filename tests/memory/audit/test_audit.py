@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, OutOfRange
 from headrace.hash_chain import LogVerifier
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, keys_pb2, memory_pb2
@@ -133,3 +133,10 @@ async def test_a_follower_gets_each_line_once(memory: Memory) -> None:
             seen += [json.loads((await anext(aiter(lines))).line)["seq"] for _ in range(2)]
             lines.cancel()
     assert seen == [1, 2, 3, 4, 5]
+
+
+async def test_a_place_that_the_log_has_not_come_to_is_refused(memory: Memory) -> None:
+    await make_deeds(memory, 2)
+    request = audit_pb2.ExportAuditRequest(after_seq=3, follow=True)
+    with acting_as(ADA), pytest.raises(OutOfRange, match="ends with line 2"), rpc_errors():
+        await anext(aiter(memory.audit.ExportAudit(request)))
