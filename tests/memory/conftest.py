@@ -261,6 +261,7 @@ async def empty(url: str) -> None:
                 "api_keys",
                 "audit",
                 "audit_heads",
+                "agent_versions",
             )
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
