@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.v1 import limits_pb2
 from services.runtime.auth.identity import current_tenant
-from services.runtime.process.limits import find_source, finish_limits, make_fixed
+from services.runtime.process.limits import finish_limits, make_configured, make_fixed
 from services.tools.config import Config
 from services.tools.execution.executor import Executor
 from services.tools.toolkit import arguments
@@ -21,8 +21,10 @@ def list_limits(config: Config, executor: Executor) -> limits_pb2.ListLimitsResp
     return finish_limits(
         "tools",
         [
-            limits_pb2.Limit(
-                **find_source(config, "commands_max", "TOOLS"),
+            make_configured(
+                config,
+                "commands_max",
+                "TOOLS",
                 name="commands",
                 kind="concurrency",
                 unit="commands",
@@ -31,16 +33,20 @@ def list_limits(config: Config, executor: Executor) -> limits_pb2.ListLimitsResp
                 is_full=executor.is_full,
                 is_per_replica=True,
             ),
-            limits_pb2.Limit(
-                **find_source(config, "interpreters_max", "TOOLS"),
+            make_configured(
+                config,
+                "interpreters_max",
+                "TOOLS",
                 name="interpreters",
                 kind="concurrency",
                 unit="interpreters",
                 per="all",
                 is_per_replica=True,
             ),
-            limits_pb2.Limit(
-                **find_source(config, "workspace_bytes_max", "TOOLS"),
+            make_configured(
+                config,
+                "workspace_bytes_max",
+                "TOOLS",
                 name="workspace_bytes",
                 kind="size",
                 unit="bytes",

@@ -8,8 +8,7 @@ from headrace.v1 import limits_pb2
 from services.llm_gateway.limits.quota import WAITING_MAX, WINDOW_S
 from services.llm_gateway.providers.provider_file import Quota
 from services.runtime.auth.identity import require_identity
-from services.runtime.clock import now_ms
-from services.runtime.process.limits import finish_limits
+from services.runtime.process.limits import find_opening_time, finish_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,7 +45,7 @@ def _list_quotas(provider: Provider, account: Account, tenant: str) -> Iterator[
         ("provider_requests", "requests", quota.requests_per_minute, use.requests),
         ("provider_tokens", "tokens", quota.tokens_per_minute, use.tokens),
     )
-    opens_at = now_ms() + round(opening.wait_s * 1000) if opening.wait_s else 0
+    opens_at = find_opening_time(opening.wait_s)
     for name, unit, limit, used in rates:
         if limit is not None:
             yield limits_pb2.Limit(
@@ -95,6 +94,6 @@ def _show_breaker(subject: str, breaker: Breaker, tenant: str) -> limits_pb2.Lim
         per="tenant",
         source="fixed",
         is_full=blocked_s > 0,
-        opens_at=now_ms() + round(blocked_s * 1000) if blocked_s else 0,
+        opens_at=find_opening_time(blocked_s),
         is_per_replica=True,
     )

@@ -24,8 +24,7 @@ from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.stored_keys import MINUTE_S, StoredKeys
 from services.runtime.capacity import Capacity
-from services.runtime.clock import now_ms
-from services.runtime.process.limits import find_source, finish_limits, make_fixed
+from services.runtime.process.limits import find_opening_time, finish_limits, make_configured, make_fixed
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
@@ -73,8 +72,10 @@ class LimitsInForce:
 
     def _list_own(self, tenant: str) -> list[limits_pb2.Limit]:
         limits = [
-            limits_pb2.Limit(
-                **find_source(self.config, "runs_max", "ORCHESTRATOR"),
+            make_configured(
+                self.config,
+                "runs_max",
+                "ORCHESTRATOR",
                 name="runs",
                 kind="concurrency",
                 unit="runs",
@@ -83,8 +84,10 @@ class LimitsInForce:
                 is_full=not self.capacity.has_room_for(tenant),
                 is_per_replica=True,
             ),
-            limits_pb2.Limit(
-                **find_source(self.config.server, "streams_max", "ORCHESTRATOR"),
+            make_configured(
+                self.config.server,
+                "streams_max",
+                "ORCHESTRATOR",
                 name="streams",
                 kind="concurrency",
                 unit="calls",
@@ -108,8 +111,10 @@ class LimitsInForce:
     def _list_fair_use(self, tenant: str) -> list[limits_pb2.Limit]:
         places, waiting = self.fair_use.count_places(tenant), self.fair_use.count_waiting(tenant)
         return [
-            limits_pb2.Limit(
-                **find_source(self.config, "tenant_runs_max", "ORCHESTRATOR"),
+            make_configured(
+                self.config,
+                "tenant_runs_max",
+                "ORCHESTRATOR",
                 name="tenant_runs",
                 kind="concurrency",
                 unit="chats",
@@ -117,8 +122,10 @@ class LimitsInForce:
                 used=places,
                 is_per_replica=True,
             ),
-            limits_pb2.Limit(
-                **find_source(self.config, "tenant_waiting_max", "ORCHESTRATOR"),
+            make_configured(
+                self.config,
+                "tenant_waiting_max",
+                "ORCHESTRATOR",
                 name="tenant_queries",
                 kind="queue",
                 unit="queries",
@@ -163,7 +170,7 @@ class LimitsInForce:
                     used=used,
                     period_ms=round(MINUTE_S * 1000),
                     is_full=wait_s > 0,
-                    opens_at=now_ms() + round(wait_s * 1000) if wait_s else 0,
+                    opens_at=find_opening_time(wait_s),
                 )
             )
         return limits

@@ -6,25 +6,31 @@ import dataclasses
 from typing import Any
 
 from headrace.v1 import limits_pb2
+from services.runtime.clock import now_ms
 from services.runtime.process.config import name_variable
 
 FIXED = "fixed"
 
 
-def find_source(config: Any, field: str, service: str) -> dict[str, Any]:
-    """Return the fields of a Limit that say its value, and who said it, of the setting `field` of `config`.
+def make_configured(config: Any, field: str, service: str, **more: Any) -> limits_pb2.Limit:
+    """Return the limit that the setting `field` of `config` says, with who said it.
 
     A value that is the default's is the default's, whoever has set it.
     """
     [item] = [item for item in dataclasses.fields(config) if item.name == field]
     value = getattr(config, field)
     source = "default" if value == item.default else "settings"
-    return {"value": value, "source": source, "source_name": name_variable(item, service)}
+    return limits_pb2.Limit(value=value, source=source, source_name=name_variable(item, service), **more)
 
 
 def make_fixed(name: str, value: int, *, kind: str, unit: str, per: str, **more: Any) -> limits_pb2.Limit:
     """Return a limit that this version has, whatever is set."""
     return limits_pb2.Limit(name=name, value=value, kind=kind, unit=unit, per=per, source=FIXED, **more)
+
+
+def find_opening_time(wait_s: float) -> int:
+    """Return when a limit opens after so many seconds, Unix milliseconds; 0 where it is open."""
+    return now_ms() + round(wait_s * 1000) if wait_s else 0
 
 
 def finish_limits(service: str, limits: list[limits_pb2.Limit]) -> limits_pb2.ListLimitsResponse:
