@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.cli.run_view.times import format_time
 from headrace.hash_chain import LogReport, LogVerifier
 
@@ -117,12 +118,7 @@ async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
 def verify(url: str, file: TextIO | None, known_hash: str | None) -> None:
     """Check the log as memory has it, or FILE, which `export` wrote, and name the first place that is wrong."""
     report = make_request(url, _verify_stored) if file is None else _verify_file(file)
-    problem = report.problem
-    if not problem and known_hash not in (None, report.last_hash):
-        problem = f"it is another log: its last hash is {report.last_hash}"
-    if problem:
-        raise click.ClickException(problem)
-    click.echo(f"{report.lines} lines are as they were written, the last hash is {report.last_hash}")
+    print_report(report, known_hash, "log")
 
 
 async def _verify_stored(facade: FacadeClient) -> _Report:
@@ -131,12 +127,10 @@ async def _verify_stored(facade: FacadeClient) -> _Report:
 
 def _verify_file(file: TextIO) -> LogReport:
     verifier, last = LogVerifier(is_part=True), ""
-    try:
+    with refusing_other_files():
         for line in file:
             last = line.rstrip("\n")
             verifier.add_lines([last])
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"it is no text in UTF-8: {error}") from error
     report = verifier.finish()
     if not report.problem and msgspec.json.decode(last or "{}", type=_Line).event != LAST:
         problem = f"line {report.lines + 1} is missing: the file is cut, it does not end with {LAST}"

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.hash_chain import verify_lines
 
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
@@ -69,13 +70,6 @@ async def _write_export(url: str, wanted: dict[str, str], output: TextIO) -> Non
 @click.option("--hash", "known_hash", help="The hash of the last line, as it was kept elsewhere.")
 def verify(file: TextIO, known_hash: str | None) -> None:
     """Check FILE, which `export` wrote, and name the first line that was changed, removed or swapped."""
-    try:
+    with refusing_other_files():
         report = verify_lines(line.rstrip("\n") for line in file)
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"it is no text in UTF-8: {error}") from error
-    problem = report.problem
-    if not problem and known_hash not in (None, report.last_hash):
-        problem = f"it is another file: its last hash is {report.last_hash}"
-    if problem:
-        raise click.ClickException(problem)
-    click.echo(f"{report.lines} lines are as they were written, the last hash is {report.last_hash}")
+    print_report(report, known_hash, "file")
