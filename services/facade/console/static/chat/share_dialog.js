@@ -2,6 +2,7 @@
 
 import * as api from "../server/api.js";
 import { createButton, createElement } from "../elements/dom.js";
+import { openForm } from "../elements/form_dialog.js";
 
 const CHOICES = { read: "may read", take_part: "may take part" };
 
@@ -24,49 +25,31 @@ export async function openSharing({ chatId, title }) {
     name.value = "";
     name.focus();
   };
-  const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
-  const save = async (event) => {
-    event.preventDefault();
-    problem.hidden = true;
-    take();
-    try {
-      await api.shareChat(chatId, readShares(list));
-      dialog.close();
-    } catch (error) {
-      problem.textContent = error.message;
-      problem.hidden = false;
-    }
-  };
-  const dialog = createElement(
-    "dialog",
-    { "aria-labelledby": "share-title" },
-    createElement("h2", { id: "share-title" }, `Share “${title}”`),
-    createElement(
-      "p",
-      {},
-      "Who reads it sees all that is said. Who takes part may ask too, in their own name and on their own budget.",
-    ),
-    list,
-    createElement(
-      "form",
-      { onsubmit: save },
+  openForm({
+    id: "share-title",
+    title: `Share “${title}”`,
+    above: [
+      createElement(
+        "p",
+        {},
+        "Who reads it sees all that is said. Who takes part may ask too, in their own name and on their own budget.",
+      ),
+      list,
+    ],
+    fields: [
       createElement("label", { for: "share-name" }, "With"),
       name,
       createElement("label", { class: "hidden", for: "share-access" }, "Who is added"),
       access,
       createButton("Add", take),
-      problem,
-      createElement(
-        "div",
-        { class: "actions" },
-        createButton("Leave as it is", () => dialog.close()),
-        createElement("button", { type: "submit", class: "primary" }, "Save"),
-      ),
-    ),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+    ],
+    leave: "Leave as it is",
+    submit: "Save",
+    save: () => {
+      take();
+      return api.shareChat(chatId, readShares(list));
+    },
+  });
   name.focus();
 }
 

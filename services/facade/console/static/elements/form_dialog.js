@@ -1,0 +1,38 @@
+// A dialog with a form, which is saved or left.
+
+import { createButton, createElement } from "./dom.js";
+
+/**
+ * Open a dialog with `fields` in a form, behind what stands `above`. `save()` stores them, and what it throws is shown
+ * in the dialog; `leave` and `submit` are the words of its buttons.
+ */
+export function openForm({ id, title, above = [], fields, leave, submit, save }) {
+  const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    problem.hidden = true;
+    try {
+      await save();
+      dialog.close();
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+    }
+  };
+  const actions = createElement(
+    "div",
+    { class: "actions" },
+    createButton(leave, () => dialog.close()),
+    createElement("button", { type: "submit", class: "primary" }, submit),
+  );
+  const dialog = createElement(
+    "dialog",
+    { "aria-labelledby": id },
+    createElement("h2", { id }, title),
+    ...above,
+    createElement("form", { onsubmit }, ...fields, problem, actions),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
