@@ -7,6 +7,8 @@ PROTO_VENV := .venv-proto
 PROTO_RUN := PATH="$(CURDIR)/$(PROTO_VENV)/bin:$$PATH" protos/compile -I protos
 PROTOS := $(sort $(wildcard protos/headrace/v1/*.proto))
 SERVICES := $(filter-out %/common.proto %/limits.proto,$(PROTOS))
+# Others' contracts: stubs are made of them, and nothing else.
+FOREIGN := $(wildcard protos/headrace/a2a/*.proto)
 IMAGE := protos/headrace.binpb
 PIP := pip install --quiet --disable-pip-version-check
 
@@ -83,13 +85,13 @@ SHARED := -n 2 --dist worksteal
 
 # What RPCs go through on their way, and commands, which are forked beside gRPC's threads; nothing else that is behind the
 # handlers sees the transport.
-ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/test_streams.py tests/test_client.py \
+ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/facade/a2a tests/test_streams.py tests/test_client.py \
 	$(addprefix tests/e2e/test_,main_job.py leaving.py conformance.py files.py grpc_examples.py reflection.py trace.py) \
 	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on \
 	tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go
 
 # In memory, what lies between a handler and its caller; tests/runtime/http2 has its own cases for each pair of ends.
-ON_LOCAL := tests/runtime/local tests/runtime/rpc tests/runtime/auth tests/conformance tests/test_streams.py tests/test_client.py
+ON_LOCAL := tests/facade/a2a tests/runtime/local tests/runtime/rpc tests/runtime/auth tests/conformance tests/test_streams.py tests/test_client.py
 
 # The whole suite as `headrace up --split` and a cluster run it: killed, left, drained, and what its faces say.
 SPLIT := $(addprefix tests/e2e/test_,crash.py main_job.py leaving.py conformance.py files.py effects.py trace.py)
@@ -272,8 +274,8 @@ kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests 
 GENERATED := .
 proto: build/image.binpb ## Regenerate the stubs and the comments in headrace/v1
 	@mkdir -p $(GENERATED)
-	$(PROTO_RUN) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(PROTOS)
-	$(PROTO_RUN) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES)
+	$(PROTO_RUN) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(PROTOS) $(FOREIGN)
+	$(PROTO_RUN) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES) $(FOREIGN)
 	$(PROTO_VENV)/bin/python protos/comments build/image.binpb $(GENERATED)/headrace/v1/comments.json
 
 build/image.binpb: $(PROTOS) $(PROTO_VENV)/done
@@ -285,6 +287,7 @@ proto-check: $(VENV)/dev build/image.binpb ## Lint the protos, compare the stubs
 	$(BIN)/buf breaking build/image.binpb --against $(IMAGE) --config protos/buf.yaml
 	@rm -rf build/stubs && $(MAKE) --no-print-directory --silent proto GENERATED=build/stubs
 	diff -r --exclude='__pycache__' --exclude='__init__.py' build/stubs/headrace/v1 headrace/v1
+	diff -r --exclude='__pycache__' --exclude='__init__.py' build/stubs/headrace/a2a headrace/a2a
 
 proto-release: build/image.binpb ## Take the protos as they are for the contract that later changes are held against
 	$(PROTO_RUN) --include_imports --descriptor_set_out=$(IMAGE) $(PROTOS)

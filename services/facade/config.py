@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from services.runtime.process.config import ProcessSettings, setting
+from services.runtime.process.config import ProcessSettings, ServerSettings, setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 """As browsers write it in the header Origin: in lower case, without a path."""
@@ -59,6 +60,14 @@ class Config:
     """Protocols by which all agents are shown, whatever their files say, separated by commas: `a2a,ag-ui,mcp`. Empty:
     each agent's own `publish` decides."""
 
+    a2a_listen: str = ""
+    """Addresses at which A2A is served over gRPC, separated by commas: host:port (port 0: any free one) or unix:/path.
+    Empty: it is served over HTTP alone."""
+
+    a2a_address: str = ""
+    """host:port that agents' cards have for A2A over gRPC; empty: the port of the first of a2a_listen, at the host by
+    which the card was asked for."""
+
     process: ProcessSettings = ProcessSettings()
     """Settings that every service's process has."""
 
@@ -69,6 +78,7 @@ class Config:
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"HEADRACE_FACADE_{name.upper()}: expected more than 0")
+        _ = self.a2a_server  # which checks its addresses
         if unknown := self.published_faces - FACES:
             raise ValueError(f"HEADRACE_FACADE_PUBLISH: {', '.join(sorted(unknown))}: expected a2a, ag-ui or mcp")
         for origin in self.origins:
@@ -81,6 +91,16 @@ class Config:
     def origins(self) -> frozenset[str]:
         """The origins of `cors_origins`."""
         return frozenset(origin.strip() for origin in self.cors_origins.split(",") if origin.strip())
+
+    @property
+    def a2a_server(self) -> ServerSettings | None:
+        """The settings of A2A's gRPC server, whose process is this one; None: there is none."""
+        if not self.a2a_listen:
+            return None
+        # Any: one value for each field of ProcessSettings.
+        shared: dict[str, Any] = {field.name: getattr(self.process, field.name) for field in fields(ProcessSettings)}
+        shared |= {"metrics_listen": ""}  # served beside HTTP
+        return ServerSettings(listen=self.a2a_listen, **shared)
 
     @property
     def published_faces(self) -> frozenset[str]:

@@ -12,10 +12,12 @@ import structlog
 from aiohttp import web
 
 from services.facade.a2a import routes as a2a
+from services.facade.a2a.grpc_server import serving_a2a
 from services.facade.agui import routes as agui
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
+from services.facade.faces.published import PublishedAgents
 from services.facade.handlers.health import make_readyz_handler, serve_healthz
 from services.facade.handlers.rpc import make_handler
 from services.facade.mcp_server import routes as mcp_server
@@ -59,15 +61,21 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         OSError: The address cannot be bound, or a credentials file cannot be read.
     """
     process = config.process
+    shown = PublishedAgents(peers["orchestrator"], a2a.FACE, config.published_faces)
+    audit = AuditRecords(peers["memory"], FACADE)
     async with (
         following_memory_keys(process.auth, peers["memory"]) as keys,
         open_authenticator(process.auth, keys, has_certificates=process.has_certificates) as authenticator,
-        recording_refused(authenticator.refused, AuditRecords(peers["memory"], FACADE).count_refused()),
+        recording_refused(authenticator.refused, audit.count_refused()),
         serving_metrics(process.metrics_listen) as metrics_address,
+        serving_a2a(config.a2a_server, shown, peers, keys, audit.count_refused()) as a2a_listens,
     ):
         open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()
+        application = _build_application(config, peers, open_requests, authenticator, strangers, watches)
+        grpc_address = config.a2a_address or _name_port(a2a_listens)
+        a2a.add_routes(application, peers, _make_timeouts(config), shown, grpc_address=grpc_address)
         runner = web.AppRunner(
-            _build_application(config, peers, open_requests, authenticator, strangers, watches),
+            application,
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
             shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
@@ -112,6 +120,15 @@ async def _listen(config: Config, server: web.Server, strangers: Strangers) -> l
     return [listener, await loop.create_unix_server(connection, config.socket, backlog=BACKLOG)]
 
 
+def _make_timeouts(config: Config) -> StreamTimeouts:
+    return StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
+
+
+def _name_port(address: str) -> str:
+    """Return :port of a listen address, whose host may be one at which nobody reaches it; a socket's path as it is."""
+    return address if not address or address.startswith("unix:") else f":{address.rpartition(':')[2]}"
+
+
 def _build_application(
     config: Config,
     peers: Mapping[str, grpc.aio.Channel],
@@ -131,14 +148,14 @@ def _build_application(
     application.on_response_prepare.append(add_headers)
     if config.origins:
         application.on_response_prepare.append(cors.add_headers)
-    timeouts = StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
+    timeouts = _make_timeouts(config)
     for route in load_routes():
         answer = make_handler(route, peers[route.peer], timeouts, watches)
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers, timeouts)
-    for face in (a2a, agui, mcp_server):
+    for face in (agui, mcp_server):
         face.add_routes(application, peers, timeouts, config.published_faces)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)

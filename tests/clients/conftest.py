@@ -29,7 +29,8 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
     async with simulator() as provider:
         options = ("--config-dir", str(CONFIG), "--data-dir", str(data_dir))
         # Some clients take their answer by a call whose run then waits in vain; the end does not wait for it.
-        async with up(*options, SIMULATOR_URL=provider.base_url, HEADRACE_DRAIN_S="0.2") as suite:
+        settings = {"HEADRACE_DRAIN_S": "0.2", "HEADRACE_FACADE_A2A_LISTEN": "127.0.0.1:0"}
+        async with up(*options, SIMULATOR_URL=provider.base_url, **settings) as suite:
             yield Served(suite, provider)
 
 

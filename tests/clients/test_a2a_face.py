@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_tasks.py"
 
 
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
     python = get_environment("a2a") / "bin" / "python"
     told = json.loads((await run_program([python, PROGRAM, served.suite.url, binding])).splitlines()[-1])

@@ -65,6 +65,7 @@ async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerat
             heartbeat_s=timing.heartbeat_s,
             slow_reader_s=timing.slow_reader_s,
             process=ProcessSettings(drain_s=timing.drain_s),
+            a2a_listen="127.0.0.1:0",
         )
         metrics = await stack.enter_async_context(serving_metrics("127.0.0.1:0"))
         yield FrontUrl.of(f"http://{await stack.enter_async_context(service.serve(config, peers))}", metrics)

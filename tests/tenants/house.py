@@ -245,7 +245,12 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
             for name, service in names.items()
         }
         address = await stack.enter_async_context(
-            facade.serve(FacadeConfig(port=0, process=ProcessSettings(drain_s=0, auth=auth), heartbeat_s=1), peers)
+            facade.serve(
+                FacadeConfig(
+                    port=0, process=ProcessSettings(drain_s=0, auth=auth), heartbeat_s=1, a2a_listen="127.0.0.1:0"
+                ),
+                peers,
+            )
         )
         yield f"http://{address}"
 

@@ -9,16 +9,23 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf.message_factory import GetMessageClass
 
+from headrace.a2a import a2a_pb2, a2a_pb2_grpc
 from headrace.client import Client
 from headrace.errors import Unauthenticated
+from services.facade.a2a.operations import STREAMING
 from services.facade.middleware.credentials import GUARDED
 from services.facade.proto_routes import load_routes
 from services.runtime.auth.identity import Identity
+from services.runtime.rpc.channels import open_channel
 from tests.raw_http import sending
 from tests.tenants.house import ADA, BOB, KEYS, House, house
+
+A2A = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,6 +130,36 @@ async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
     assert "result" in await ask(ADA, "/mcp", "resources/read", uri=uri)
     for path in (uri, f"{uri}/files/notes.md"):
         assert (await ask(BOB, "/mcp", "resources/read", uri=path))["error"]["code"] == -32002
+
+
+async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_credential(it: House) -> None:
+    async with it.http.get("/a2a/plain/.well-known/agent-card.json", headers={"X-API-Key": KEYS[ADA]}) as response:
+        found = next(one for one in (await response.json())["supportedInterfaces"] if one["protocolBinding"] == "GRPC")
+    message = a2a_pb2.Message(message_id="g", role=a2a_pb2.ROLE_USER, parts=[a2a_pb2.Part(text="hello")])
+    asked = a2a_pb2.SendMessageRequest(tenant="plain", message=message)
+    async with open_channel(found["url"]) as channel:
+        agent: Any = a2a_pb2_grpc.A2AServiceStub(channel)
+        task = (await agent.SendMessage(asked, metadata=[("x-api-key", KEYS[ADA])])).task
+        assert task.status.state == a2a_pb2.TASK_STATE_COMPLETED
+        requests: dict[str, Any] = {rpc.name: GetMessageClass(rpc.input_type)(tenant="plain") for rpc in A2A.methods}
+        for name in ("GetTask", "CancelTask", "SubscribeToTask"):
+            requests[name] = type(requests[name])(tenant="plain", id=task.id)
+        requests["ListTasks"] = a2a_pb2.ListTasksRequest(tenant="plain", context_id=task.context_id)
+        for name in ("SendMessage", "SendStreamingMessage"):
+            requests[name] = a2a_pb2.SendMessageRequest(tenant="plain", message=message)
+            requests[name].message.task_id = task.id
+        for metadata, code in (((), "UNAUTHENTICATED"), ([("x-api-key", KEYS[BOB])], "NOT_FOUND")):
+            for name, request in requests.items():
+                call = getattr(agent, name)(request, metadata=metadata)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await (call.read() if name in STREAMING else call)
+                expected = {code, "FAILED_PRECONDITION"} if "Push" in name or "Card" in name else {code}
+                assert caught.value.code().name in (expected if metadata else {code}), name
+        refused = agent.GetTask(
+            a2a_pb2.GetTaskRequest(tenant="unpublished", id=task.id), metadata=[("x-api-key", KEYS[ADA])]
+        )
+        with pytest.raises(grpc.aio.AioRpcError, match="no agent 'unpublished' is published here"):
+            await refused
 
 
 async def test_the_client_shows_its_token(it: House) -> None:

@@ -6,17 +6,21 @@ from importlib.metadata import version
 from typing import Any
 
 from headrace.v1 import agent_pb2
-from services.facade.a2a.protocol import VERSION
-
-CURSOR = "urn:headrace:cursor:1"
-"""The extension: ids of streamed events are cursors, and a subscription with Last-Event-ID goes on behind one."""
+from services.facade.a2a.protocol import CURSOR, VERSION
 
 MODES = ["text/plain", "application/json"]
 
 
-def build_card(agent: agent_pb2.Agent, url: str) -> dict[str, Any]:
-    """Return the card of an agent whose JSON-RPC is at `url`, below which HTTP+JSON has its paths."""
-    bindings = ("JSONRPC", "HTTP+JSON")
+def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict[str, Any]:
+    """Return the card of an agent whose JSON-RPC is at `url`, below which HTTP+JSON has its paths; its gRPC is at
+    `grpc_address`, where all agents are, each by its key as `tenant`.
+    """
+    interfaces: list[dict[str, Any]] = [
+        {"url": url, "protocolBinding": binding, "protocolVersion": VERSION} for binding in ("JSONRPC", "HTTP+JSON")
+    ]
+    if grpc_address:
+        served = {"url": grpc_address, "protocolBinding": "GRPC", "tenant": agent.key, "protocolVersion": VERSION}
+        interfaces.append(served)
     skill: dict[str, Any] = {
         "id": agent.key,
         "name": agent.name,
@@ -24,14 +28,12 @@ def build_card(agent: agent_pb2.Agent, url: str) -> dict[str, Any]:
         "tags": [agent.mode.lower()],
         "examples": [*agent.questions],
     }
-    extension = {"uri": CURSOR, "description": "Event ids are cursors; SubscribeToTask takes one as Last-Event-ID."}
+    extension = {"uri": CURSOR, "description": "Events have cursors; SubscribeToTask takes one as Last-Event-ID."}
     return {
         "name": agent.name,
         "description": agent.description or agent.name,
         "version": version("headrace"),
-        "supportedInterfaces": [
-            {"url": url, "protocolBinding": binding, "protocolVersion": VERSION} for binding in bindings
-        ],
+        "supportedInterfaces": interfaces,
         "capabilities": {"streaming": True, "pushNotifications": False, "extensions": [extension]},
         "securitySchemes": {
             "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},

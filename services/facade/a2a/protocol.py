@@ -1,4 +1,4 @@
-"""A2A's two forms over HTTP, JSON-RPC and HTTP+JSON: requests, results and errors.
+"""A2A's words: versions, errors, and its two forms over HTTP, JSON-RPC and HTTP+JSON.
 
 The objects are those of lf.a2a.v1 in protobuf's JSON form.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import orjson
 from aiohttp import web
 
-from headrace.errors import HeadraceError, NotFound
-from services.facade.responses.envelope import HTTP_STATUS
+from headrace.errors import HeadraceError, NotFound, from_rpc_error
+from services.facade.responses import envelope
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 VERSION = "1.0"
 VERSION_HEADER = "A2A-Version"
+EXTENSIONS_HEADER = "A2A-Extensions"
+
+CURSOR = "urn:headrace:cursor:1"
+"""The extension: streamed events have cursors, and a subscription with Last-Event-ID goes on behind one."""
+
+LAST_EVENT_ID = "Last-Event-ID"
 
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 DOMAIN = "a2a-protocol.org"
@@ -62,10 +69,37 @@ def convert_error(error: HeadraceError) -> A2aError:
     metadata = {"reason": error.reason, "retriable": str(error.retriable).lower()} | dict(error.metadata)
     if isinstance(error, NotFound):
         return A2aError(NO_TASK, error.message, metadata)
-    status = HTTP_STATUS[error.code]
+    status = envelope.HTTP_STATUS[error.code]
     if status == 400:
         return A2aError(BAD_PARAMS, error.message, metadata)
     return A2aError(ErrorKind(-32603, status, error.code.name, error.reason), error.message, metadata)
+
+
+def convert_failure(error: A2aError | HeadraceError | grpc.aio.AioRpcError) -> A2aError:
+    if isinstance(error, grpc.aio.AioRpcError):
+        known = from_rpc_error(error)
+        if known is None:
+            failure = envelope.describe_error(error)
+            return A2aError(find_kind(failure.code), failure.message)
+        return convert_error(known)
+    return convert_error(error) if isinstance(error, HeadraceError) else error
+
+
+def find_kind(reason: str) -> ErrorKind:
+    return ErrorKind(-32603, 500, "INTERNAL", reason) if reason != "INVALID_REQUEST" else BAD_REQUEST
+
+
+def parse_cursor(given: str | None) -> int:
+    """Return the sequence number behind which a subscription goes on; 0: from the beginning."""
+    text = given or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise A2aError(BAD_PARAMS, f"{LAST_EVENT_ID}: must be the id of an event of this task")
+    return int(text)
+
+
+def asks_for_cursors(given: str | None) -> bool:
+    """Whether the caller has activated the extension, by the value of A2A-Extensions."""
+    return CURSOR in [uri.strip() for uri in (given or "").split(",")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +151,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def check_version(request: web.Request) -> None:
-    version = request.headers.get(VERSION_HEADER, VERSION) or VERSION
+def check_version(given: str | None) -> None:
+    version = given or VERSION
     if version.split(".")[0] != VERSION.split(".")[0]:
         raise A2aError(NO_VERSION, f"A2A {version[:16]} is not spoken here; {VERSION} is")
 

@@ -6,9 +6,8 @@ lost is replaced by the next piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -28,15 +27,26 @@ STATES = {
 }
 LIVE = frozenset({"queued", "running", "waiting"})
 
-Send = Callable[[bytes, int], bool]
-"""Sends an event's JSON with its cursor; False if the reader is behind."""
+
+class EventSink(Protocol):
+    """A reader of a task's events, in a binding's form; `seq` is an event's cursor."""
+
+    def send_event(self, event: dict[str, Any], seq: int) -> bool:
+        """Send a StreamResponse in protobuf's JSON form; False if `wait_until_drained` is due."""
+        ...
+
+    def send_piece(self, ids: dict[str, str], text: str, seq: int, *, append: bool) -> bool:
+        """Send a piece of the answer of the task that `ids` names; False if `wait_until_drained` is due."""
+        ...
+
+    async def wait_until_drained(self) -> None: ...
 
 
 class TaskView:
-    """Takes a run's events; `send` gets the task's, of which those up to `known_seq` are left out."""
+    """Takes a run's events; `sink` gets the task's, of which those up to `known_seq` are left out."""
 
-    def __init__(self, send: Send | None = None, known_seq: int = 0) -> None:
-        self._send = send
+    def __init__(self, sink: EventSink | None = None, known_seq: int = 0) -> None:
+        self._sink = sink
         self._known_seq = known_seq
         self.fold = Fold()
         self.gates: dict[str, agent_pb2.GateOpen] = {}
@@ -46,7 +56,7 @@ class TaskView:
         self.timestamp_ms = 0
         self._is_text_open = False
         """Whether the next piece is appended."""
-        self._head = b""
+        self._has_piece = False
         self._begun: set[str] = set()
         """Ids of the answer's blocks."""
 
@@ -67,7 +77,8 @@ class TaskView:
         self.send_task(self.fold.last_seq)
 
     async def wait_until_ready(self) -> None:
-        """Nothing is held back where nobody reads."""
+        if self._sink is not None:
+            await self._sink.wait_until_drained()
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
         self.fold.apply(delta)
@@ -101,35 +112,31 @@ class TaskView:
 
     def _send_piece(self, seq: int, block_id: str, text: str) -> bool:
         block = self.fold.blocks.get(block_id)
-        if self._send is None or block is None or not block.is_answer or seq <= self._known_seq:
+        if self._sink is None or block is None or not block.is_answer or seq <= self._known_seq:
             return True
-        if not self._is_text_open or not self._head:
-            self._is_text_open = True
-            return self._send(self._encode_update(self.fold.answer, append=False), seq)
-        return self._send(b'%b%b}]},"append":true}}' % (self._head, orjson.dumps(text)), seq)
+        append = self._is_text_open and self._has_piece
+        self._is_text_open = self._has_piece = True
+        return self._sink.send_piece(self._ids, text if append else self.fold.answer, seq, append=append)
 
-    def _encode_update(self, text: str, *, append: bool) -> bytes:
-        ids = orjson.dumps({"taskId": self.fold.run_id, "contextId": self.fold.chat_id})[:-1]
-        self._head = b'{"artifactUpdate":%b,"artifact":{"artifactId":"%b","parts":[{"text":' % (ids, ANSWER.encode())
-        return b'%b%b}]},"append":%b}}' % (self._head, orjson.dumps(text), b"true" if append else b"false")
+    @property
+    def _ids(self) -> dict[str, str]:
+        return {"taskId": self.fold.run_id, "contextId": self.fold.chat_id}
 
     def send_task(self, seq: int) -> bool:
         """Send the task, the first of its events."""
-        if self._send is None or self.has_begun:
+        if self._sink is None or self.has_begun:
             return True
         self.has_begun = True
-        return self._send(orjson.dumps({"task": self.build_task()}), seq)
+        return self._sink.send_event({"task": self.build_task()}, seq)
 
     def send_status(self, seq: int) -> bool:
-        if self._send is None:
+        if self._sink is None:
             return True
         is_ready = True
         if self.fold.end is not None and self.fold.end.run_complete.output and seq > self._known_seq:
-            ids = {"taskId": self.fold.run_id, "contextId": self.fold.chat_id}
-            update = ids | {"artifact": self._build_artifacts()[0], "append": False, "lastChunk": True}
-            is_ready = self._send(orjson.dumps({"artifactUpdate": update}), seq)
-        ids = {"taskId": self.fold.run_id, "contextId": self.fold.chat_id, "status": self.build_status()}
-        return self._send(orjson.dumps({"statusUpdate": ids}), seq) and is_ready
+            update = self._ids | {"artifact": self._build_artifacts()[0], "append": False, "lastChunk": True}
+            is_ready = self._sink.send_event({"artifactUpdate": update}, seq)
+        return self._sink.send_event({"statusUpdate": self._ids | {"status": self.build_status()}}, seq) and is_ready
 
     def build_task(self) -> dict[str, Any]:
         task = {"id": self.fold.run_id, "contextId": self.fold.chat_id, "status": self.build_status()}

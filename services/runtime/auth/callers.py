@@ -31,6 +31,8 @@ _AGENT, _AUDIT, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TO
     f"/headrace.v1.{name}Service/"
     for name in ("Agent", "Audit", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
 )
+_A2A = "/lf.a2a.v1.A2AService/"
+"""Another protocol's, which has no scopes: the RPCs behind it have them."""
 
 
 def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
@@ -42,6 +44,13 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
+    **_allow(_A2A, "SendMessage SendStreamingMessage GetTask ListTasks CancelTask SubscribeToTask", _PUBLIC),
+    **_allow(_A2A, "GetExtendedAgentCard ListTaskPushNotificationConfigs", _PUBLIC),
+    **_allow(
+        _A2A,
+        "CreateTaskPushNotificationConfig GetTaskPushNotificationConfig DeleteTaskPushNotificationConfig",
+        _PUBLIC,
+    ),
     **_allow(_AUDIT, "ListAudit ExportAudit VerifyAudit", _PUBLIC),
     **_allow(_AUDIT, "RecordAudit", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
@@ -107,5 +116,7 @@ def check_method_scope(method: str, identity: Identity) -> None:
 @lru_cache(maxsize=1024)
 def find_scope(method: str) -> str:
     """Return the scope that the contract names for the RPC, a name of CALLERS; empty: none."""
+    if method.startswith(_A2A):
+        return ""
     found = Default().FindMethodByName(method[1:].replace("/", "."))
     return found.GetOptions().Extensions[common_pb2.scope]

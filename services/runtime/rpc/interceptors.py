@@ -227,6 +227,10 @@ async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[st
             # A peer's own status that is none of ours: its deadline was ours, or it has a bug, which it has logged.
             code = error.code()
             await context.abort(code, error.details() or "a peer failed")
+        except grpc.aio.AbortError:
+            # A handler of another protocol has told its failure in that protocol's form.
+            code = _find_code(context)
+            raise
         except NotImplementedError:
             # What the generated base class raises for an RPC that a service leaves out.
             code = grpc.StatusCode.UNIMPLEMENTED
@@ -246,3 +250,9 @@ async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[st
             # A run is some ten inner calls, and a line costs more than most of them do (12 % of a run's CPU, 2026-11).
             say = log.debug if _is_inner.get() and code is grpc.StatusCode.OK else log.info
             say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
+
+
+def _find_code(context: Context) -> grpc.StatusCode:
+    """Return the status that a handler has set, which grpcio has as a number."""
+    given: Any = context.code()
+    return next(code for code in grpc.StatusCode if given in (code, code.value[0]))

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
 
+import grpc
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import (
@@ -76,7 +77,12 @@ async def main() -> None:
 
         async def connect(agent: str, *, streaming: bool) -> Any:
             card = await A2ACardResolver(http, f"{BASE}/a2a/{agent}").get_agent_card()
-            settings = ClientConfig(httpx_client=http, streaming=streaming, supported_protocol_bindings=[BINDING])
+            settings = ClientConfig(
+                httpx_client=http,
+                grpc_channel_factory=grpc.aio.insecure_channel,
+                streaming=streaming,
+                supported_protocol_bindings=[BINDING],
+            )
             return ClientFactory(settings).create(card)
 
         for streaming in (True, False):

@@ -53,8 +53,10 @@ async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(publish=["a2a"])) as facade:
         async with facade.http.get(f"{URL}/.well-known/agent-card.json") as response:
             card = await response.json()
-        assert [one["protocolBinding"] for one in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON"]
-        assert {one["url"] for one in card["supportedInterfaces"]} == {facade.url + URL}
+        *over_http, over_grpc = card["supportedInterfaces"]
+        assert [one["protocolBinding"] for one in over_http] == ["JSONRPC", "HTTP+JSON"]
+        assert {one["url"] for one in over_http} == {facade.url + URL}
+        assert (over_grpc["protocolBinding"], over_grpc["tenant"]) == ("GRPC", "helper")
         async with facade.http.get("/a2a") as response:
             assert (await response.json())["agentCards"] == [card]
 

@@ -1,0 +1,56 @@
+"""A2A's operations by their names, whichever binding they came by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+
+from services.facade.a2a.message import parse_message
+from services.facade.a2a.protocol import NO_EXTENDED_CARD, NO_METHOD, NO_PUSH, A2aError
+from services.facade.a2a.task_view import TaskView
+from services.facade.a2a.tasks import Tasks
+
+PUSH = frozenset(f"{verb}TaskPushNotificationConfig" for verb in ("Create", "Get", "Delete")) | {
+    "ListTaskPushNotificationConfigs"
+}
+STREAMING = frozenset({"SendStreamingMessage", "SubscribeToTask"})
+
+
+class Operations:
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    @classmethod
+    def from_peers(cls, peers: Mapping[str, grpc.aio.Channel]) -> Operations:
+        return cls(Tasks(peers["orchestrator"], peers["memory"]))
+
+    async def answer_call(self, agent_key: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an operation that does not stream; its result is the message's JSON form."""
+        match method:
+            case "SendMessage":
+                view = TaskView()
+                await self._tasks.send_message(agent_key, parse_message(params), view)
+                return {"task": view.build_task()}
+            case "GetTask":
+                return await self._tasks.get_task(agent_key, params.get("id"))
+            case "CancelTask":
+                return await self._tasks.cancel_task(agent_key, params.get("id"))
+            case "ListTasks":
+                return await self._tasks.list_tasks(agent_key, params)
+            case "GetExtendedAgentCard":
+                raise A2aError(NO_EXTENDED_CARD, "there is one card, for callers with a credential")
+            case _ if method in PUSH:
+                raise A2aError(NO_PUSH, "push notifications of tasks are not served; webhooks of Headrace are")
+            case _:
+                raise A2aError(NO_METHOD, f"no method {method[:64]!r}")
+
+    async def follow_task(self, agent_key: str, method: str, params: dict[str, Any], view: TaskView) -> None:
+        """Carry out an operation of STREAMING: `view` has the task's events, to its end or until it waits."""
+        if method == "SubscribeToTask":
+            await self._tasks.subscribe(agent_key, params.get("id"), view)
+        else:
+            await self._tasks.send_message(agent_key, parse_message(params), view)
+        if not view.is_over:
+            view.send_status(view.fold.last_seq)

@@ -1,0 +1,132 @@
+"""A2A over gRPC at a real server, the orchestrator scripted: what differs from the bindings over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from headrace.a2a import a2a_pb2, a2a_pb2_grpc
+from headrace.errors import ChatBusy, ProviderUnavailable, from_rpc_error
+from headrace.v1 import agent_pb2
+from services.runtime.rpc.channels import open_channel
+from tests.facade.openai_api.speaking import a_run
+from tests.facade.scripted import CHAT, RUN, Script, Suite, answering, opening, suite
+from tests.timing import within
+
+CURSOR = "urn:headrace:cursor:1"
+
+
+@asynccontextmanager
+async def serving(folder: Path, script: Script) -> AsyncGenerator[tuple[Suite, Any]]:
+    """A facade, and a stub of its gRPC binding, found as clients find it: by the card."""
+    async with suite(folder, script) as facade:
+        async with facade.http.get("/a2a") as response:
+            interfaces = [one for card in (await response.json())["agentCards"] for one in card["supportedInterfaces"]]
+        address = next((one["url"] for one in interfaces if one["protocolBinding"] == "GRPC"), "")
+        async with open_channel(address) as channel, within(50):
+            yield facade, a2a_pb2_grpc.A2AServiceStub(channel)
+
+
+def ask(text: str = "hi", **fields: Any) -> a2a_pb2.SendMessageRequest:
+    message = a2a_pb2.Message(message_id="m", role=a2a_pb2.ROLE_USER, parts=[a2a_pb2.Part(text=text)], **fields)
+    return a2a_pb2.SendMessageRequest(tenant="helper", message=message)
+
+
+def read_reason(error: grpc.aio.AioRpcError) -> tuple[str, str]:
+    """Domain and reason of a refusal."""
+    trailers = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])  # pyright: ignore[reportArgumentType]
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return info.domain, info.reason
+
+
+async def test_a_stream_is_the_task_and_each_delta(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(query=answering("one", " two"), publish=["a2a"])) as (_, agent):
+        events = [event async for event in agent.SendStreamingMessage(ask())]
+    kinds = [event.WhichOneof("payload") for event in events]
+    assert kinds == ["task", "artifact_update", "artifact_update", "status_update"]
+    assert [event.artifact_update.artifact.parts[0].text for event in events[1:3]] == ["one", " two"]
+    assert [event.artifact_update.append for event in events[1:3]] == [False, True]
+    assert events[0].task.context_id == CHAT
+    assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
+    assert not events[1].artifact_update.HasField("metadata")
+
+
+async def test_a_subscriber_that_asks_for_cursors_goes_on_behind_one(tmp_path: Path) -> None:
+    script = Script(publish=["a2a"], run=a_run("running"), attaches=[answering("one", " two")])
+    async with serving(tmp_path, script) as (_, agent):
+        request = a2a_pb2.SubscribeToTaskRequest(tenant="helper", id=RUN)
+        wanted = ("a2a-extensions", f"urn:other:1, {CURSOR}")
+        whole = [event async for event in agent.SubscribeToTask(request, metadata=[wanted])]
+        cursors = [getattr(event, event.WhichOneof("payload")).metadata[CURSOR] for event in whole]
+        assert cursors == sorted(cursors)
+        behind = [wanted, ("last-event-id", cursors[1])]
+        rest = [event async for event in agent.SubscribeToTask(request, metadata=behind)]
+    # The reader had a part of the artifact: it is begun anew.
+    assert (rest[1].artifact_update.artifact.parts[0].text, rest[1].artifact_update.append) == ("one two", False)
+    assert len(rest) == len(whole) - 1
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason"),
+    [
+        ("GetTask", a2a_pb2.GetTaskRequest(tenant="helper", id="x"), "TASK_NOT_FOUND"),
+        ("GetTask", a2a_pb2.GetTaskRequest(tenant="nobody", id=RUN), "TASK_NOT_FOUND"),
+        ("SendMessage", ask(context_id="x"), "INVALID_PARAMS"),
+        ("ListTasks", a2a_pb2.ListTasksRequest(tenant="helper", page_size=1000), "INVALID_PARAMS"),
+        (
+            "GetExtendedAgentCard",
+            a2a_pb2.GetExtendedAgentCardRequest(tenant="helper"),
+            "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+        ),
+    ],
+)
+async def test_what_is_wrong_has_the_reasons_of_the_protocol(
+    tmp_path: Path, method: str, request_: Any, reason: str
+) -> None:
+    async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (facade, agent):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await getattr(agent, method)(request_)
+        assert read_reason(caught.value) == ("a2a-protocol.org", reason)
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_what_the_protocol_has_no_word_for_keeps_ours(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(query=[ChatBusy("busy")], publish=["a2a"])) as (facade, agent):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await agent.SendMessage(ask())
+        assert isinstance(from_rpc_error(caught.value), ChatBusy)
+        facade.script.query = [*opening(), ProviderUnavailable("gone")]
+        stream = agent.SendStreamingMessage(ask())
+        assert (await stream.read()).WhichOneof("payload") == "task"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert isinstance(from_rpc_error(caught.value), ProviderUnavailable)
+
+
+async def test_another_version_and_an_agent_that_is_not_published_are_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (facade, agent):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await agent.SendMessage(ask(), metadata=[("a2a-version", "0.3")])
+        assert read_reason(caught.value)[1] == "VERSION_NOT_SUPPORTED"
+        facade.script.publish = ["mcp"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await agent.SendStreamingMessage(ask()).read()
+        assert read_reason(caught.value)[1] == "TASK_NOT_FOUND"
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(query=[*opening(), 3600.0], publish=["a2a"])) as (facade, agent):
+        stream = agent.SendStreamingMessage(ask())
+        assert (await stream.read()).WhichOneof("payload") == "task"
+        stream.cancel()
+        await facade.script.closed.wait()
+        assert not facade.script.cancelled.is_set()
