@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client sbom kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ example: $(VENV)/run ## Show an example on a simulated model: how people decide 
 
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients
-SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor $(if $(shell command -v npm),node) $(if $(shell command -v go),go))
+SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
 LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 
@@ -246,6 +246,21 @@ else
 	$(GO_RUN) go vet ./...
 	$(GO_RUN) go test ./internal/...
 endif
+
+# The client for browsers and Node. What of it the console loads is committed as it is built: Python alone serves it.
+TYPESCRIPT := packaging/typescript
+CONSOLE_CLIENT := services/facade/console/static/client
+typescript-client: $(CLIENTS)/headrace/done ## Build @headrace/client, and give the console its files (needs Node)
+	cp $(patsubst %,$(<D)/package/dist/%.js,errors fold json pauses reading run_stream sse transport) $(CONSOLE_CLIENT)
+
+$(CLIENTS)/headrace/done: $(OPENAPI) $(addprefix $(TYPESCRIPT)/,package.json tsconfig.json README.md make_contract.py) $(wildcard $(TYPESCRIPT)/src/*.ts)
+	@rm -rf $(@D) && mkdir -p $(@D)/package/src
+	cp $(addprefix $(TYPESCRIPT)/,package.json tsconfig.json README.md) $(@D)/package
+	cp $(filter-out %/contract.ts %/routes.ts,$(wildcard $(TYPESCRIPT)/src/*.ts)) $(@D)/package/src
+	$(PYTHON) $(TYPESCRIPT)/make_contract.py $(@D)/package/src
+	cd $(@D)/package && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts
+	cd $(@D)/package && npm run --silent build && npm pack --silent --pack-destination ..
+	@touch $@
 
 sync-client: $(VENV)/dev ## Write headrace/sync, the client for programs without an event loop, from the asynchronous one
 	$(BIN)/python packaging/client/make_sync.py

@@ -1,4 +1,4 @@
-"""The console's fold against the tests' own and the cases of the public one: the same events give the same state."""
+"""The fold of @headrace/client, which the console has, against the one in Python: they come to the same state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
+from headrace.event_json import parse_event
+from headrace.fold import fold_events
 from headrace.v1 import agent_pb2
 from services.runtime.json_form import event
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import FORKED, RUN, Story
 from tests.order import IDS, TEXT_KINDS, fold, is_lost
+from tests.test_fold import describe_fold
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,23 +25,28 @@ Event = dict[str, Any]
 
 SCOPES = [{}, {"subagentId": "s1"}, {"subagentId": "s2"}, {"taskId": "k1"}, {"subagentId": "s1", "taskId": "k1"}]
 
+TEXT: Event = {"delta": "d", "text": "t"}
+TOOL: Event = {"result": "r", "ok": True, "toolParams": {"a": [1]}, "arguments": {"a": ["1"]}, "toolName": "n"}
+ACTION: Event = {"result": "r", "arguments": {"a": [1]}, "actionName": "n"}
+BODIES = {"reasoning": TEXT, "content": TEXT, "tool": TOOL, "action": ACTION}
+"""What events of a kind may have; each part takes what is its own."""
+
 FOLD = """async (lists) => {
-    const { foldEvents } = await import('/console/events/fold.js');
-    return lists.map(foldEvents);
+    const { foldEvents } = await import('/console/client/fold.js');
+    return lists.map((events) => foldEvents(events).toState());
 }"""
 
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "fold_cases.json").read_text())
 
 
-def describe_state(state: dict[str, Any]) -> dict[str, Any]:
-    """What the console's fold holds of a case's state: a call's view shows its arguments as they come."""
-    left_out = {"tool": {"isComplete", "text"}, "action": {"isComplete", "text", "params"}}
-    blocks = {
-        key: {name: value for name, value in block.items() if name not in left_out.get(block["kind"], {"isComplete"})}
-        for key, block in state["blocks"].items()
-    }
-    return {"blocks": blocks, "end": state["end"]}
+def fold_in_python(events: list[Event]) -> dict[str, Any]:
+    return describe_fold(fold_events(parse_event(encode_compactly(event)) for event in events))
+
+
+def encode_compactly(event: Event) -> str:
+    """An event as the server writes it, whose JSON values JavaScript writes alike."""
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
 def recorded(story: Story) -> list[Event]:
@@ -89,34 +97,26 @@ def made_up(seed: int) -> list[Event]:
             known = {}
         elif part in ("start", "snapshot") or key in known:
             part = "start" if part == "run" else part
-            body: Event = {"result": "r", "ok": True, "toolParams": {"a": [1]}, "toolName": "n"}
-            body = {"delta": "d", "text": "t"} if kind in TEXT_KINDS else body
-            events.append(base | body | {"type": f"{kind}.{part}", IDS[kind]: key})
+            events.append(base | BODIES[kind] | {"type": f"{kind}.{part}", IDS[kind]: key})
             if part in ("start", "snapshot"):
                 known[key] = events[-1]
-    return [*events, {"seq": 60, "type": "run.complete", "timestamp": 60, "usage": {"inputTokens": 1}}]
+    usage = {"inputTokens": 1, "outputTokens": 0, "modelCalls": 0, "toolCalls": 0}
+    end = {"type": "run.complete", "runId": "r", "finishReason": "stop", "usage": usage}
+    return [*events, {"seq": 60, "timestamp": 60} | end]
 
 
-async def test_it_gives_what_the_tests_fold_gives(opening: Opening) -> None:
+async def test_it_gives_what_the_fold_in_python_gives(opening: Opening) -> None:
     run = a_whole_run()
     lists = [run, a_history(run), run + a_whole_run(FORKED), *(made_up(seed) for seed in range(200))]
     async with opening() as console:
-        assert await console.page.evaluate(FOLD, lists) == [fold(events) for events in lists]
-
-
-async def test_a_delta_of_an_unknown_block_is_left_out(opening: Opening) -> None:
-    events = [{"seq": 1, "type": "content.delta", "contentId": "x", "delta": "a"}, {"seq": 2, "type": "some.thing"}]
-    async with opening() as console:
-        assert await console.page.evaluate(FOLD, [events]) == [{"blocks": {}, "end": None}]
+        states = await console.page.evaluate(FOLD, lists)
+    for events, state in zip(lists, states, strict=True):
+        assert state == fold_in_python(events)
 
 
 async def test_the_events_of_a_case_lead_to_its_state(opening: Opening) -> None:
     async with opening() as console:
         states = await console.page.evaluate(FOLD, [case["events"] for case in CASES])
-    for state in states:
-        for block in state["blocks"].values():
-            if block["kind"] in ("tool", "action"):
-                del block["text"]
-    assert {case["name"]: state for case, state in zip(CASES, states, strict=True)} == {
-        case["name"]: describe_state(case["state"]) for case in CASES
-    }
+    for case, state in zip(CASES, states, strict=True):
+        assert state == case["state"], case["name"]
+        assert list(state["blocks"]) == list(case["state"]["blocks"])

@@ -3,7 +3,7 @@
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
 import { shortenText } from "../elements/format.js";
-import { TERMINAL } from "../events/fold.js";
+import { TERMINAL } from "../client/fold.js";
 import { followRun } from "../events/follow.js";
 import * as address from "../navigation/address.js";
 import { Pins } from "./pins.js";
@@ -131,7 +131,7 @@ export class Conversation {
         signal,
       });
     } catch (error) {
-      if (!(error instanceof api.ApiError || error instanceof api.ConnectionLost)) throw error;
+      if (!(error instanceof api.HeadraceError || error instanceof api.ConnectionLost)) throw error;
       run.end.showFailure(error);
     } finally {
       clearInterval(timer);

@@ -5,7 +5,7 @@ import { formatDate } from "../elements/format.js";
 import { createFrame, createMark, createRow, createTable, replaceItems } from "../elements/page.js";
 import { Polling } from "../elements/polling.js";
 import * as api from "../server/api.js";
-import { parseJson } from "../server/json.js";
+import { parseJson } from "../client/json.js";
 
 const PERIOD_MS = 10_000;
 const LINES_SHOWN = 200;

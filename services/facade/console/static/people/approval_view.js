@@ -2,7 +2,8 @@
 
 import { createButton, createElement } from "../elements/dom.js";
 import { formatTime } from "../elements/format.js";
-import { formatJson, parseJson } from "../server/json.js";
+import { parseJson } from "../client/json.js";
+import { formatJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
 function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {

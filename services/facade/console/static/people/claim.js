@@ -64,7 +64,7 @@ export class Claim {
     } catch (error) {
       this.#isHeld = false;
       const { claimedBy: by, until } = error.details ?? {};
-      if (error.code === "CLAIMED") this.#setOthers({ by, until: Number(until) });
+      if (error.reason === "CLAIMED") this.#setOthers({ by, until: Number(until) });
       return; // anything else is told when the form is sent, which needs no claim
     }
     this.#renewal = setTimeout(() => {

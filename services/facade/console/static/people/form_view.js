@@ -1,7 +1,8 @@
 // Creates the form that a person answers: fields from a JSON schema, a question with choices, or plain JSON.
 
 import { createButton, createElement } from "../elements/dom.js";
-import { formatJson, parseJson } from "../server/json.js";
+import { parseJson } from "../client/json.js";
+import { formatJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
 /** Create a form for a frontend tool's view (JSON, or null when it has none); `submit(payload)` sends the answer. */

@@ -1,9 +1,9 @@
 // Watches the gates that wait: a stream that begins with all of them, and is opened again where it ends. Not while nobody
 // looks: a browser has six connections to a server for all its tabs.
 
-import { readFrames } from "../events/sse.js";
+import { readFrames } from "../client/sse.js";
 import * as api from "../server/api.js";
-import { parseJson } from "../server/json.js";
+import { parseJson } from "../client/json.js";
 
 const RETRY_MS = 1000;
 const RETRY_MS_MAX = 60_000;

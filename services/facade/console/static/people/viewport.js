@@ -17,7 +17,7 @@ export async function showViewport(container, { viewportKey, toolName, params, i
     view = await api.getViewport(viewportKey);
   } catch (error) {
     // ask_human needs no view; any other call can still be answered, as JSON.
-    if (!(error instanceof api.ApiError)) throw error;
+    if (!(error instanceof api.HeadraceError)) throw error;
   }
   if (!isWaiting()) return;
   const isHtml = typeof view?.html === "string" && Object.keys(view).length === 1;

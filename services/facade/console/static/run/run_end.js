@@ -49,7 +49,7 @@ export class RunEnd {
 
   /** Show that the connection was lost for good, or that the run could not be started. */
   showFailure(error) {
-    this.#outcome.replaceChildren(this.#createProblem(error.message, error.code));
+    this.#outcome.replaceChildren(this.#createProblem(error.message, error.reason));
     this.#showActions();
   }
 

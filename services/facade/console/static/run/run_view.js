@@ -7,7 +7,7 @@ import { ApprovalView } from "../people/approval_view.js";
 import { Claim } from "../people/claim.js";
 import { createCredentialForm } from "../people/credential_view.js";
 import { createElement } from "../elements/dom.js";
-import { Fold, TERMINAL, getBlockId, getKind } from "../events/fold.js";
+import { Fold, TERMINAL, getBlockId, getKind } from "../client/fold.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 import { Scopes } from "./scopes.js";
 import { LINE_BUILDERS } from "./event_lines.js";
@@ -224,7 +224,7 @@ export class RunView {
 
   #askForApproval(event) {
     const tool = this.#views.get(event.toolId);
-    const name = tool?.block.name;
+    const name = tool?.block.name || undefined;
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
     const askBack = (note) => api.askBack({ runId: this.runId, gateId: event.approvalId, note });
     const { answerers, grounds } = this.#gates.get(event.approvalId) ?? {};
@@ -238,7 +238,7 @@ export class RunView {
 
   #removeDroppedBlocks() {
     for (const [id, view] of this.#views) {
-      if (this.#fold.blocks.has(id)) continue;
+      if (this.#fold.getBlock(id)) continue;
       view.element.remove();
       this.#views.delete(id);
     }
@@ -246,7 +246,7 @@ export class RunView {
 
   #showText(event, createView) {
     const id = getBlockId(event);
-    const block = this.#fold.blocks.get(id);
+    const block = this.#fold.getBlock(id);
     if (!block) return;
     if (!this.#views.has(id)) this.#addView(id, createView(), event);
     const isOpen = event.type.endsWith(".start") || event.type.endsWith(".delta");
@@ -256,7 +256,7 @@ export class RunView {
   #beginCall(id, event) {
     if (!this.#views.has(id)) this.#addView(id, new ToolView(), event);
     const view = this.#views.get(id);
-    view.beginCall(this.#fold.blocks.get(id), event);
+    view.beginCall(this.#fold.getBlock(id), event);
     // A snapshot does not name the view; a frontend tool's own name is the usual one.
     view.viewportKey = event.toolType === "frontend" ? (event.viewportKey ?? event.toolName) : event.viewportKey;
   }

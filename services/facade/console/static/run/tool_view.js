@@ -34,7 +34,7 @@ export class ToolView {
 
   beginCall(block, event) {
     this.block = block;
-    this.#name.textContent = block.name ?? "tool";
+    this.#name.textContent = block.name || "tool";
     if (event.description) this.#name.title = event.description;
     this.#arguments = this.#output = this.#drawnArguments = "";
     this.result = undefined;

@@ -1,73 +1,31 @@
-// Calls the facade's routes: returns `data` of the envelope or throws an ApiError with the failure's text.
+// Calls the facade's routes by the package @headrace/client: returns `data` of the envelope or throws what the package does.
 
-import { addCredential, reportUnauthenticated } from "./credential.js";
-import { parseJson } from "./json.js";
+import { ConnectionLost, HeadraceError, throwNetworkError } from "../client/errors.js";
+import { Transport, buildPath, buildPost, createId } from "../client/transport.js";
+import { getCredential, reportUnauthenticated } from "./credential.js";
 
-export class ApiError extends Error {
-  constructor(status, body) {
-    super(body?.msg || `the server answered ${status}`);
-    this.status = status;
-    this.code = body?.error?.code ?? "";
-    this.details = body?.error?.details ?? {};
-    this.canRetry = body?.error?.retriable ?? status >= 500;
-  }
-}
+export { ConnectionLost, HeadraceError, createId };
 
-/** The connection failed; the request may or may not have arrived. */
-export class ConnectionLost extends Error {
-  constructor(cause) {
-    super("The server cannot be reached.", { cause });
-  }
-}
+const transport = new Transport({ token: getCredential, fetch: fetchAndReport });
 
-/** Throw ConnectionLost for the TypeError that fetch and body readers raise when a connection breaks. */
-export function throwNetworkError(error) {
-  throw error instanceof TypeError ? new ConnectionLost(error) : error;
-}
-
-/** Return a random UUID; crypto.randomUUID is missing on plain HTTP from another machine. */
-export function createId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
-  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
-}
-
-async function sendRequest(path, options) {
-  const response = await fetch(path, { ...options, headers: addCredential(options?.headers) }).catch(throwNetworkError);
-  if (response.ok) return response;
+async function fetchAndReport(path, init) {
+  const response = await fetch(path, init);
   if (response.status === 401) reportUnauthenticated();
-  const text = await response.text().catch(throwNetworkError);
-  let body = null;
-  try {
-    body = parseJson(text);
-  } catch {
-    // A proxy answered instead of the facade; its page is not for our users.
-  }
-  throw new ApiError(response.status, body);
+  return response;
 }
 
 /** Return the whole envelope, for routes that answer more than `data`. */
-export async function fetchEnvelope(path, options) {
-  const response = await sendRequest(path, options);
-  return parseJson(await response.text().catch(throwNetworkError));
-}
+export const fetchEnvelope = (path, init) => transport.request(path, init);
+export const getEnvelope = (path, parameters) => fetchEnvelope(buildGet(path, parameters));
 
-export async function getEnvelope(path, parameters = {}) {
-  const entries = Object.entries(parameters).filter(([, value]) => value);
-  return fetchEnvelope(`${path}?${new URLSearchParams(entries)}`);
-}
-
-export function buildPost(body) {
-  const text = typeof body === "string" ? body : JSON.stringify(body);
-  return { method: "POST", headers: { "Content-Type": "application/json" }, body: text };
+/** Return an address with parameters, those left out that say nothing. */
+function buildGet(path, parameters = {}) {
+  return buildPath(path, Object.fromEntries(Object.entries(parameters).filter(([, value]) => value)));
 }
 
 export const getData = async (path, parameters) => (await getEnvelope(path, parameters)).data;
 export const postData = async (path, body) => (await fetchEnvelope(path, buildPost(body))).data;
-export const deleteData = (path, parameters) =>
-  fetchEnvelope(`${path}?${new URLSearchParams(parameters)}`, { method: "DELETE" });
+export const deleteData = (path, parameters) => fetchEnvelope(buildPath(path, parameters), { method: "DELETE" });
 
 let identity;
 /** Return who the user is, and the scopes of the credential; asked for until it is answered once. */
@@ -96,9 +54,9 @@ export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })
 export const getContext = async (parameters) => (await getEnvelope("/api/context", parameters)).data;
 export const getViewport = async (viewportKey) => (await getEnvelope("/api/viewport", { viewportKey })).data;
 
-export const startQuery = (body, signal) => sendRequest("/api/query", { ...buildPost(body), signal });
+export const startQuery = (body, signal) => transport.send("/api/query", { ...buildPost(body), signal });
 export const attachToRun = (runId, lastSeq, signal) =>
-  sendRequest(`/api/attach?${new URLSearchParams({ runId, lastSeq })}`, { signal });
+  transport.send(buildPath("/api/attach", { runId, lastSeq }), { signal });
 
 export const submitPayload = async (body) =>
   (await fetchEnvelope("/api/submit", buildPost({ requestId: createId(), ...body }))).data;
@@ -137,10 +95,8 @@ export const deleteFact = (factId) => deleteData("/api/fact", { factId });
 /** List gates that wait: an envelope with `data` and perhaps nextPageToken. */
 export const listGates = (parameters) => getEnvelope("/api/gates", parameters);
 /** Open the stream of gates that wait, and of their changes. */
-export const watchGates = (parameters, signal) => {
-  const entries = Object.entries(parameters).filter(([, value]) => value);
-  return sendRequest(`/api/gates/watch?${new URLSearchParams(entries)}`, { signal });
-};
+export const watchGates = (parameters, signal) =>
+  transport.send(buildGet("/api/gates/watch", parameters), { signal });
 export const getGate = async (runId, gateId) => (await getEnvelope("/api/gate", { runId, gateId })).data;
 export const answerGate = async (body) =>
   (await fetchEnvelope("/api/gate/answer", buildPost({ requestId: createId(), ...body }))).data;
@@ -153,13 +109,10 @@ export const listGrants = async (parameters) => (await getEnvelope("/api/grants"
 export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
 
 /** Sum up what was spent; `groupBy` is a list. */
-export const getUsage = async ({ groupBy, ...parameters }) => {
-  const query = new URLSearchParams([...Object.entries(parameters), ...groupBy.map((group) => ["groupBy", group])]);
-  return (await fetchEnvelope(`/api/usage?${query}`)).data;
-};
+export const getUsage = async (parameters) => (await fetchEnvelope(buildPath("/api/usage", parameters))).data;
 
 /** Fetch a workspace file by its address. */
-export const fetchFile = async (address) => (await sendRequest(address)).blob().catch(throwNetworkError);
+export const fetchFile = async (address) => (await transport.send(address)).blob().catch(throwNetworkError);
 
 /** Store a file and return the reference to pass in a query. */
 export async function uploadFile(chatId, file) {

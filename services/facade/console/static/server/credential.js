@@ -2,13 +2,10 @@
 
 const NAME = "headrace.credential";
 
-/** Return the headers with the credential, if there is one. */
-export function addCredential(headers = {}) {
-  const credential = sessionStorage.getItem(NAME);
-  return credential ? { ...headers, Authorization: `Bearer ${credential}` } : headers;
-}
+/** Return the credential; null where there is none. */
+export const getCredential = () => sessionStorage.getItem(NAME);
 
-export const hasCredential = () => sessionStorage.getItem(NAME) !== null;
+export const hasCredential = () => getCredential() !== null;
 
 /** Show `form` whenever the facade answers 401; submitting it stores the credential and reloads the page. */
 export function setUpSignIn(form) {

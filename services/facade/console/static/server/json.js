@@ -1,16 +1,6 @@
-// Reads JSON without rounding large integers: a number that a double cannot hold keeps its own text.
-// https://github.com/tc39/proposal-json-parse-with-source; a browser without it rounds, as every JSON.parse does.
+// Shows JSON. It is read by the package's parseJson, which does not round large integers.
 
-const LONG_NUMBER = /\d{16}/;
-
-function keepExactNumber(_key, value, context) {
-  const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
-  return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
-}
-
-export function parseJson(text) {
-  return LONG_NUMBER.test(text) ? JSON.parse(text, keepExactNumber) : JSON.parse(text);
-}
+import { parseJson } from "../client/json.js";
 
 /** Format `value` as indented JSON. */
 export function formatJson(value) {

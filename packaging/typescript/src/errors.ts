@@ -1,0 +1,59 @@
+// What calls and streams throw. Besides these there is the reason of an AbortSignal, as `fetch` throws it.
+
+interface FailureBody {
+  msg?: string;
+  error?: { code?: string; retriable?: boolean; details?: Record<string, string> };
+}
+
+/** The server has refused a request, or has failed to do it. */
+export class HeadraceError extends Error {
+  override name = "HeadraceError";
+
+  /** The HTTP status; 0 where an answer could not be read. */
+  readonly status: number;
+
+  /** One constant word for what has happened, as docs/reference/errors.md lists them; "" where a proxy has answered. */
+  readonly reason: string;
+
+  /** Ids and numbers, by name. */
+  readonly details: Record<string, string>;
+
+  /** Whether the same request may succeed later. */
+  readonly isRetriable: boolean;
+
+  /** How long the server asks to be left alone; 0 where it does not say. */
+  readonly retryAfterMs: number;
+
+  constructor(status: number, body?: FailureBody | null, retryAfterMs = 0) {
+    super(body?.msg || `the server answered ${status}`);
+    this.status = status;
+    this.reason = body?.error?.code ?? "";
+    this.details = body?.error?.details ?? {};
+    this.isRetriable = body?.error?.retriable ?? status >= 500;
+    this.retryAfterMs = retryAfterMs;
+  }
+
+  /** The field of the request that breaks a rule; undefined where none does. */
+  get field(): string | undefined {
+    return this.details.field;
+  }
+
+  /** The rule that `field` breaks. */
+  get rule(): string | undefined {
+    return this.details.rule;
+  }
+}
+
+/** The connection has failed; the request may or may not have arrived. */
+export class ConnectionLost extends Error {
+  override name = "ConnectionLost";
+
+  constructor(cause?: unknown) {
+    super("The server cannot be reached.", { cause });
+  }
+}
+
+/** Throw ConnectionLost for the TypeError that fetch and readers of bodies raise when a connection breaks. */
+export function throwNetworkError(error: unknown): never {
+  throw error instanceof TypeError ? new ConnectionLost(error) : error;
+}

@@ -1,0 +1,40 @@
+// Reads a stream to its end, over as many connections as that takes.
+import { ConnectionLost, HeadraceError } from "./errors.js";
+import { Pauses } from "./pauses.js";
+export const REATTACH_MS = 60_000;
+export const SILENCE_MS = 60_000;
+/** A connection that lasted longer was a good one, whatever it has brought: some proxies cut every stream after a while. */
+const GOOD_MS_MIN = 10_000;
+export async function* readOn(source, { signal, onConnection }) {
+    const pauses = new Pauses();
+    for (;;) {
+        let problem;
+        let openedMs = Infinity;
+        try {
+            const response = await source.open();
+            openedMs = performance.now();
+            if (pauses.isCut)
+                onConnection?.(true);
+            for await (const item of source.read(response)) {
+                pauses.reset();
+                yield item;
+            }
+            if (source.isOver())
+                return;
+            problem = new ConnectionLost("the stream has ended too early");
+        }
+        catch (error) {
+            const isKnown = error instanceof ConnectionLost || error instanceof HeadraceError;
+            if (signal?.aborted || !isKnown || !source.canRetry(error))
+                throw error;
+            problem = error;
+        }
+        if (performance.now() - openedMs > GOOD_MS_MIN)
+            pauses.reset();
+        if (!pauses.isCut || openedMs < Infinity)
+            onConnection?.(false);
+        const leastMs = problem instanceof HeadraceError ? problem.retryAfterMs : 0;
+        if (!(await pauses.wait(source.limitMs(), leastMs, signal)))
+            throw problem;
+    }
+}

@@ -1,0 +1,116 @@
+// A run's events as they come, folded on the way.
+//
+//   const run = client.ask("Hello", { agentKey: "assistant" });
+//   for await (const text of run.text()) show(text);
+//   console.log(run.state.answer, run.state.end);
+//
+// A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
+// A stream that is cut, as by a server that restarts or a browser that is offline, is opened again behind its last event.
+import { ConnectionLost } from "./errors.js";
+import { Fold } from "./fold.js";
+import { parseJson } from "./json.js";
+import { readOn, REATTACH_MS, SILENCE_MS } from "./reading.js";
+import { readFrames } from "./sse.js";
+/** How long a request that has begun no run yet is sent again: who has a wrong address is to know it soon. */
+const BEGIN_MS_MAX = 10_000;
+/** Iterates the events; `state` is what they have come to so far. Iterated again, it reads on where it was left. */
+export class RunStream {
+    state = new Fold();
+    #open;
+    #options;
+    #runId;
+    #lastSeq;
+    #isRead = false;
+    #isOver = false;
+    constructor(open, options = {}, runId = "", lastSeq = 0) {
+        this.#open = open;
+        this.#options = options;
+        this.#runId = runId;
+        this.#lastSeq = lastSeq;
+    }
+    /** The run; "" before it has begun. */
+    get runId() {
+        return this.state.runId || this.#runId;
+    }
+    [Symbol.asyncIterator]() {
+        return this.events();
+    }
+    /** Yield the events to the run's end. Throws HeadraceError or ConnectionLost when no attempt helps any more. */
+    async *events() {
+        if (this.#isRead)
+            throw new Error("a run's stream has one reader at a time");
+        this.#isRead = true;
+        const { signal, reattachMs = REATTACH_MS } = this.#options;
+        const source = {
+            open: () => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
+            read: (response) => this.#readConnection(response),
+            isOver: () => this.#isOver,
+            // What is refused before there is a run is for the caller to see; a run that has begun is worth another attempt.
+            canRetry: (error) => error instanceof ConnectionLost || (error.isRetriable === true && this.runId !== ""),
+            limitMs: () => (this.runId ? reattachMs : Math.min(reattachMs, BEGIN_MS_MAX)),
+        };
+        try {
+            if (!this.#isOver)
+                yield* readOn(source, this.#options);
+        }
+        finally {
+            this.#isRead = false;
+        }
+    }
+    /**
+     * Yield the run's own words as they come, each once, with a blank line between two blocks.
+     *
+     * What it says before a tool call is among them, so that all of them may be more than `state.answer`.
+     */
+    async *text() {
+        const pieces = new Unrepeated();
+        let lastId = "";
+        for await (const event of this) {
+            if (event.type !== "content.start" && event.type !== "content.delta" && event.type !== "content.snapshot")
+                continue;
+            const { contentId } = event;
+            if (!this.state.getBlock(contentId)?.isAnswer)
+                continue;
+            if (event.type !== "content.delta")
+                pieces.restartBlock(contentId);
+            const piece = event.type === "content.start" ? "" : event.type === "content.delta" ? event.delta : event.text;
+            const words = pieces.takeNew(contentId, piece);
+            if (!words)
+                continue;
+            yield lastId === "" || lastId === contentId ? words : `\n\n${words}`;
+            lastId = contentId;
+        }
+    }
+    /** Read to the run's end and return its state: `answer`, calls, `end`. A run that has failed is no exception. */
+    async finish() {
+        for await (const _ of this)
+            ;
+        return this.state;
+    }
+    async *#readConnection(response) {
+        for await (const data of readFrames(response, this.#options.silenceMs ?? SILENCE_MS)) {
+            this.#isOver ||= data === "[DONE]";
+            if (this.#isOver)
+                return;
+            const event = parseJson(data);
+            this.state.apply(event);
+            yield event;
+        }
+        this.#isOver ||= this.state.end !== null;
+    }
+}
+/** Leaves out what blocks that begin again repeat. */
+class Unrepeated {
+    #taken = new Map();
+    #repeated = new Map(); // characters that each block still repeats
+    restartBlock(id) {
+        this.#repeated.set(id, this.#taken.get(id) ?? 0);
+    }
+    takeNew(id, piece) {
+        const repeated = this.#repeated.get(id) ?? 0;
+        const known = Math.min(piece.length, repeated);
+        this.#repeated.set(id, repeated - known);
+        this.#taken.set(id, (this.#taken.get(id) ?? 0) + piece.length - known);
+        return piece.slice(known);
+    }
+}
