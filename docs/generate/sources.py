@@ -115,6 +115,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "limit": budget_rules.Rule,
     "rule": approval_rules._ToolRule,
     "answerers": AnswererRule,
+    "sampling": mcp_settings.Sampling,
+    "root": mcp_settings.Root,
     "stdio": mcp_settings.Stdio,
     "http": mcp_settings.Http,
 }

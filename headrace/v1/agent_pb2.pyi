@@ -4202,8 +4202,9 @@ Global___ApprovalAnswer: _TypeAlias = ApprovalAnswer  # noqa: Y015
 
 @_typing.final
 class GateOpen(_message.Message):
-    """The run waits for a person. With an approval it comes before approval.ask, with a form or a question after tool.end. An
-    answer that comes before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do not.
+    """The run waits for a person. With an approval it comes before approval.ask, with a form or a question after tool.end. A
+    tool whose server asks (`ask`) has a form of its own for each question, while its call runs. An answer that comes
+    before the run waits opens no gate, and calls of the query's own functions (tool_api `client`) do not.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4224,6 +4225,7 @@ class GateOpen(_message.Message):
     ESCALATE_AT_FIELD_NUMBER: _builtins.int
     GROUNDS_FIELD_NUMBER: _builtins.int
     NEED_FIELD_NUMBER: _builtins.int
+    ASK_FIELD_NUMBER: _builtins.int
     gate_id: _builtins.str
     """Unique in its run: the approval's id, or the call's. Pass it to AnswerGate or Submit."""
     kind: _builtins.str
@@ -4237,7 +4239,7 @@ class GateOpen(_message.Message):
     risk: _builtins.str
     """Approvals: critical, high, medium or low."""
     reason: _builtins.str
-    """Approvals and credentials: why a person is asked."""
+    """Approvals and credentials: why a person is asked; forms of a tool's server: what it asks."""
     viewport_key: _builtins.str
     """Forms: the view to show."""
     expires_at: _builtins.int
@@ -4264,6 +4266,10 @@ class GateOpen(_message.Message):
     def need(self) -> _common_pb2.CredentialNeed:
         """Credentials: what is missing, and where to get it."""
 
+    @_builtins.property
+    def ask(self) -> _common_pb2.InputNeed:
+        """Forms of a tool's server: what it asks. The answer is what `result_schema` says, or {"cancelled": true}."""
+
     def __init__(
         self,
         *,
@@ -4283,13 +4289,16 @@ class GateOpen(_message.Message):
         escalate_at: _builtins.int | None = ...,
         grounds: _abc.Iterable[_builtins.str] | None = ...,
         need: _common_pb2.CredentialNeed | None = ...,
+        ask: _common_pb2.InputNeed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answerers", b"_answerers", "_ask", b"_ask", "_escalate_at", b"_escalate_at", "_need", b"_need", "_on_expiry", b"_on_expiry", "_reason", b"_reason", "_remind_at", b"_remind_at", "_result_schema", b"_result_schema", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answerers", b"answerers", "ask", b"ask", "escalate_at", b"escalate_at", "expires_at", b"expires_at", "gate_id", b"gate_id", "grounds", b"grounds", "kind", b"kind", "need", b"need", "on_expiry", b"on_expiry", "reason", b"reason", "remind_at", b"remind_at", "result_schema", b"result_schema", "risk", b"risk", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answerers: _TypeAlias = _typing.Literal["answerers"]  # noqa: Y015
     _WhichOneofArgType__answerers: _TypeAlias = _typing.Literal["_answerers", b"_answerers"]  # noqa: Y015
+    _WhichOneofReturnType__ask: _TypeAlias = _typing.Literal["ask"]  # noqa: Y015
+    _WhichOneofArgType__ask: _TypeAlias = _typing.Literal["_ask", b"_ask"]  # noqa: Y015
     _WhichOneofReturnType__escalate_at: _TypeAlias = _typing.Literal["escalate_at"]  # noqa: Y015
     _WhichOneofArgType__escalate_at: _TypeAlias = _typing.Literal["_escalate_at", b"_escalate_at"]  # noqa: Y015
     _WhichOneofReturnType__need: _TypeAlias = _typing.Literal["need"]  # noqa: Y015
@@ -4308,6 +4317,8 @@ class GateOpen(_message.Message):
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answerers) -> _WhichOneofReturnType__answerers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ask) -> _WhichOneofReturnType__ask | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__escalate_at) -> _WhichOneofReturnType__escalate_at | None: ...
     @_typing.overload

@@ -435,6 +435,51 @@ class CredentialNeed(_message.Message):
 
 Global___CredentialNeed: _TypeAlias = CredentialNeed  # noqa: Y015
 
+@_typing.final
+class InputNeed(_message.Message):
+    """What the server of a tool wants to know of a person before its call can go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Unique among all that the call asks."""
+    server: _builtins.str
+    """The server's name in mcp.json."""
+    message: _builtins.str
+    """What is asked, in the server's words; at most 4,000 characters."""
+    schema: _builtins.str
+    """JSON Schema of the answer; absent: the person is sent to `url`, and says when that is done."""
+    url: _builtins.str
+    """Address that the person is to visit, of the server's choosing; absent: a form is answered."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        server: _builtins.str = ...,
+        message: _builtins.str = ...,
+        schema: _builtins.str | None = ...,
+        url: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schema", b"_schema", "_url", b"_url", "schema", b"schema", "url", b"url"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schema", b"_schema", "_url", b"_url", "message", b"message", "name", b"name", "schema", b"schema", "server", b"server", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__schema: _TypeAlias = _typing.Literal["schema"]  # noqa: Y015
+    _WhichOneofArgType__schema: _TypeAlias = _typing.Literal["_schema", b"_schema"]  # noqa: Y015
+    _WhichOneofReturnType__url: _TypeAlias = _typing.Literal["url"]  # noqa: Y015
+    _WhichOneofArgType__url: _TypeAlias = _typing.Literal["_url", b"_url"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema) -> _WhichOneofReturnType__schema | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__url) -> _WhichOneofReturnType__url | None: ...
+
+Global___InputNeed: _TypeAlias = InputNeed  # noqa: Y015
+
 RULES_FIELD_NUMBER: _builtins.int
 SCOPE_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]

@@ -252,6 +252,7 @@ class ExecuteRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     tool_call_id: _builtins.str
@@ -274,6 +275,12 @@ class ExecuteRequest(_message.Message):
     def budget(self) -> Global___ToolBudget:
         """What such a tool may spend."""
 
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputAnswer]:
+        """What people have answered to what the call has asked before (`asks`), under the same effect key. What is known of
+        its course is kept under that key, so these are all that a new attempt needs.
+        """
+
     def __init__(
         self,
         *,
@@ -286,14 +293,47 @@ class ExecuteRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         model: Global___ToolModel | None = ...,
         budget: Global___ToolBudget | None = ...,
+        answers: _abc.Iterable[Global___InputAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "budget", b"budget", "chat_id", b"chat_id", "effect_key", b"effect_key", "model", b"model", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "arguments", b"arguments", "budget", b"budget", "chat_id", b"chat_id", "effect_key", b"effect_key", "model", b"model", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecuteRequest: _TypeAlias = ExecuteRequest  # noqa: Y015
+
+@_typing.final
+class InputAnswer(_message.Message):
+    """A person's answer to an InputNeed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    action: _builtins.str
+    """accept: `content` is the answer; decline: the person does not give one; cancel: nobody answered in time."""
+    content: _builtins.str
+    """JSON that fits the schema; absent for an address that was visited."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        action: _builtins.str = ...,
+        content: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "action", b"action", "content", b"content", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__content: _TypeAlias = _typing.Literal["content"]  # noqa: Y015
+    _WhichOneofArgType__content: _TypeAlias = _typing.Literal["_content", b"_content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content) -> _WhichOneofReturnType__content | None: ...
+
+Global___InputAnswer: _TypeAlias = InputAnswer  # noqa: Y015
 
 @_typing.final
 class ToolModel(_message.Message):
@@ -393,6 +433,7 @@ class ToolDelta(_message.Message):
     ARTIFACT_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    SAMPLING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def output(self) -> Global___ToolOutputDelta:
         """A piece of output."""
@@ -413,6 +454,10 @@ class ToolDelta(_message.Message):
     def usage(self) -> _common_pb2.Usage:
         """What its model calls have cost so far; the last one counts."""
 
+    @_builtins.property
+    def sampling(self) -> Global___ToolSampling:
+        """Its server has asked the agent's model, which the run's log tells."""
+
     def __init__(
         self,
         *,
@@ -421,16 +466,39 @@ class ToolDelta(_message.Message):
         artifact: _agent_pb2.ArtifactPublish | None = ...,
         source: _agent_pb2.SourceSnapshot | None = ...,
         usage: _common_pb2.Usage | None = ...,
+        sampling: Global___ToolSampling | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "delta", b"delta", "output", b"output", "result", b"result", "source", b"source", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "delta", b"delta", "output", b"output", "result", b"result", "sampling", b"sampling", "source", b"source", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "delta", b"delta", "output", b"output", "result", b"result", "source", b"source", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "delta", b"delta", "output", b"output", "result", b"result", "sampling", b"sampling", "source", b"source", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_delta: _TypeAlias = _typing.Literal["output", "result", "artifact", "source", "usage"]  # noqa: Y015
+    _WhichOneofReturnType_delta: _TypeAlias = _typing.Literal["output", "result", "artifact", "source", "usage", "sampling"]  # noqa: Y015
     _WhichOneofArgType_delta: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_delta) -> _WhichOneofReturnType_delta | None: ...
 
 Global___ToolDelta: _TypeAlias = ToolDelta  # noqa: Y015
+
+@_typing.final
+class ToolSampling(_message.Message):
+    """The server of a tool has asked the agent's model; what that has cost is in `usage`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    """Who has asked, how often and at what cost, for people."""
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolSampling: _TypeAlias = ToolSampling  # noqa: Y015
 
 @_typing.final
 class ToolOutputDelta(_message.Message):
@@ -469,6 +537,7 @@ class ToolOutcome(_message.Message):
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
     SHOWN_PATHS_FIELD_NUMBER: _builtins.int
     NEEDS_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     """False when it has failed or did not run."""
     result: _builtins.str
@@ -485,6 +554,12 @@ class ToolOutcome(_message.Message):
         executed again with it, as metadata `x-tool-<name>-credential`. Absent: none is missing.
         """
 
+    @_builtins.property
+    def asks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.InputNeed]:
+        """What its server wants to know of a person; the call is not over, and goes on when it is executed again with `answers`.
+        Until then it answers the same. Empty: nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -493,10 +568,11 @@ class ToolOutcome(_message.Message):
         tool_params: _builtins.str | None = ...,
         shown_paths: _abc.Iterable[_builtins.str] | None = ...,
         needs: _common_pb2.CredentialNeed | None = ...,
+        asks: _abc.Iterable[_common_pb2.InputNeed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_needs", b"_needs", "_tool_params", b"_tool_params", "needs", b"needs", "tool_params", b"tool_params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_needs", b"_needs", "_tool_params", b"_tool_params", "needs", b"needs", "ok", b"ok", "result", b"result", "shown_paths", b"shown_paths", "tool_params", b"tool_params"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_needs", b"_needs", "_tool_params", b"_tool_params", "asks", b"asks", "needs", b"needs", "ok", b"ok", "result", b"result", "shown_paths", b"shown_paths", "tool_params", b"tool_params"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__needs: _TypeAlias = _typing.Literal["needs"]  # noqa: Y015
     _WhichOneofArgType__needs: _TypeAlias = _typing.Literal["_needs", b"_needs"]  # noqa: Y015

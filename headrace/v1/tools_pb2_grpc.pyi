@@ -62,7 +62,7 @@ class ToolServiceStub:
     """Ask whether a call's effect took place, after a crash.
 
     Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-    leaves no record.
+    leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
     done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
     Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
     call.
@@ -147,7 +147,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Ask whether a call's effect took place, after a crash.
 
     Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-    leaves no record.
+    leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
     done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
     Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
     call.
@@ -253,7 +253,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Ask whether a call's effect took place, after a crash.
 
         Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-        leaves no record.
+        leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
         done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
         Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
         call.

@@ -65,6 +65,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                 response.gate.is_grantable = bool(event.gate_open.grounds)
                 if event.gate_open.HasField("need"):
                     response.gate.need.CopyFrom(event.gate_open.need)
+                if event.gate_open.HasField("ask"):
+                    response.gate.ask.CopyFrom(event.gate_open.ask)
             if event.gate_step.gate_id == request.gate_id:
                 response.gate.steps.add(at=event.timestamp).MergeFrom(event.gate_step)
         if edits := [step.arguments for step in response.gate.steps if step.decision == "edit"]:

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 from services.runtime.randomness import new_hex, new_uuid
 
-FRONTEND, APPROVAL, CREDENTIAL = "t_", "approval_", "credential_"
+FRONTEND, APPROVAL, CREDENTIAL, INPUT = "t_", "approval_", "credential_", "input_"
 
 SUBAGENT = "subagent-"
 """Prefix of a sub-agent's id and of every context within it."""
@@ -44,6 +44,11 @@ def approval_id(run_id: str, tool_id: str, question: str) -> str:
 def credential_id(run_id: str, tool_id: str, number: int) -> str:
     """Return the id of the gate at which the call asks for a credential for the `number`-th time."""
     return CREDENTIAL + derived_id(run_id, tool_id, str(number))
+
+
+def input_id(run_id: str, tool_id: str, name: str) -> str:
+    """Return the id of the gate at which the call's server asks what has this name."""
+    return INPUT + derived_id(run_id, tool_id, name)
 
 
 def grant_id(run_id: str, gate_id: str) -> str:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from headrace.v1 import common_pb2
+
 
 class CredentialNeeded(Exception):
     """The call needs a credential of the user that nobody has supplied, or that was refused; nothing took effect."""
@@ -9,6 +13,16 @@ class CredentialNeeded(Exception):
         super().__init__(f"credential {name!r} is {problem}")
         self.name = name
         self.problem = problem
+
+
+class InputNeeded(Exception):
+    """The call's server wants to know something of a person, and goes on when that is answered."""
+
+    def __init__(self, asks: Sequence[common_pb2.InputNeed], course: str) -> None:
+        """`course` is what the tool wants to know of the call's course when it goes on, which is kept with the call."""
+        super().__init__(f"{len(asks)} questions to a person")
+        self.asks = asks
+        self.course = course
 
 
 class ToolFailed(Exception):

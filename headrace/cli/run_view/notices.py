@@ -62,6 +62,11 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             get = f" (to be had at {gate.need.obtain})" if gate.need.obtain else ""
             how = f"headrace gates answer … {gate.gate_id} --credential -"
             return f"{gate.reason}{get}; supply it in the console, or with {how}"
+        case "gate_open" if delta.gate_open.HasField("ask"):
+            gate = delta.gate_open
+            answer = '{"done": true}' if gate.ask.HasField("url") else gate.result_schema
+            how = f"headrace gates answer … {gate.gate_id} JSON, where JSON is {answer}"
+            return f'{gate.reason}; answer it in the console, or with {how}, or {{"cancelled": true}}'
         case "gate_open":
             rule = delta.gate_open.answerers
             who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)

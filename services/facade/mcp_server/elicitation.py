@@ -41,7 +41,7 @@ def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any
         return {"mode": "form", "message": message, "requestedSchema": WITHOUT}
     schema: Any = DECISION if gate.kind == APPROVAL else orjson.loads(gate.result_schema or "null")
     what = f"{gate.tool_name}({arguments[:2000]})"
-    text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL else what
+    text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL or gate.reason else what
     return {"mode": "form", "message": text, "requestedSchema": schema if _is_plain(schema) else ANY_ANSWER}
 
 

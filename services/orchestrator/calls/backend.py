@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import grpc
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
@@ -9,6 +11,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.ask_credential import ask_credential
+from services.orchestrator.calls.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
 from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.reconnect import was_broken_connection
@@ -23,11 +26,17 @@ RPC_SLACK_S = 5.0
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Execute the call, as often as somebody supplies a credential that it lacks."""
+    """Execute the call, as often as somebody supplies a credential that it lacks, or answers what its server asks."""
+    answers: dict[str, tools_pb2.InputAnswer] = {}
     while True:
         # By the time that a value is refused, another call may have been given a better one.
         used = dict(scope.run.credentials.make_metadata())
-        outcome = await _execute_once(scope, peers, call)
+        outcome = await _execute_once(scope, peers, call, answers.values())
+        if asks := [ask for ask in outcome.asks if ask.name not in answers]:
+            if len(answers) + len(asks) > ANSWERS_MAX:
+                return outcomes.make_failure("TOO_MANY_QUESTIONS", f"its server asks more than {ANSWERS_MAX} times")
+            answers |= {answer.name: answer for answer in await ask_input(scope, call, asks)}
+            continue
         if not outcome.HasField("needs"):
             return outcome
         name = outcome.needs.name
@@ -36,17 +45,19 @@ async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.T
             return refusal
 
 
-async def _execute_once(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def _execute_once(
+    scope: Scope, peers: Peers, call: Call, answers: Collection[tools_pb2.InputAnswer]
+) -> tools_pb2.ToolOutcome:
     key = make_effect_key(scope.run.id, call)
     patience = RetryWindow(_timeout_s(scope))
-    is_open = call.is_resumed
+    is_open = call.is_resumed and not answers
     while True:
         if not is_open:
             # A call that finds nobody has certainly not begun, which a broken connection would not tell.
             if not await peers.wait_for_tools(patience.left_s):
                 return outcomes.make_failure(ProviderUnavailable.reason, GONE)
             try:
-                return await _stream_call(scope, peers, call, key)
+                return await _stream_call(scope, peers, call, key, answers)
             except ProviderUnavailable as error:
                 if not was_broken_connection(error):
                     return outcomes.make_failure(error.reason, error.message)
@@ -93,7 +104,9 @@ def _make_request(
     )
 
 
-async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2.ToolOutcome:
+async def _stream_call(
+    scope: Scope, peers: Peers, call: Call, key: str, answers: Collection[tools_pb2.InputAnswer]
+) -> tools_pb2.ToolOutcome:
     timeout_s = _timeout_s(scope)
     outcome = outcomes.make_failure("NO_RESULT", "the tool ended without a result")
     spending, reservation, budget = scope.run.spending, None, None
@@ -105,6 +118,7 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
         # The tool lowers it to what its money affords, which may be more than the model can write.
         max_tokens = needs.output_tokens_max if budget.HasField("cost_usd") else max_tokens
     request = _make_request(scope, call, key, timeout_s, max_tokens, budget)
+    request.answers.extend(answers)
     metadata = (*forward_metadata(), *scope.run.credentials.make_metadata())
     rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=metadata)
     charged = common_pb2.Usage()
@@ -120,6 +134,8 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
                         await _record_delta(scope, delta, kind)
                     case "usage":
                         charged = delta.usage
+                    case "sampling":
+                        await scope.notice("SAMPLING", delta.sampling.message)
                     case "result":
                         outcome = delta.result
                     case _:

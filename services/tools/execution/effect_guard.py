@@ -7,6 +7,7 @@ Tools that only read, and calls without an effect key, leave no record.
 # |---|---|---|
 # | none: it has not begun | runs | runs |
 # | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
+# | started, and waits for a person | goes on with the answers, or asks again | the same |
 # | ended | answered with the recorded result | the same |
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ import structlog
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import tools_pb2
-from services.tools.errors import CredentialNeeded
-from services.tools.execution.effect_records import EffectRecord, EffectRecords, Outcome, to_message
+from services.tools.errors import CredentialNeeded, InputNeeded
+from services.tools.execution.effect_records import (
+    EffectRecord,
+    EffectRecords,
+    Outcome,
+    Pause,
+    to_asking,
+    to_message,
+    to_pause,
+)
 from services.tools.execution.long_results import run_bounded
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Tool, make_result
@@ -44,7 +53,8 @@ async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) 
         Overloaded: The same call is running, or the record could not be written and nothing ran.
         InvalidRequest: The effect key is that of another tool's call.
     """
-    if tool.effect == "read" or tool.kind != "backend" or not context.request.effect_key:
+    is_read_alone = tool.effect == "read" and not tool.may_ask
+    if is_read_alone or tool.kind != "backend" or not context.request.effect_key:
         async with aclosing(run_bounded(tool, context)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -61,6 +71,8 @@ async def check_effect(effects: EffectRecords, request: tools_pb2.CheckEffectReq
         is_running = effects.is_running(f"{request.chat_id}/{request.effect_key}")
         return tools_pb2.CheckEffectResponse(state="unknown" if is_running else "not_done")
     _check_tool(record, request.tool_name)
+    if record.pause is not None and not effects.is_running(f"{request.chat_id}/{request.effect_key}"):
+        return tools_pb2.CheckEffectResponse(state="not_done")
     if record.outcome is None:
         return tools_pb2.CheckEffectResponse(state="unknown")
     return tools_pb2.CheckEffectResponse(state="done", result=to_message(record.outcome))
@@ -74,7 +86,7 @@ class _Beginning:
         self._tool = tool
         self._context = context
         self._before = before
-        self.has_begun = False
+        self.has_begun = bool(context.course)  # before it has asked a person
 
     async def begin(self) -> None:
         """Raises Overloaded when the record cannot be written, or another replica has begun the call meanwhile."""
@@ -102,7 +114,13 @@ async def _run_recorded(
         if before.outcome is not None:
             yield tools_pb2.ToolDelta(result=to_message(before.outcome))
             return
-        if tool.effect == "once":
+        if before.pause is not None:
+            if _are_missing(before.pause, context):
+                yield to_asking(before.pause)
+                return
+            await asyncio.to_thread(effects.record_pause, context.chat_id, before, None)
+            context = dataclasses.replace(context, course=before.pause.course)
+        elif tool.effect == "once":
             log.warning("outcome unknown", tool=tool.name, chat_id=context.chat_id)
             yield make_result(json.dumps(UNKNOWN), ok=False)
             return
@@ -121,9 +139,17 @@ async def _run_recorded(
         if is_silent:
             await beginning.forget()
         raise
+    except InputNeeded as needed:
+        pause = to_pause(needed.asks, needed.course)
+        await asyncio.to_thread(effects.record_pause, context.chat_id, EffectRecord(key, tool.name), pause)
+        yield to_asking(pause)
     except CredentialNeeded:  # nothing has taken effect, whatever it has said
         await beginning.forget()
         raise
+
+
+def _are_missing(pause: Pause, context: ToolContext) -> bool:
+    return bool({ask.name for ask in pause.asks} - {answer.name for answer in context.request.answers})
 
 
 async def _record_end(

@@ -1,7 +1,8 @@
 """Keeps a small file for each effect key, on disk before the call that changes something runs.
 
 data_dir/effects/<chatId>/<SHA-256 of the key>.json says `started` before the tool runs and `ended`, with the outcome,
-before that is sent. Replicas may share the files: the first creator wins. These functions block.
+before that is sent; between them, with `pause`, what a call waits for that asks a person. Replicas may share the files:
+the first creator wins. These functions block.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -17,11 +18,13 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import InvalidRequest, Overloaded
-from headrace.v1 import tools_pb2
+from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.disk import disk_errors, sync_folder
 from services.runtime.rpc.field_rules import is_uuid
 
 WHAT = "the record of a call"
+
+WAITS = "the call waits for a person's answer"
 
 Sync = Callable[[int], None]
 
@@ -35,11 +38,30 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Paths of what the model is shown."""
 
 
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An InputNeed."""
+
+    name: str
+    server: str
+    message: str
+    schema: str = ""
+    url: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A call that waits for people's answers."""
+
+    asks: list[Ask]
+    course: str
+
+
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     tool: str
     state: Literal["started", "ended"] = "started"
     outcome: Outcome | None = None
+    pause: Pause | None = None
+    """There while it waits for people."""
 
 
 _READ = msgspec.json.Decoder(EffectRecord)
@@ -94,10 +116,16 @@ class EffectRecords:
 
     def record_end(self, chat_id: str, record: EffectRecord, outcome: Outcome) -> None:
         """Writes the outcome, which is on disk when this returns."""
+        self._replace_record(chat_id, msgspec.structs.replace(record, state="ended", outcome=outcome))
+
+    def record_pause(self, chat_id: str, record: EffectRecord, pause: Pause | None) -> None:
+        """Writes what the call waits for, or, with None, that it goes on; it is on disk when this returns."""
+        self._replace_record(chat_id, msgspec.structs.replace(record, pause=pause))
+
+    def _replace_record(self, chat_id: str, record: EffectRecord) -> None:
         path = self._find_path(chat_id, record.key)
-        ended = msgspec.structs.replace(record, state="ended", outcome=outcome)
         with disk_errors(WHAT, chat_id):
-            with self._write_temporary(path.parent, ended) as temporary:
+            with self._write_temporary(path.parent, record) as temporary:
                 os.replace(temporary, path)
             sync_folder(path.parent, self._sync)
 
@@ -128,3 +156,18 @@ class EffectRecords:
 
 def to_message(outcome: Outcome) -> tools_pb2.ToolOutcome:
     return tools_pb2.ToolOutcome(ok=outcome.ok, result=outcome.result, shown_paths=outcome.shown)
+
+
+def to_pause(asks: Iterable[common_pb2.InputNeed], course: str) -> Pause:
+    return Pause([Ask(ask.name, ask.server, ask.message, ask.schema, ask.url) for ask in asks], course)
+
+
+def to_asking(pause: Pause) -> tools_pb2.ToolDelta:
+    """Return the result of a call that waits: what it asks."""
+    asks = [
+        common_pb2.InputNeed(
+            name=ask.name, server=ask.server, message=ask.message, schema=ask.schema or None, url=ask.url or None
+        )
+        for ask in pause.asks
+    ]
+    return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=False, result=WAITS, asks=asks))

@@ -6,13 +6,16 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import mcp
 import structlog
 
+from services.tools.mcp_client.asking.live_calls import LiveCalls
+from services.tools.mcp_client.asking.shared_handlers import make_shared_handlers
+from services.tools.mcp_client.resource_tools import make_resource_tools
 from services.tools.mcp_client.sdk_errors import ServerFailed
-from services.tools.mcp_client.session import McpSession, open_session
+from services.tools.mcp_client.session import McpSession, SessionHandlers, open_session
 from services.tools.mcp_client.settings import Http, Settings
 from services.tools.mcp_client.tool_calls import make_execute
 from services.tools.mcp_client.tool_mapping import map_tools
@@ -44,18 +47,21 @@ class McpServer:
     ) -> None:
         self.name = name
         self.tried = asyncio.Event()
-        self._settings = settings
+        self.settings = settings
+        self.live_calls = LiveCalls()
         self._env = env
         self._offer = offer
         self._tools: list[Tool] = []
         self._session: McpSession | None = None
+        self.is_modern = True
+        """Whether its version, of the last session that there was, is 2026-07-28 or later."""
         self._user_sessions: UserSessions | None = None
         self._problem = "it is not connected yet"
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
         """Lends a session, the user's own where the server can tell users apart; raises ServerFailed."""
-        if authorization and self._user_sessions is not None and isinstance(self._settings, Http):
+        if authorization and self._user_sessions is not None and isinstance(self.settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
         elif self._session is not None and not self._session.ended:
@@ -63,13 +69,23 @@ class McpServer:
         else:
             raise ServerFailed(self._problem)
 
+    def open_own_session(
+        self, authorization: str, handlers: SessionHandlers
+    ) -> AbstractAsyncContextManager[McpSession]:
+        """Opens a session for one call alone, in which the server may ask."""
+        return open_session(self.settings, self._env, authorization, handlers)
+
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                self._user_sessions = UserSessions(group, lambda given: open_session(self._settings, self._env, given))
+                self._user_sessions = UserSessions(group, self._open_shared_session)
                 await self._keep_connected()
         finally:
+            self.live_calls.stop()
             self._offer(())
+
+    def _open_shared_session(self, authorization: str = "") -> AbstractAsyncContextManager[McpSession]:
+        return open_session(self.settings, self._env, authorization, make_shared_handlers(self.settings))
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
@@ -91,7 +107,7 @@ class McpServer:
 
     async def _connect(self) -> str:
         try:
-            async with open_session(self._settings, self._env) as session:
+            async with self._open_shared_session() as session:
                 try:
                     await self._follow_session(session)
                 finally:
@@ -125,8 +141,13 @@ class McpServer:
                 cursor = page.next_cursor
                 if not cursor or not page.tools:
                     break
-        self._tools = map_tools(self.name, listed[:TOOLS_MAX], lambda tool: make_execute(self, tool))
-        self._session = session
+        self._session, self.is_modern = session, session.is_modern
+        self._tools = map_tools(
+            self.name, listed[:TOOLS_MAX], self.settings, lambda tool, effect: make_execute(self, tool, effect)
+        )
+        if self.settings.resources and session.client.server_capabilities.resources:
+            taken = {tool.name.casefold() for tool in self._tools}
+            self._tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
         self._offer(self._tools)
         self.tried.set()
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))

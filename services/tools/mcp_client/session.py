@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from mcp import Client, Implementation, MCPError
-from mcp.client.session import IncomingMessage
+from mcp.client.session import ElicitationFnT, IncomingMessage, ListRootsFnT, SamplingFnT
 from mcp_types import CONNECTION_CLOSED, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -22,6 +23,15 @@ TERMINATED = "Session terminated"
 """The SDK has only this message for a session that an HTTP server has forgotten (mcp 2.3), and no code."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionHandlers:
+    """What answers a server's own requests; what is None it is told not to ask for."""
+
+    sampling: SamplingFnT | None = None
+    elicitation: ElicitationFnT | None = None
+    roots: ListRootsFnT | None = None
+
+
 class McpSession:
     client: Client
 
@@ -29,6 +39,11 @@ class McpSession:
         self.list_changed = asyncio.Event()
         """Set also when `ended` has changed."""
         self.ended = False
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it answers a call with what it asks, and never asks while the call runs."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def end(self) -> None:
         self.ended = True
@@ -45,7 +60,7 @@ class McpSession:
     async def follow_changes(self) -> None:
         """Follows changes of the tool list; ends at once for servers that need no subscription."""
         capability = self.client.server_capabilities.tools
-        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
+        if not self.is_modern or not (capability and capability.list_changed):
             return
         async with self.client.listen(tools_list_changed=True) as subscription:
             self.list_changed.set()  # nobody reports what changed between the first list and now
@@ -56,7 +71,7 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(
-    settings: Settings, env: Mapping[str, str], authorization: str = ""
+    settings: Settings, env: Mapping[str, str], authorization: str = "", handlers: SessionHandlers = SessionHandlers()
 ) -> AsyncGenerator[McpSession]:
     """Opens a session for the block; raises ServerFailed, also when the connection breaks inside it."""
     session = McpSession()
@@ -65,6 +80,9 @@ async def open_session(
         message_handler=session.on_message,
         cache=None,  # lists are asked for when they have changed, and kept by us
         client_info=Implementation(name="headrace", version="1"),
+        sampling_callback=handlers.sampling,
+        elicitation_callback=handlers.elicitation,
+        list_roots_callback=handlers.roots,
     )
     with server_errors():
         async with AsyncExitStack() as stack:

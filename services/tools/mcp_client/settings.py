@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 
 from headrace.regular_files import read_regular_file
 
@@ -23,10 +24,57 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 """Name of a server, which begins the names of its tools and is part of a metadata key."""
 
 
-class Stdio(BaseModel):
-    """A server that is a process of ours."""
+class Sampling(BaseModel):
+    """How much a server may ask the agent's model."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """The longest answer, in tokens."""
+
+    calls: Annotated[int, Field(ge=1, le=100)] = 5
+    """Questions during one attempt of a call; a call goes on as another attempt when a person has answered."""
+
+
+class Root(BaseModel):
+    """A folder that a server is told of."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: Annotated[str, Field(pattern=r"^file:///[^\s]*$", max_length=2_000)]
+    """What the server is told, word for word; it is not looked at here."""
+
+    name: str = ""
+    """A name for people."""
+
+
+class Server(BaseModel):
+    """What is granted to a server of any kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampling: Sampling | None = None
+    """Grants that the server asks the agent's model while it works on a call (text alone; the model is always the
+    agent's). It is paid from the run's budget, and the run's log has a notice SAMPLING. `{}` grants the defaults."""
+
+    elicitation: bool = False
+    """Grants that the server asks the user while it works on a call: a gate of the run, with a form or an address to
+    visit, which waits as long as other gates do."""
+
+    roots: Annotated[tuple[Root, ...], Field(max_length=32)] = ()
+    """Folders that the server is told when it asks for roots."""
+
+    resources: bool = False
+    """Offers two more tools, `<server>__list_resources` and `<server>__read_resource`, if the server has resources."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it may ask anything while it works on a call."""
+        return self.sampling is not None or self.elicitation or bool(self.roots)
+
+
+class Stdio(Server):
+    """A server that is a process of ours."""
 
     type: Literal["stdio"] = "stdio"
     """Always `stdio`; optional, and accepted because other MCP clients' files have it."""
@@ -46,10 +94,8 @@ class Stdio(BaseModel):
     """The folder that it runs in, relative to the file's folder; empty: the file's folder."""
 
 
-class Http(BaseModel):
+class Http(Server):
     """A server behind streamable HTTP."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["http", "streamable-http"] = "http"
     """Either of two names for one transport; optional, and accepted because other MCP clients' files have it."""

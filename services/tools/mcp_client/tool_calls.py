@@ -3,83 +3,183 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from typing import Any, Protocol, TypeAlias
 
 import mcp_types as types
 from mcp import MCPError
 
-from headrace.v1 import tools_pb2
-from services.tools.errors import CredentialNeeded, ToolFailed
+from headrace.v1 import common_pb2, tools_pb2
+from services.tools.errors import CredentialNeeded, InputNeeded, ToolFailed
+from services.tools.mcp_client.asking.exchange import Exchange, Sampled
+from services.tools.mcp_client.asking.live_calls import LIVE, LiveCall, LiveCalls, send_after_visits
+from services.tools.mcp_client.asking.rounds import Rounds
+from services.tools.mcp_client.asking.sampling import Sampler
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
-from services.tools.mcp_client.session import McpSession
+from services.tools.mcp_client.session import McpSession, SessionHandlers
+from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.tool_results import stream_result
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.credentials import find_authorization
-from services.tools.toolkit.tool import Execute, make_output
+from services.tools.toolkit.tool import Effect, Execute, make_output
 
-PROGRESS_MAX = 100
-"""Progress notes that wait for a slow reader; further ones are dropped."""
-
-PROGRESS_CHARS_MAX = 1_000
+Send: TypeAlias = Callable[[McpSession, Exchange], Coroutine[Any, Any, types.CallToolResult]]
 
 UNKNOWN = "; whether it took effect is not known"
+
+LOST = "the call was waiting for a person when the connection to its server ended" + UNKNOWN
 
 
 class SessionSource(Protocol):
     name: str
+    settings: Settings
+    live_calls: LiveCalls
+
+    @property
+    def is_modern(self) -> bool: ...
 
     def borrow_session(self, authorization: str) -> AbstractAsyncContextManager[McpSession]: ...
 
+    def open_own_session(
+        self, authorization: str, handlers: SessionHandlers
+    ) -> AbstractAsyncContextManager[McpSession]: ...
 
-def make_execute(server: SessionSource, tool: str) -> Execute:
+
+def make_execute(server: SessionSource, tool: str, effect: Effect) -> Execute:
 
     async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        notes: asyncio.Queue[str | None] = asyncio.Queue()
-        task = asyncio.create_task(_call_tool(server, tool, context, notes))
-        task.add_done_callback(lambda _: notes.put_nowait(None))
-        try:
-            while (note := await notes.get()) is not None:
-                yield make_output("progress", note)
-            answer = await task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-        async with aclosing(stream_result(context, answer)) as result_deltas:
-            async for delta in result_deltas:
+        if server.settings.may_ask and not server.is_modern:
+            attempt = _execute_live(server, tool, effect, context)
+        else:
+            attempt = execute_request(server, context, _make_send(server, tool, context))
+        async with aclosing(attempt) as deltas:
+            async for delta in deltas:
                 yield delta
 
     return execute
 
 
-async def _call_tool(
-    server: SessionSource, tool: str, context: ToolContext, notes: asyncio.Queue[str | None]
-) -> types.CallToolResult:
-    timeout_s = min(context.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
+async def execute_request(
+    server: SessionSource, context: ToolContext, send: Send
+) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    """Streams what comes of one request over a shared session, which `send` makes."""
+    exchange = Exchange()
 
-    async def note(progress: float, total: float | None, message: str | None) -> None:
-        if notes.qsize() < PROGRESS_MAX:
-            share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
-            notes.put_nowait(f"{share} {message or ''}".strip()[:PROGRESS_CHARS_MAX] + "\n")
-
-    session: McpSession | None = None
-    authorization = find_authorization(server.name, context.credentials)
-    try:
-        async with asyncio.timeout(timeout_s), server.borrow_session(authorization) as session:
+    async def work() -> types.CallToolResult:
+        async with server.borrow_session(find_authorization(server.name, context.credentials)) as session:
+            exchange.session = session
             await context.begin()
-            return await _await_answer(
-                session, session.client.call_tool(tool, context.arguments, progress_callback=note)
-            )
+            return await _await_answer(session, send(session, exchange))
+
+    exchange.start(work())
+    try:
+        async with aclosing(_follow(server, context, exchange)) as deltas:
+            async for delta in deltas:
+                yield delta
+    finally:
+        await exchange.stop()
+
+
+def _make_send(server: SessionSource, tool: str, context: ToolContext) -> Send:
+
+    def send(session: McpSession, exchange: Exchange) -> Coroutine[Any, Any, types.CallToolResult]:
+        if not server.settings.may_ask:
+            return session.client.call_tool(tool, context.arguments, progress_callback=exchange.note)
+        rounds = Rounds(server.name, server.settings, context.course, context.request)
+        return rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
+
+    return send
+
+
+async def _execute_live(
+    server: SessionSource, tool: str, effect: Effect, context: ToolContext
+) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    call = server.live_calls.take(context.request) if context.course == LIVE else None
+    if call is None:
+        if context.course and effect == "once":
+            raise ToolFailed(f"MCP server {server.name!r}: {LOST}")
+        call = LiveCall(server.name, server.settings, context.request)
+        call.exchange.start(_call_live(server, tool, context, call))
+    else:
+        call.answer(context.request.answers)
+    is_kept = False
+    try:
+        async with aclosing(_follow(server, context, call.exchange)) as deltas:
+            async for delta in deltas:
+                yield delta
+    except InputNeeded:
+        with _translate_errors(server, context, call.exchange):
+            server.live_calls.check_room()
+        server.live_calls.keep(context.request, call)
+        is_kept = True
+        raise
+    finally:
+        if not is_kept:
+            await call.exchange.stop()
+
+
+async def _follow(
+    server: SessionSource, context: ToolContext, exchange: Exchange
+) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    """Streams what comes of an exchange; raises InputNeeded where a person is asked, and leaves the exchange then."""
+    sampler = Sampler(server.name, server.settings.sampling, context)
+    due_s = asyncio.get_running_loop().time() + _timeout_s(context)
+    while True:
+        with _translate_errors(server, context, exchange):
+            async with asyncio.timeout_at(due_s):
+                event = await exchange.events.get()
+        match event:
+            case None:
+                break
+            case str():
+                yield make_output("progress", event)
+            case Sampled():
+                result = await sampler.answer(event.params)
+                if not event.result.done():
+                    event.result.set_result(result)
+                for delta in sampler.report():
+                    yield delta
+            case common_pb2.InputNeed():
+                raise InputNeeded([event], LIVE)
+    assert exchange.task is not None
+    with _translate_errors(server, context, exchange):
+        answer = await exchange.task
+    async with aclosing(stream_result(context, answer)) as result_deltas:
+        async for delta in result_deltas:
+            yield delta
+
+
+async def _call_live(server: SessionSource, tool: str, context: ToolContext, call: LiveCall) -> types.CallToolResult:
+    authorization = find_authorization(server.name, context.credentials)
+    async with server.open_own_session(authorization, call.make_handlers()) as session:
+        call.exchange.session = session
+        await context.begin()
+
+        def send() -> Coroutine[Any, Any, types.CallToolResult]:
+            return session.client.call_tool(tool, context.arguments, progress_callback=call.exchange.note)
+
+        return await _await_answer(session, send_after_visits(call, send) if server.settings.elicitation else send())
+
+
+@contextmanager
+def _translate_errors(server: SessionSource, context: ToolContext, exchange: Exchange) -> Generator[None]:
+    try:
+        yield
     except TimeoutError:
-        doubt = UNKNOWN if session is not None else ""
-        raise ToolFailed(f"ended after {timeout_s:g} s: its time was over{doubt}") from None
+        doubt = UNKNOWN if exchange.session is not None else ""
+        text = f"ended after {_timeout_s(context):g} s: its time was over{doubt}"
+        raise ToolFailed(text) from None
     except ServerFailed as failure:
         if failure.is_refusal and context.credentials:
             raise CredentialNeeded(context.credentials[0].name, "refused") from failure
-        doubt = UNKNOWN if session is not None and session.ended else ""
+        doubt = UNKNOWN if exchange.session is not None and exchange.session.ended else ""
         raise ToolFailed(f"MCP server {server.name!r}: {failure}{doubt}") from failure
+
+
+def _timeout_s(context: ToolContext) -> float:
+    return min(context.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
 
 
 async def _await_answer(session: McpSession, task: Coroutine[Any, Any, types.CallToolResult]) -> types.CallToolResult:

@@ -10,6 +10,7 @@ import mcp
 import mcp_types
 import structlog
 
+from services.tools.mcp_client.settings import Server
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
@@ -24,8 +25,10 @@ DESCRIPTION_CHARS_MAX = 4_000
 log = structlog.get_logger()
 
 
-def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], Execute]) -> list[Tool]:
-    """Maps tools, leaving out bad ones; `execute` makes the function that calls one, by the server's name."""
+def map_tools(
+    server: str, listed: Iterable[mcp.Tool], granted: Server, execute: Callable[[str, Effect], Execute]
+) -> list[Tool]:
+    """Maps tools, leaving out bad ones; `execute` makes the function that calls one, by the server's name for it."""
     tools = list(listed)
     mapped: list[Tool] = []
     for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
@@ -42,7 +45,9 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
                 description=(tool.description or tool.title or "")[:DESCRIPTION_CHARS_MAX],
                 parameters=parameters,
                 effect=effect,
-                execute=execute(tool.name),
+                execute=execute(tool.name, effect),
+                needs=frozenset({"model"}) if granted.sampling is not None else frozenset(),
+                may_ask=granted.elicitation,
                 tier="enabled",
                 begins_itself=True,
                 category="mcp",

@@ -33,6 +33,9 @@ class ToolContext:
     credentials: tuple[Credential, ...] = ()
     """Of the user who asks; their values came with the call."""
 
+    course: str = ""
+    """What the tool has kept of the call when it asked a person (InputNeeded); empty: the call begins."""
+
     begin: AllowBegin = begin_at_once
     """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
     Overloaded when the call may not begin."""

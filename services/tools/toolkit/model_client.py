@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
 
 import grpc
@@ -66,7 +66,23 @@ class ModelClient:
 
     async def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
         """Streams an answer; raises ModelFailed, also after the first delta."""
-        request, seen = self._make_request(system, text, is_short=is_short), common_pb2.Usage(model_calls=1)
+        messages = [make_message("system", system), make_message("user", text)]
+        async with aclosing(self._stream(self._make_request(messages, is_short=is_short))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def answer_messages(
+        self, messages: Sequence[llm_pb2.Message], max_tokens: int, temperature: float | None
+    ) -> str:
+        """Asks for the answer to a conversation of text, thinking as the provider does; raises ModelFailed."""
+        request = self._make_request(messages, is_short=False, tokens_max=max_tokens)
+        if temperature is not None:
+            request.temperature = temperature
+        async with aclosing(self._stream(request)) as deltas:
+            return "".join([delta async for delta in deltas])
+
+    async def _stream(self, request: llm_pb2.ChatRequest) -> AsyncGenerator[str]:
+        seen = common_pb2.Usage(model_calls=1)
         reason, output_chars = "", 0
         self.usage.model_calls += 1
         try:
@@ -88,8 +104,7 @@ class ModelClient:
                                 pass
         finally:
             if not (seen.input_tokens or seen.output_tokens):
-                prompt = "".join(part.text for message in request.messages for part in message.content)
-                tokens = _estimate_tokens(prompt)
+                tokens = _estimate_tokens(request.messages)
                 seen = self._estimate_usage(tokens, output_chars // PROMPT_BYTES_PER_TOKEN)
             add_cost(self.usage, seen)
         self.is_cut = reason == "length"
@@ -107,37 +122,42 @@ class ModelClient:
             usage.cost_usd = self._rates.count_cost(input_tokens, output_tokens)
         return usage
 
-    def _make_request(self, system: str, text: str, *, is_short: bool) -> llm_pb2.ChatRequest:
+    def _make_request(
+        self, messages: Sequence[llm_pb2.Message], *, is_short: bool, tokens_max: int = 0
+    ) -> llm_pb2.ChatRequest:
         if not self.calls_left:
             raise ModelFailed("the budget for model calls is spent")
-        limits = [limit for limit in (SHORT_TOKENS_MAX if is_short else 0, self._model.max_tokens) if limit]
+        prompt_tokens = _estimate_tokens(messages)
+        wanted = (SHORT_TOKENS_MAX if is_short else 0, self._model.max_tokens, tokens_max)
+        limits = [limit for limit in wanted if limit]
         if self._budget.HasField("tokens"):
             spent = self.usage.input_tokens + self.usage.output_tokens
-            left = self._budget.tokens - spent - _estimate_tokens(system + text)
+            left = self._budget.tokens - spent - prompt_tokens
             if left < ANSWER_TOKENS_MIN:
                 raise ModelFailed("the budget for tokens is spent")
             limits.append(left)
         if self._budget.HasField("cost_usd"):
             left_usd = self._budget.cost_usd - self.usage.cost_usd
-            affordable = self._rates.count_affordable_output(left_usd, _estimate_tokens(system + text))
+            affordable = self._rates.count_affordable_output(left_usd, prompt_tokens)
             if affordable < ANSWER_TOKENS_MIN:
                 raise ModelFailed("the budget for money is spent")
             limits.append(int(min(affordable, OUTPUT_TOKENS_MAX)))
         return llm_pb2.ChatRequest(
             provider_key=self._model.provider_key,
             model=self._model.model,
-            messages=[_make_message("system", system), _make_message("user", text)],
+            messages=messages,
             max_tokens=min(limits) if limits else None,
             reasoning=llm_pb2.Reasoning(enabled=False) if is_short else None,
             stage="tool",
         )
 
 
-def _make_message(role: str, text: str) -> llm_pb2.Message:
+def make_message(role: str, text: str) -> llm_pb2.Message:
     return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
 
 
-def _estimate_tokens(text: str) -> int:
+def _estimate_tokens(messages: Iterable[llm_pb2.Message]) -> int:
+    text = "".join(part.text for message in messages for part in message.content)
     return len(text.encode()) // PROMPT_BYTES_PER_TOKEN + 1
 
 

@@ -67,6 +67,9 @@ class Tool:
     server: str = ""
     """The MCP server that it is of."""
 
+    may_ask: bool = False
+    """Whether it may ask a person while it runs: its calls leave records, also where it only reads."""
+
     always_available: bool = False
     category: str = ""
     tags: tuple[str, ...] = ()

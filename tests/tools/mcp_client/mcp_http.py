@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,12 @@ class Http:
     refused: str = ""
     """The Authorization header that gets status 401."""
 
+    is_legacy: bool = False
+    """Whether it knows no version from 2026 on."""
+
+    effects: list[str] = field(default_factory=list[str])
+    """What its tools have done."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
@@ -37,7 +43,12 @@ class Http:
         """Return `app` with status 401 for the header that is refused."""
 
         async def serve(scope: Any, receive: Any, send: Any) -> None:
-            given = dict(scope.get("headers", ())).get(b"authorization", b"").decode()
+            headers = dict(scope.get("headers", ()))
+            if self.is_legacy and headers.get(b"mcp-method") == b"server/discover":
+                await send({"type": "http.response.start", "status": 404, "headers": []})
+                await send({"type": "http.response.body"})
+                return
+            given = headers.get(b"authorization", b"").decode()
             if not given or given != self.refused:
                 await app(scope, receive, send)
                 return
@@ -54,13 +65,14 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def http_server(port: int = 0) -> AsyncGenerator[Http]:
+async def http_server(
+    port: int = 0, *, make_app: Callable[[Http], MCPServer] | None = None, is_legacy: bool = False
+) -> AsyncGenerator[Http]:
     """Serve inside the block, on `port` if it is given."""
     with socket.create_server(("127.0.0.1", port)) as listening:
-        http = Http(listening.getsockname()[1])
-        config = uvicorn.Config(
-            http.refusing(_app(http).streamable_http_app()), log_config=None, lifespan="on", ws="none"
-        )
+        http = Http(listening.getsockname()[1], is_legacy=is_legacy)
+        app = (make_app or _app)(http).streamable_http_app()
+        config = uvicorn.Config(http.refusing(app), log_config=None, lifespan="on", ws="none")
         config.timeout_graceful_shutdown = 0
         server = _Quiet(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))

@@ -21,7 +21,7 @@ from services.tools.mcp_client.settings import BadMcpFile, Http, Stdio, read_ser
 from services.tools.mcp_client.tool_mapping import map_tools
 from services.tools.mcp_client.user_sessions import UserSessions
 from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.tool import Execute
+from services.tools.toolkit.tool import Effect, Execute
 
 ENV = {"TOKEN": "Bearer x"}
 
@@ -69,6 +69,9 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
         ("a", {"url": "https://user:secret@x"}, "url: "),
         ("a", {"url": "https://x", "type": "sse"}, "type: "),
         ("a", {"url": "https://x", "headers": {"A": 1}}, "headers.A: "),
+        ("a", {"url": "https://x", "roots": [{"uri": "/home/me"}]}, "roots.0.uri: "),
+        ("a", {"url": "https://x", "sampling": {"maxTokens": 0}}, "sampling.maxTokens: "),
+        ("a", {"command": "x", "sampling": True}, "sampling: "),
     ],
 )
 def test_a_bad_server_is_named_with_its_problem_and_the_others_go_on(
@@ -87,7 +90,10 @@ def test_a_bad_file_is_refused_as_a_whole(tmp_path: Path, text: str) -> None:
         read_servers(tmp_path / "mcp.json", ENV)
 
 
-def never(tool: str) -> Execute:
+GRANTED = Stdio(command="x")
+
+
+def never(tool: str, effect: Effect) -> Execute:
     async def execute(context: ToolContext) -> AsyncGenerator[Any]:
         raise AssertionError(tool)
         yield
@@ -101,12 +107,12 @@ def tool(name: str, schema: Any = None, **more: Any) -> mcp.Tool:
 
 def test_names_are_what_models_accept_and_no_two_are_the_same() -> None:
     given = ["read", "read.file", "Same", "same", "a b", "a/b", "x" * 100, "x" * 101, "名"]
-    names = [each.name for each in map_tools("files", [tool(name) for name in given], never)]
+    names = [each.name for each in map_tools("files", [tool(name) for name in given], GRANTED, never)]
     assert names[:2] == ["files__read", "files__read_file"]
     assert names[-1] == "files___"
     assert len({name.casefold() for name in names}) == len(given)
     assert all(len(name) <= 64 and name.replace("_", "").isalnum() for name in names[:-1])
-    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], never)]
+    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], GRANTED, never)]
 
 
 def test_hints_decide_the_effect() -> None:
@@ -116,14 +122,14 @@ def test_hints_decide_the_effect() -> None:
         "once": ToolAnnotations(read_only_hint=False),
         "none": None,
     }
-    found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], never)
+    found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], GRANTED, never)
     assert [each.effect for each in found] == ["read", "idempotent", "once", "once"]
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": "object", "properties": {"a": {"type": "x"}}}])
 def test_a_tool_whose_schema_cannot_be_used_is_left_out(schema: Any) -> None:
     with structlog.testing.capture_logs() as logged:
-        found = map_tools("s", [tool("bad", schema), tool("good")], never)
+        found = map_tools("s", [tool("bad", schema), tool("good")], GRANTED, never)
     assert [each.name for each in found] == ["s__good"]
     assert (logged[0]["tool"], "inputSchema" in logged[0]["problem"]) == ("s__bad", True)
 

@@ -36,7 +36,7 @@ class Gate(msgspec.Struct, frozen=True, rename="camel"):
     def line(self) -> str:
         about = f"{self.tool_name} of {self.agent_key} for {self.requester}"
         why = f" ({self.risk} risk: {self.reason})" if self.kind == "approval" else ""
-        why = f" ({self.reason})" if self.kind == "credential" else why
+        why = f" ({self.reason})" if self.kind in ("credential", "form") and self.reason else why
         rule = self.answerers
         who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
         by = f", to be answered by {who}" if who not in ("", f"user:{self.requester}") else ""

@@ -11,6 +11,7 @@ from headrace.v1 import agent_pb2, gates_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls import ask_person
 from services.orchestrator.calls.ask_credential import hide_secret, parse_credential
+from services.orchestrator.calls.ask_input import check_answer
 from services.orchestrator.calls.frontend import find_answerers
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
@@ -84,7 +85,10 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
         raise Overloaded("the run is being taken over and has not come to this call yet; try again")
     if not run.is_waited_for(wait_id) or run.feed.ended:
         return response(run.id, wait_id, "unmatched")
-    check_payload(gate.opened.result_schema if gate is not None else _find_schema(run, wait_id), request.payload)
+    if gate is not None and wait_id.startswith(ids.INPUT):
+        check_answer(gate.opened, request.payload)
+    else:
+        check_payload(gate.opened.result_schema if gate is not None else _find_schema(run, wait_id), request.payload)
     if gate is None:
         return await _take(run, wait_id, request, tasks)
     async with gate.answering:
@@ -214,7 +218,7 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> a
                     return response(request.run_id, wait_id, "voted", 0)
             case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
                 status = "expired"
-            case "gate_open" if event.gate_open.gate_id == wait_id and wait_id.startswith(ids.CREDENTIAL):
+            case "gate_open" if event.gate_open.gate_id == wait_id and wait_id.startswith((ids.CREDENTIAL, ids.INPUT)):
                 status = "expired"
             case "approval_ask" if event.approval_ask.approval_id == wait_id:
                 status = "expired"

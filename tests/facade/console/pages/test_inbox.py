@@ -185,6 +185,37 @@ async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: O
         assert answers_of(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
 
 
+async def test_what_a_tools_server_asks_is_a_form_or_an_address(opening: Opening) -> None:
+    schema = '{"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}'
+    asks = [
+        common_pb2.InputNeed(name="1", server="tables", message="How many?", schema=schema),
+        common_pb2.InputNeed(name="2", server="tables", message="Pay", url="https://pay.example/7"),
+        common_pb2.InputNeed(name="3", server="tables", message="Now?", url="https://pay.example/8"),
+    ]
+    asked = [
+        gate(f"input_{ask.name}", kind="form", tool_name="book", risk=None, reason=ask.message, ask=ask) for ask in asks
+    ]
+    script = Orchestrator(gates=asked)
+    async with opening(script=script, place=address("input_1"), bypass_csp=True) as console:
+        page, main = console.page, console.page.get_by_role("main")
+        await expect(main).to_contain_text("The server tables asks: How many?")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await page.get_by_label("seats").fill("4")
+        await page.get_by_role("button", name="Send").click()
+        await expect(main).to_contain_text("Answered by default")
+        await links_of(page).first.click()
+        link = page.get_by_role("link", name="https://pay.example/7")
+        await expect(link).to_have_attribute("rel", "noopener noreferrer")
+        await page.get_by_role("button", name="I have done it there").click()
+        await expect(main).to_contain_text("Answered by default")
+        await links_of(page).first.click()
+        await page.get_by_role("button", name="Decline").click()
+        await expect(main).to_contain_text("Answered by default")
+        expected = [("input_1", {"seats": 4}), ("input_2", {"done": True}), ("input_3", {"cancelled": True})]
+        assert answers_of(script) == expected
+
+
 async def test_filters_are_kept_in_the_address(opening: Opening) -> None:
     script = Orchestrator(gates=make_gates())
     async with opening(script=script, place="#page=inbox") as console:

@@ -7,6 +7,7 @@ import * as api from "../server/api.js";
 import { getHolder } from "../server/holder.js";
 import { formatJson } from "../server/json.js";
 import { ApprovalView } from "./approval_view.js";
+import { createAskForm } from "./ask_view.js";
 import { Claim } from "./claim.js";
 import { createCredentialForm } from "./credential_view.js";
 import { createForm } from "./form_view.js";
@@ -63,6 +64,10 @@ export class GateView {
       prompt.append(new ApprovalView(gate, gate.toolName, gate.arguments, submit, gate.answerers, askBack).element);
     } else if (gate.kind === "credential") {
       const form = createCredentialForm(gate.need ?? {}, submit);
+      prompt.append(claim.element, form);
+      claim.watch(form);
+    } else if (gate.ask) {
+      const form = createAskForm(gate.ask, submit);
       prompt.append(claim.element, form);
       claim.watch(form);
     } else if (gate.kind === "question") {

@@ -5,6 +5,7 @@
 import { announceText } from "../elements/announcer.js";
 import { ApprovalView } from "../people/approval_view.js";
 import { Claim } from "../people/claim.js";
+import { createAskForm } from "../people/ask_view.js";
 import { createCredentialForm } from "../people/credential_view.js";
 import { createElement } from "../elements/dom.js";
 import { Fold, TERMINAL, getBlockId, getKind } from "../client/fold.js";
@@ -33,7 +34,7 @@ export class RunView {
   #approvals = new Map();
   #gates = new Map(); // events gate.open of approvals
   #claims = new Map();
-  #credentials = new Map(); // forms, by their gates
+  #prompts = new Map(); // what calls want of a person, by their gates
   #compaction = null;
 
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
@@ -135,25 +136,27 @@ export class RunView {
 
   #openGate(event) {
     if (event.kind === "approval") this.#gates.set(event.gateId, event);
-    else if (event.kind === "credential") this.#askForCredential(event);
+    else if (event.kind === "credential") this.#ask(event, createCredentialForm, event.need);
+    else if (event.ask) this.#ask(event, createAskForm, event.ask);
     else this.#getClaim(event.gateId);
   }
 
-  #askForCredential(event) {
+  /** Show what a call that is on its way wants of a person: `createPrompt(what, submit)`. */
+  #ask(event, createPrompt, what) {
     const tool = this.#views.get(event.toolId);
     const submit = (payload) => this.actions.submit({ runId: this.runId, toolId: event.gateId, payload });
     const claim = this.#getClaim(event.gateId);
-    const form = createCredentialForm(event.need ?? {}, submit);
+    const form = createPrompt(what ?? {}, submit);
     const prompt = createElement("div", { class: "people" }, claim.element, form);
     claim.watch(form);
-    this.#credentials.set(event.gateId, prompt);
+    this.#prompts.set(event.gateId, prompt);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(prompt);
-    scheduleForFrame(() => this.isLive && prompt.isConnected && announceText("A tool needs a credential of yours."));
+    scheduleForFrame(() => this.isLive && prompt.isConnected && announceText(event.need ? "A tool needs a credential of yours." : "A tool asks you."));
   }
 
   #closeGate(event) {
-    this.#credentials.get(event.gateId)?.remove();
+    this.#prompts.get(event.gateId)?.remove();
     this.#claims.get(event.gateId)?.close();
   }
 
