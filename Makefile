@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,6 +43,15 @@ test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMA
 
 clients: $(VENV)/dev $(SMALL_CLIENTS) $(LARGE_CLIENTS) ## Try all outside clients of docs/clients.md, the large ones too (2 GB)
 	$(BIN)/pytest tests/clients
+
+A2A_TCK ?= build/a2a-tck
+a2a-tck: $(VENV)/dev ## Run A2A's compatibility kit against a suite (A2A_TCK=folder of its branch 1.0-dev, which is not fetched)
+ifeq ($(wildcard $(A2A_TCK)/run_tck.py),)
+	@echo "NOTICE: no compatibility kit at $(A2A_TCK): clone a2aproject/a2a-tck, branch 1.0-dev, there: A2A is NOT held against it" >&2
+else
+	@test -x build/a2a-tck-env/bin/pytest || { $(PYTHON) -m venv build/a2a-tck-env && build/a2a-tck-env/bin/$(PIP) $(A2A_TCK); }
+	$(BIN)/python -m tests.clients.a2a_tck $(A2A_TCK) build/a2a-tck-env/bin/python
+endif
 
 $(CLIENTS)/node/done: tests/clients/node/package.json
 	@mkdir -p $(@D)

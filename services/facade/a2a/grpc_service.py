@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from headrace.a2a import a2a_pb2, a2a_pb2_grpc
 from headrace.errors import HeadraceError
+from headrace.v1 import agent_pb2
 from services.facade.a2a.operations import Operations
 from services.facade.a2a.protocol import (
     CURSOR,
@@ -93,10 +94,15 @@ class _A2aService(_A2aServicer):
             raise  # which it has
         return await self._follow("SubscribeToTask", request, context, known_seq)
 
+    async def _find_agent(self, tenant: str) -> agent_pb2.Agent:
+        """Return the agent of a key; without one the only agent that is published, as clients may know no tenants."""
+        agents = () if tenant else await self._published.list_agents()
+        return agents[0] if len(agents) == 1 else await self._published.get_agent(tenant)
+
     async def _answer(self, method: str, request: Any, reply: type[Reply], context: Context) -> Reply:
         try:
             check_version(_find(context, VERSION_HEADER))
-            agent = await self._published.get_agent(request.tenant)
+            agent = await self._find_agent(request.tenant)
             result = await self._operations.answer_call(agent.key, method, json_format.MessageToDict(request))
         except (A2aError, HeadraceError) as error:
             await _abort(context, error)
@@ -106,7 +112,7 @@ class _A2aService(_A2aServicer):
     async def _follow(self, method: str, request: Any, context: Context, known_seq: int) -> int:
         try:
             check_version(_find(context, VERSION_HEADER))
-            agent = await self._published.get_agent(request.tenant)
+            agent = await self._find_agent(request.tenant)
             async with opening_sink(context) as sink:
                 events = _ProtoEvents(sink, has_cursors=asks_for_cursors(_find(context, EXTENSIONS_HEADER)))
                 params = json_format.MessageToDict(request)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from headrace.v1 import agent_pb2
-from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_PUSH, A2aError
+from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_PUSH, NO_TASK, A2aError
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
 
 _WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
@@ -40,9 +40,10 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
     ids = {name: message.get(name) or "" for name in ("messageId", "contextId", "taskId")}
     if not isinstance(ids["messageId"], str) or not 0 < len(ids["messageId"].encode()) <= 128:
         raise A2aError(BAD_PARAMS, "message.messageId: must have 1 to 128 bytes")
-    for name in ("contextId", "taskId"):
-        if ids[name] and not is_uuid(ids[name]):
-            raise A2aError(BAD_PARAMS, f"message.{name}: must be one that this server has given")
+    if ids["contextId"] and not is_uuid(ids["contextId"]):
+        raise A2aError(BAD_PARAMS, "message.contextId: must be one that this server has given")
+    if ids["taskId"] and not is_uuid(ids["taskId"]):
+        raise A2aError(NO_TASK, "message.taskId: no task has this id")
     text = "\n".join(texts)
     if not ids["taskId"]:
         text = "\n".join([*texts, *(orjson.dumps(value).decode() for value in data)])

@@ -13,10 +13,14 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import HeadraceError, NotFound, from_rpc_error
+from services.facade.requests.body import has_type, read_body
 from services.facade.responses import envelope
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 VERSION = "1.0"
+MEDIA_TYPES = ("application/json", "application/a2a+json")
+"""Of requests; JSON-RPC has the first, HTTP+JSON the second, and clients send either."""
+
 VERSION_HEADER = "A2A-Version"
 EXTENSIONS_HEADER = "A2A-Extensions"
 
@@ -45,12 +49,12 @@ BAD_REQUEST = ErrorKind(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST")
 NO_METHOD = ErrorKind(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND")
 BAD_PARAMS = ErrorKind(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS")
 NO_TASK = ErrorKind(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND")
-NOT_CANCELABLE = ErrorKind(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
-NO_PUSH = ErrorKind(-32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED")
-UNSUPPORTED = ErrorKind(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
-NO_CONTENT_TYPE = ErrorKind(-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
+NOT_CANCELABLE = ErrorKind(-32002, 409, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
+NO_PUSH = ErrorKind(-32003, 400, "UNIMPLEMENTED", "PUSH_NOTIFICATION_NOT_SUPPORTED")
+UNSUPPORTED = ErrorKind(-32004, 400, "UNIMPLEMENTED", "UNSUPPORTED_OPERATION")
+NO_CONTENT_TYPE = ErrorKind(-32005, 415, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
 NO_EXTENDED_CARD = ErrorKind(-32007, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
-NO_VERSION = ErrorKind(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+NO_VERSION = ErrorKind(-32009, 400, "UNIMPLEMENTED", "VERSION_NOT_SUPPORTED")
 
 
 class A2aError(Exception):
@@ -149,6 +153,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(given, dict) or measure_json_depth(given) > JSON_DEPTH_MAX:
         raise A2aError(BAD_REQUEST, f"the body must be an object, nested {JSON_DEPTH_MAX} levels at most")
     return given
+
+
+async def read_json(request: web.Request) -> bytes:
+    """Read a request's body; A2aError if it is not said to be JSON."""
+    if not has_type(request, MEDIA_TYPES):
+        raise A2aError(NO_CONTENT_TYPE, f"Content-Type: must be {' or '.join(MEDIA_TYPES)}")
+    return await read_body(request, types=MEDIA_TYPES)
 
 
 def check_version(given: str | None) -> None:

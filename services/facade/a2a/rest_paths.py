@@ -8,8 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from services.facade.a2a.operations import PUSH
-from services.facade.a2a.protocol import BAD_PARAMS, NO_METHOD, A2aError, Call, parse_object
-from services.facade.requests.body import read_body
+from services.facade.a2a.protocol import BAD_PARAMS, NO_METHOD, A2aError, Call, parse_object, read_json
 
 _PATHS = {
     ("POST", "message:send"): "SendMessage",
@@ -37,7 +36,7 @@ async def read_rest_call(request: web.Request) -> Call:
     if method is None:
         raise A2aError(NO_METHOD, f"no operation {request.method} {operation[:128]}")
     if method.startswith("Send"):
-        return Call(method, parse_object(await read_body(request)))
+        return Call(method, parse_object(await read_json(request)))
     query: dict[str, Any] = dict(request.query)
     if "pageSize" in query:
         if not query["pageSize"].isascii() or not query["pageSize"].isdigit():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 
 import grpc
+import orjson
 from aiohttp import web
 
 from headrace.errors import HeadraceError
@@ -25,16 +27,20 @@ from services.facade.a2a.protocol import (
     find_kind,
     parse_cursor,
     parse_rpc,
+    read_json,
 )
 from services.facade.a2a.rest_paths import read_rest_call
 from services.facade.a2a.task_view import TaskView
 from services.facade.faces.published import PublishedAgents
 from services.facade.middleware.request_lifecycle import has_begun
-from services.facade.requests.body import read_body, read_single_header
+from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
 
 FACE = "a2a"
+
+CARD_CACHE = "private, max-age=60"
+"""Cards are shown to those who may see them, and change with their agents' files."""
 
 _HOST = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]+\])(:\d{1,5})?", re.ASCII)
 
@@ -55,6 +61,7 @@ def add_routes(
     router.add_get("/a2a", handlers.list_cards)
     router.add_get("/a2a/{agent}/.well-known/agent-card.json", handlers.get_card)
     router.add_post("/a2a/{agent}", handlers.answer_rpc)
+    router.add_post("/a2a/{agent}/", handlers.answer_rpc)  # as clients post that join paths to a base
     router.add_route("*", "/a2a/{agent}/{operation:.+}", handlers.answer_rest)
 
 
@@ -75,7 +82,11 @@ class _A2aHandlers:
 
     async def get_card(self, request: web.Request) -> web.StreamResponse:
         agent = await self._published.get_agent(request.match_info["agent"])
-        return web.json_response(build_card(agent, _make_url(request, agent.key), self._find_grpc_address(request)))
+        card = build_card(agent, _make_url(request, agent.key), self._find_grpc_address(request))
+        response = web.json_response(card, headers={"Cache-Control": CARD_CACHE})
+        response.etag = hashlib.sha256(orjson.dumps(card)).hexdigest()[:32]
+        known = request.if_none_match or ()
+        return web.Response(status=304, headers=response.headers) if response.etag in known else response
 
     def _find_grpc_address(self, request: web.Request) -> str:
         if not self._grpc_address.startswith(":"):
@@ -85,7 +96,7 @@ class _A2aHandlers:
 
     async def answer_rpc(self, request: web.Request) -> web.StreamResponse:
         async def read_call() -> Call:
-            return parse_rpc(await read_body(request))
+            return parse_rpc(await read_json(request))
 
         return await self._answer(request, Call("", {}, is_rpc=True), read_call)
 

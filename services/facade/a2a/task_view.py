@@ -53,6 +53,8 @@ class TaskView:
         self.answered: frozenset[str] = frozenset()
         self.has_begun = False
         """Whether the task itself has been sent."""
+        self.stays_while_waiting = False
+        """Whether the reader is told of each wait, and reads on."""
         self.timestamp_ms = 0
         self._is_text_open = False
         """Whether the next piece is appended."""
@@ -66,7 +68,7 @@ class TaskView:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self.gates)
+        return bool(self.gates) and not self.stays_while_waiting
 
     def adopt(self, seen: TaskView, answered: frozenset[str]) -> None:
         """Go on where another view of the run has ended, whose gates are `answered`."""
@@ -102,8 +104,10 @@ class TaskView:
                 self._is_text_open = False
             case "gate_open" if delta.gate_open.gate_id not in self.answered:
                 self.gates[delta.gate_open.gate_id] = delta.gate_open
+                return self._send_change(delta.seq)
             case "gate_close":
                 self.gates.pop(delta.gate_close.gate_id, None)
+                return self._send_change(delta.seq)
             case _ if kind in TERMINAL:
                 return self.send_status(delta.seq)
             case _:
@@ -117,6 +121,9 @@ class TaskView:
         append = self._is_text_open and self._has_piece
         self._is_text_open = self._has_piece = True
         return self._sink.send_piece(self._ids, text if append else self.fold.answer, seq, append=append)
+
+    def _send_change(self, seq: int) -> bool:
+        return not self.stays_while_waiting or seq <= self._known_seq or self.send_status(seq)
 
     @property
     def _ids(self) -> dict[str, str]:

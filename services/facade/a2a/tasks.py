@@ -68,9 +68,11 @@ class Tasks:
         await pipe_run(open_call(), view)
 
     async def subscribe(self, agent_key: str, task_id: Any, view: TaskView) -> None:
+        """Follow a task to its end, past what it waits for: others may answer that."""
         run = await self._find_run(agent_key, task_id)
         if run.state not in LIVE:
             raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); GetTask has it")
+        view.stays_while_waiting = True
         await pipe_run(self._runs.attach_run(run.run_id), view)
 
     async def get_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
@@ -91,7 +93,7 @@ class Tasks:
         if not isinstance(size, int) or not 1 <= size <= PAGE_MAX:
             raise A2aError(BAD_PARAMS, f"pageSize: must be 1 to {PAGE_MAX}")
         context_id, token = params.get("contextId") or "", params.get("pageToken") or ""
-        if (context_id and not is_uuid(context_id)) or not isinstance(token, str):
+        if not isinstance(context_id, str) or not isinstance(token, str):
             raise A2aError(BAD_PARAMS, "contextId and pageToken: must be ones that this server has given")
         chats = [context_id] if context_id else await self._list_chats(agent_key)
         found: list[agent_pb2.Run] = []
@@ -117,9 +119,17 @@ class Tasks:
         return [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
 
     async def _list_runs(self, chat_id: str, size: int, token: str) -> agent_pb2.ListRunsResponse:
+        """Return a page of a context's runs; one that is not there, or another's, has none."""
+        if not is_uuid(chat_id):
+            return agent_pb2.ListRunsResponse()
         request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=size, page_token=token)
-        with rpc_errors():
-            return await self._agents.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        try:
+            with rpc_errors():
+                return await self._agents.ListRuns(
+                    request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
+                )
+        except NotFound:
+            return agent_pb2.ListRunsResponse()
 
     async def _find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
         if not is_uuid(task_id):

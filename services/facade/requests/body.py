@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from headrace.errors import InvalidRequest, Overloaded
 BODY_TIMEOUT_S = 60.0
 """Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
 
+JSON_TYPES = ("application/json",)
 
 LARGE_BODIES_MAX = 4
 """Bodies above the usual limit that are held at a time."""
@@ -45,15 +46,16 @@ class LargeBodies:
             self._places += 1
 
 
-async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
-    """Read the JSON body.
+async def read_body(
+    request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S, types: Collection[str] = JSON_TYPES
+) -> bytes:
+    """Read the JSON body, which is said to be of one of `types`.
 
     Raises:
         InvalidRequest: It is not said to be JSON; a page of another origin may send any type that looks like a form's
             or text's, or none, without asking first.
     """
-    content_type = read_single_header(request, "Content-Type") or ""
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if not has_type(request, types):
         raise InvalidRequest.of("Content-Type", "must be application/json")
     check_size(request, request.client_max_size)  # aiohttp stops reading one that does not say how large it is
     try:
@@ -63,6 +65,11 @@ async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) 
         raise web.HTTPRequestTimeout from None
     except web.HTTPRequestEntityTooLarge:
         raise make_too_large(request.client_max_size) from None
+
+
+def has_type(request: web.Request, types: Collection[str] = JSON_TYPES) -> bool:
+    content_type = read_single_header(request, "Content-Type") or ""
+    return content_type.partition(";")[0].strip().lower() in types
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:

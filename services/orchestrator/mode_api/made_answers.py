@@ -71,6 +71,7 @@ async def _make_calls(scope: Scope, calls: Calls, step: int) -> Answer:
     """Return the committed answer with these calls, none of which has run yet."""
     if recalled := scope.recalled_answer(calls):
         return recalled
+    await scope.run.state.wait_for_start()  # nothing is said before the run's own first events
     answer = scope.begin_answer()
     for index, (name, arguments) in enumerate(calls):
         call_id = f"mode_{derived_id(scope.run.id, scope.context_id or '', str(step), str(index))}"
@@ -83,6 +84,7 @@ async def say_text(scope: Scope, text: str) -> Answer:
     """Return the committed answer with this text, which readers have then."""
     if recalled := scope.recalled_answer(text=text):
         return recalled
+    await scope.run.state.wait_for_start()
     answer = scope.begin_answer()
     answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
     return await _end(scope, answer)

@@ -123,6 +123,12 @@ async def test_another_version_and_an_agent_that_is_not_published_are_refused(tm
         assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
 
 
+async def test_a_client_that_knows_no_tenants_is_served_by_the_only_agent(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(query=answering("x"), publish=["a2a"])) as (_, agent):
+        request = a2a_pb2.SendMessageRequest(message=ask().message)
+        assert (await agent.SendMessage(request)).task.artifacts[0].parts[0].text == "x"
+
+
 async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> None:
     async with serving(tmp_path, Script(query=[*opening(), 3600.0], publish=["a2a"])) as (facade, agent):
         stream = agent.SendStreamingMessage(ask())

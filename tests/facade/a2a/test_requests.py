@@ -13,7 +13,20 @@ from headrace.errors import ChatBusy, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
-from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, answering, frames_of, opening, suite
+from tests.facade.scripted import (
+    BLOCK,
+    CHAT,
+    RUN,
+    Script,
+    Step,
+    Suite,
+    answering,
+    complete,
+    delta,
+    frames_of,
+    opening,
+    suite,
+)
 from tests.timing import within
 
 URL = "/a2a/helper"
@@ -81,6 +94,7 @@ async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(t
         (rpc("SendMessage", message(role="ROLE_AGENT")), -32602),
         (rpc("SendStreamingMessage", message({"text": ""})), -32602),
         (rpc("ListTasks", {"pageSize": 1000}), -32602),
+        (rpc("SendMessage", message(taskId="x")), -32001),
         (rpc("GetTask", {"id": "x"}), -32001),
         (rpc("CreateTaskPushNotificationConfig", {}), -32003),
         (rpc("GetExtendedAgentCard", {}), -32007),
@@ -90,6 +104,42 @@ async def test_what_is_wrong_has_the_codes_of_the_protocol(tmp_path: Path, body:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         assert (await post(facade, body))[1]["error"]["code"] == code
         assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_bodies_are_json_by_either_name_and_paths_may_end_with_a_slash(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        for path in (URL, f"{URL}/"):
+            _, answer = await post(facade, rpc("SendMessage", message()), path)
+            assert answer["result"]["task"]["artifacts"][0]["parts"] == [{"text": "x"}]
+        path = f"{URL}/message:send"
+        status, answer = await post(facade, message(), path, **{"Content-Type": "application/a2a+json"})
+        assert (status, answer["task"]["status"]["state"]) == (200, "TASK_STATE_COMPLETED")
+        status, answer = await post(facade, message(), path, **{"Content-Type": "text/plain"})
+        assert (status, answer["error"]["details"][0]["reason"]) == (415, "CONTENT_TYPE_NOT_SUPPORTED")
+        _, answer = await post(facade, rpc("ListTasks", {"contextId": "x"}))
+        assert answer["result"] == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
+
+
+async def test_a_card_that_is_known_is_not_sent_again(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(publish=["a2a"])) as facade:
+        path = f"{URL}/.well-known/agent-card.json"
+        async with facade.http.get(path) as response:
+            assert response.headers["Cache-Control"] == "private, max-age=60"
+            known = response.headers["ETag"]
+        for tag, status in ((known, 304), ('"other"', 200)):
+            async with facade.http.get(path, headers={"If-None-Match": tag}) as response:
+                assert response.status == status
+
+
+async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> None:
+    gate = agent_pb2.GateOpen(gate_id="g", kind="approval", tool_name="pay")
+    close = agent_pb2.GateClose(gate_id="g")
+    steps: list[Step] = [*opening(), delta(4, gate_open=gate), 0.6, delta(5, gate_close=close)]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*steps, *block(6, BLOCK, "paid"), complete(9)]])
+    async with suite(tmp_path, script) as facade:
+        events = [one["result"] for one in await stream(facade, "SubscribeToTask", {"id": RUN})]
+    states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
+    assert states == [f"TASK_STATE_{word}" for word in ("INPUT_REQUIRED", "WORKING", "COMPLETED")]
 
 
 async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: Path) -> None:

@@ -111,6 +111,20 @@ async def test_a_mode_has_the_model_tools_tasks_agents_and_a_state(house: Open, 
         assert "Which kind?" not in [text_of(message) for message in it.llm.requests[-5].messages][:2]
 
 
+@pytest.mark.parametrize(
+    "first", ['await mode.finish("So.")', 'await mode.call_tool("look", at=1); await mode.finish("So.")']
+)
+async def test_what_a_mode_says_at_once_stands_behind_the_runs_first_events(
+    house: Open, tmp_path: Path, first: str
+) -> None:
+    write_mode(tmp_path, f"async def run(mode):\n    {first}\n")
+    async with house() as it:
+        World(it, speak)
+        events = await it.ask(agent="own")
+    assert [event["type"] for event in events[:3]] == ["request.query", "chat.start", "run.start"]
+    assert text(events) == "So."
+
+
 async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
     write_mode(tmp_path, EVERYTHING)
     async with house() as it:
