@@ -1,6 +1,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom kube-check
 PYTHON ?= python3
+# Each test that starts a process would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
@@ -214,6 +216,7 @@ setup: $(VENV)/dev ## Make .venv with everything that development needs
 $(VENV)/run: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/$(PIP) -c constraints.txt -e .
+	$(BIN)/python -m compileall -q headrace services
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run

@@ -29,6 +29,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from headrace.cli.supervisor.ports import reserve_port
 from headrace.client import Client
 from headrace.fold import Block, Fold
 from headrace.v1 import agent_pb2
@@ -151,13 +152,18 @@ class Suite:
 @contextmanager
 def running_suite(config_dir: Path, folder: Path) -> Generator[Suite]:
     """Run a suite over a configuration folder, its data in `folder`; it stops with the block."""
-    with _started("-m", "services.simulator", "--port", "0", "--pace-ms", "0") as simulator:
-        base_url = _read_line(simulator, re.compile("(?P<url>http.*)"))["url"]
+    # The port is had before either starts, so that neither waits for the other.
+    with reserve_port("--port", 0) as port:
+        provider = f"http://127.0.0.1:{port}"
         places = ("--config-dir", str(config_dir), "--data-dir", str(folder / "data"))
         ports = ("--port", "0", "--grpc-port", "0", "--memory-port", "0")
-        with _started("-m", "headrace.cli", "up", *places, *ports, SIMULATOR_URL=base_url) as suite:
+        with (
+            _started("-m", "services.simulator", "--port", str(port), "--pace-ms", "0") as simulator,
+            _started("-m", "headrace.cli", "up", *places, *ports, SIMULATOR_URL=f"{provider}/v1") as suite,
+        ):
+            _read_line(simulator, re.compile("http"))
             ready = _read_line(suite, READY)
-            yield Suite(ready["url"], ready["grpc"], ready["memory"], base_url.removesuffix("/v1"))
+            yield Suite(ready["url"], ready["grpc"], ready["memory"], provider)
 
 
 @contextmanager

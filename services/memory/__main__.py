@@ -88,9 +88,14 @@ async def main(config: Config) -> None:
         ),
         asyncio.TaskGroup() as group,
     ):
-        # It takes a third of a second, for which the first append would have to wait.
-        group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
+        group.create_task(load_encoding())
         await program.wait_for_stop()
+
+
+async def load_encoding() -> None:
+    """Load what tokens are estimated with: a third of a second, for which the first append would have to wait."""
+    await program.wait_for_start()
+    await asyncio.to_thread(encoding, ESTIMATE_ENCODING)
 
 
 async def record_refused(audit: AuditTrail, address: str, count: int) -> None:

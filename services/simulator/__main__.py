@@ -14,12 +14,13 @@ from pathlib import Path
 
 import uvloop
 
-from services.runtime.process.early_stop import list_stops
+from services.runtime.process.early_stop import end_imports, list_stops
 from services.simulator.scripts.script import BadScript, read_script
 from services.simulator.server import simulator
 
 
 def main() -> None:
+    end_imports()
     parser = argparse.ArgumentParser(prog="simulator", description="A model provider without a model.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=7005, help="0: any free port; the first line printed tells")

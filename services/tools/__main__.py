@@ -7,6 +7,7 @@ if __name__ == "__main__":
 
     prepare_process()  # before the slow imports below
 
+import asyncio
 import dataclasses
 import os
 
@@ -16,6 +17,7 @@ from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
+from services.tools.mcp_client.servers import prepare_mcp
 from services.tools.sandbox.leftovers import make_mark
 from services.tools.sandbox.selftest import find_sandbox
 from services.tools.sandbox.tier import Sandbox
@@ -26,12 +28,13 @@ log = structlog.get_logger()
 
 async def main(config: Config) -> None:
     has_tenants = not config.server.auth.is_none
-    found = await find_sandbox(
+    finding = find_sandbox(
         config.sandbox,
         allow_unsandboxed=config.allow_unsandboxed,
         has_tenants=has_tenants,
         mark=make_mark(config.data_dir),
     )
+    found, _ = await asyncio.gather(finding, asyncio.to_thread(prepare_mcp, config.config_dir, os.environ))
     sandbox = choose_sandbox(config, found)
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):

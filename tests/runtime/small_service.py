@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from services.runtime.process.early_stop import prepare_process
+
+    prepare_process()
+
 import asyncio
+import gc
 import time
 from dataclasses import dataclass
+
+import structlog
 
 from services.runtime.ending import guard_task
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings, setting
 from services.runtime.rpc.server import serving_grpc
 from tests.scripted_llm import ScriptedLlm, build_service
+
+log = structlog.get_logger()
 
 TICKS = ["tick", 0.1] * 5
 
@@ -35,7 +45,13 @@ async def main(config: Config) -> None:
         time.sleep(config.blocks_s)  # noqa: ASYNC251 - what must not be done
         if config.breaks_after_s:
             guard_task(group.create_task(_break(config.breaks_after_s)))
+        group.create_task(_tell_start())
         await program.wait_for_stop()
+
+
+async def _tell_start() -> None:
+    await program.wait_for_start()
+    log.info("started", collects=gc.isenabled())
 
 
 async def _break(after_s: float) -> None:

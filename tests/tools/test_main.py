@@ -102,8 +102,8 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
     assert b"fork" not in logged
 
 
-HEAVY = ("reportlab", "pptx", "fontTools", "numpy", "pandas", "matplotlib", "scipy", "openpyxl")
-"""Libraries that reports and data work need, and nothing else."""
+HEAVY = ("aiohttp", "reportlab", "pptx", "fontTools", "numpy", "pandas", "matplotlib", "scipy", "openpyxl")
+"""Libraries that fetches, reports and data work need, and nothing else."""
 
 
 async def test_a_start_loads_no_library_that_only_some_calls_need() -> None:

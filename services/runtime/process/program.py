@@ -19,7 +19,7 @@ import uvloop
 from services.runtime.ending import WRONG_CONFIGURATION, CannotServe, guard_task
 from services.runtime.process import config as settings
 from services.runtime.process import logs
-from services.runtime.process.early_stop import list_stops
+from services.runtime.process.early_stop import end_imports, list_stops
 from services.runtime.process.memory_return import return_memory
 from services.runtime.process.watchdog import watching_loop
 from services.runtime.telemetry import switch
@@ -63,6 +63,9 @@ class _Turn:
 _TURN: ContextVar[_Turn] = ContextVar("_TURN")
 """Set for what runs for one service of several."""
 
+_STARTED: ContextVar[asyncio.Event] = ContextVar("_STARTED")
+"""Set when all services of the process serve."""
+
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
     """Run `main` with the settings of `service` ("MEMORY").
@@ -77,6 +80,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
 
     Exits as `run_service` does, and when any of them ends.
     """
+    end_imports()
     _reserve_standard_files()
     configs, values = _load_settings(services)
     try:
@@ -95,6 +99,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
         task = asyncio.current_task()
         assert task is not None, "called by the program's task"
         _call_at_signal(task.cancel)
+        _STARTED.set(asyncio.Event())
         async with watching_loop(float(str(values["stall_s"]))):
             if len(services) == 1:
                 await _serve_one(services[0], configs[0])
@@ -164,6 +169,12 @@ async def _serve_one(service: Service, config: Any) -> None:
         await service.main(config)
 
 
+async def wait_for_start() -> None:
+    """Return when all services of this process serve, for what would only hold up their start."""
+    if (started := _STARTED.get(None)) is not None:
+        await started.wait()
+
+
 async def wait_for_stop() -> None:
     """Return at the first SIGTERM, SIGINT or SIGHUP; a second SIGTERM or SIGINT ends the process.
 
@@ -179,6 +190,8 @@ async def wait_for_stop() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_OBJECTS)
+    if (started := _STARTED.get(None)) is not None:
+        started.set()
     returning = guard_task(asyncio.create_task(return_memory()))
     try:
         await stopped.wait()

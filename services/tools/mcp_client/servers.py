@@ -41,8 +41,7 @@ class McpServers:
         except BadMcpFile as problem:
             return problem
         if stated.servers:
-            # The SDK takes a third of a second, which only installations with a server pay, and not on the loop.
-            importlib.import_module("services.tools.mcp_client.server")
+            _import_sdk()
         return stated
 
     def follow(self, stated: McpFile | BadMcpFile) -> None:
@@ -82,6 +81,18 @@ class McpServers:
         self._put(source, ())  # what another server of this name may have left
         server = McpServer(name, settings, self._env, offer)
         self._running[name] = (settings, server, self._group.create_task(server.run()))
+
+
+def prepare_mcp(config_dir: Path, env: Mapping[str, str]) -> None:
+    """Import what servers need if mcp.json names some, while the start waits for something else; blocks."""
+    with suppress(BadMcpFile):  # told when it is read for use
+        if read_servers(config_dir / FILE, env).servers:
+            _import_sdk()
+
+
+def _import_sdk() -> None:
+    # It takes a third of a second, which only installations with a server pay, and not on the loop.
+    importlib.import_module("services.tools.mcp_client.server")
 
 
 @asynccontextmanager

@@ -8,14 +8,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import aiohttp
 from yarl import URL
 
 from services.runtime.net.allow_list import AllowList
-from services.runtime.net.pinned_connection import Resolve, checked_addresses, pinned_session, resolve_name
+from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
 from services.runtime.net.targets import PORTS, Target, TargetRefused, parse_target
 from services.tools.errors import ToolFailed
 from services.tools.web.body import ACCEPT_ENCODING, read_body
+from services.tools.web.http_client import load_http_client
 
 FETCH_S = 20.0
 """Time of a fetch, redirects included."""
@@ -54,6 +54,7 @@ class Fetcher:
 
     async def fetch(self, url: str) -> FetchedResponse:
         """Fetches a response of any status; raises ToolFailed."""
+        await load_http_client()
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
                 for _ in range(REDIRECTS_MAX + 1):
@@ -64,6 +65,8 @@ class Fetcher:
         raise ToolFailed(f"more than {REDIRECTS_MAX} redirects")
 
     async def _get_once(self, target: Target) -> FetchedResponse | str:
+        from services.runtime.net.pinned_connection import pinned_session
+
         addresses = await checked_addresses(target, self.resolve, self.allow)
         async with (
             pinned_session(addresses) as session,
@@ -85,6 +88,8 @@ class Fetcher:
 @contextmanager
 def fetch_errors(fetch_s: float) -> Generator[None]:
     """Turns everything that a fetch can raise into ToolFailed."""
+    import aiohttp
+
     try:
         yield
     except TargetRefused as error:

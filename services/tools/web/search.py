@@ -5,12 +5,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import aiohttp
 import msgspec
 from yarl import URL
 
 from services.tools.errors import ToolFailed
 from services.tools.web.body import ACCEPT_ENCODING, read_body
+from services.tools.web.http_client import load_http_client
 
 NOT_CONFIGURED = "no search endpoint is configured (HEADRACE_TOOLS_SEARCH_URL)"
 
@@ -91,6 +91,9 @@ class Search:
         return url.update_query(q=query, format="json"), headers
 
     async def _get_body(self, request: tuple[URL, dict[str, str]]) -> bytes:
+        await load_http_client()
+        import aiohttp
+
         url, headers = request
         with _search_errors():
             # The operator's own address: not checked, and never left by a redirect, which would carry the key along.
@@ -107,6 +110,8 @@ class Search:
 
 @contextmanager
 def _search_errors() -> Generator[None]:
+    import aiohttp
+
     try:
         yield
     except TimeoutError as error:

@@ -80,6 +80,7 @@ async def test_a_signal_lets_a_stream_end_and_the_process_end_well(tmp_path: Pat
     ) as small:
         assert (await small.logged("settings in force"))["key"] == "***"
         await small.logged("serving")
+        assert (await small.logged("started"))["collects"], "garbage, which imports do not"
         async with ticking(address) as deltas:
             seen = [(await anext(deltas)).content]
             small.process.send_signal(number)
