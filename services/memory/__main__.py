@@ -123,10 +123,11 @@ def build_service(
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
 
-def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
-    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds."""
+def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: int) -> GrpcService:
+    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
-    return GrpcService(name, KeyService(KeyStore(engine.keys, clock), engine.audit), add_KeyServiceServicer_to_server)
+    keys = KeyStore(engine.keys, clock, **limits)
+    return GrpcService(name, KeyService(keys, engine.audit), add_KeyServiceServicer_to_server)
 
 
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:

@@ -11,7 +11,7 @@ import errno
 import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,13 +147,14 @@ async def _serving(
     *,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
+    key_limits: Mapping[str, int] | None = None,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     memory_config = Config(**config)
     served = (
         build_service(engine, memory_config, llm, summary_timeout_s),
-        build_key_service(engine, clock),
+        build_key_service(engine, clock, **(key_limits or {})),
         build_schedule_service(engine, clock),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),

@@ -41,10 +41,17 @@ log = structlog.get_logger()
 
 
 class KeyStore:
-    def __init__(self, keys: Keys, clock: Callable[[], int] = now_ms) -> None:
-        """`clock` tells Unix milliseconds."""
+    def __init__(
+        self,
+        keys: Keys,
+        clock: Callable[[], int] = now_ms,
+        keys_max: int = TENANT_KEYS_MAX,
+        changes_max: int = CHANGES_MAX,
+    ) -> None:
+        """`clock` tells Unix milliseconds; a tenant has at most `keys_max`, an answer `changes_max`."""
         self._keys = keys
         self._clock = clock
+        self._keys_max, self._changes_max = keys_max, changes_max
 
     async def create(self, key_id: str, fields: dict[str, Any]) -> tuple[StoredKey, str]:
         """Return the key of these fields and its text, which is empty when the key was there."""
@@ -119,8 +126,8 @@ class KeyStore:
 
     async def list_changes(self, after_revision: int) -> tuple[list[StoredKey], bool]:
         """Return keys of all tenants that were changed later, and whether there are more."""
-        found = await self._keys.list_changes(after_revision, CHANGES_MAX + 1)
-        return found[:CHANGES_MAX], len(found) > CHANGES_MAX
+        found = await self._keys.list_changes(after_revision, self._changes_max + 1)
+        return found[: self._changes_max], len(found) > self._changes_max
 
     async def _check_room(self, tenant: str, now: int) -> None:
         """Forget what has ended long ago. Raises QuotaExceeded."""
@@ -130,8 +137,8 @@ class KeyStore:
                 await self._keys.delete(key.key_id)
             else:
                 kept += 1
-        if kept >= TENANT_KEYS_MAX:
-            limit = str(TENANT_KEYS_MAX)
+        if kept >= self._keys_max:
+            limit = str(self._keys_max)
             raise QuotaExceeded(f"{limit} keys are there already, those that ended lately included", limit=limit)
         if await self._keys.count_all() >= KEYS_MAX:
             raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))

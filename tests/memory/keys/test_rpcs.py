@@ -13,7 +13,6 @@ import structlog
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from headrace.streams import rpc_errors
 from headrace.v1 import keys_pb2
-from services.memory.keys import store
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.memory.conftest import Serve
@@ -107,12 +106,9 @@ async def test_what_is_wrong_is_named(memory: Memory, fields: dict[str, Any], fi
         await make(memory, **fields)
 
 
-async def test_a_tenant_has_a_thousand_keys_and_what_ended_long_ago_makes_room(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "TENANT_KEYS_MAX", 2)
+async def test_a_tenant_has_so_many_keys_and_what_ended_long_ago_makes_room(serve: Serve) -> None:
     now = [now_ms()]
-    async with serve(clock=lambda: now[0]) as memory:
+    async with serve(clock=lambda: now[0], key_limits={"keys_max": 2}) as memory:
         with acting_as(ADA):
             first = (await make(memory)).key
             await make(memory, expires_at=now[0] + DAY_MS)
@@ -150,15 +146,15 @@ async def test_services_are_told_of_changes_in_their_order_also_after_a_restart(
         assert [key.key_id for key in newest.keys] == [fourth.key_id]
 
 
-async def test_many_changes_come_in_pages(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "CHANGES_MAX", 2)
-    with acting_as(ADA):
-        made = [(await make(memory)).key.key_id for _ in range(3)]
-    with acting_as(None):
-        page = await call(memory, "ReadKeyChanges")
-        assert ([key.key_id for key in page.keys], page.has_more) == (made[:2], True)
-        rest = await call(memory, "ReadKeyChanges", after_revision=page.revision)
-        assert ([key.key_id for key in rest.keys], rest.has_more) == (made[2:], False)
+async def test_many_changes_come_in_pages(serve: Serve) -> None:
+    async with serve(key_limits={"changes_max": 2}) as memory:
+        with acting_as(ADA):
+            made = [(await make(memory)).key.key_id for _ in range(3)]
+        with acting_as(None):
+            page = await call(memory, "ReadKeyChanges")
+            assert ([key.key_id for key in page.keys], page.has_more) == (made[:2], True)
+            rest = await call(memory, "ReadKeyChanges", after_revision=page.revision)
+            assert ([key.key_id for key in rest.keys], rest.has_more) == (made[2:], False)
 
 
 def read_all(folder: Path) -> bytes:

@@ -48,9 +48,10 @@ async def test_a_chat_that_is_nearly_full_is_compacted_once_the_run_has_ended(ho
 async def test_what_a_compaction_between_runs_has_spent_is_told(house: Open) -> None:
     before = spent_between_runs()
     async with house(ANSWER) as it:
+        it.llm.models = []
+        await fill(it, 9)
         it.llm.models = [SMALL]
-        while not it.llm.aside_requests:
-            await it.ask(f"more: {WORDS}")
+        await it.ask("go")  # the last one: another would end the compaction, or make one of its own
         async with within(10):
             while not (context := await it.client.context(it.chat_id)).HasField("compaction"):
                 await asyncio.sleep(0.01)
