@@ -213,11 +213,13 @@ def headrace_suite(headrace_shared_suite: Suite) -> Suite:
 
 
 @pytest.fixture
-def headrace_replay() -> Callable[[Path | str], None]:
-    """Return what replays a cassette without a suite, and fails with the first line that differs."""
+def headrace_replay() -> Callable[..., None]:
+    """Return what replays a cassette without a suite, and fails with the first line that differs; with `run_modes` the
+    code of an operator's own modes that it brings is run."""
 
-    def replay(cassette: Path | str) -> None:
-        command = [sys.executable, "-m", "headrace.cli", "replay", str(cassette)]
+    def replay(cassette: Path | str, *, run_modes: bool = False) -> None:
+        options = ["--run-modes"] if run_modes else []
+        command = [sys.executable, "-m", "headrace.cli", "replay", *options, str(cassette)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr.strip()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,20 @@ class TapeLine:
         return self.given[self.kind]
 
 
+@dataclass(frozen=True, slots=True)
+class ModeSource:
+    """A mode of the operator's own, as its file was."""
+
+    sha256: str
+    """Of the file, in hexadecimal."""
+    source: str
+    """With what looked like a secret masked, and then another hash."""
+
+    @property
+    def is_whole(self) -> bool:
+        return hashlib.sha256(self.source.encode()).hexdigest() == self.sha256
+
+
 @dataclass(slots=True)
 class Cassette:
     header: dict[str, Any]
@@ -48,6 +63,8 @@ class Cassette:
     """Definitions by key, as agent files have them."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Text of other configuration files in force, by name."""
+    modes: dict[str, ModeSource] = field(default_factory=dict[str, ModeSource])
+    """The code of modes of the operator's own, by name."""
     version: dict[str, Any] | None = None
     """The version that the run was pinned to: its number (`version`), and the tools and skills that it has."""
     tape: list[TapeLine] = field(default_factory=list[TapeLine])
@@ -113,6 +130,8 @@ def _take_line(cassette: Cassette, pool: PoolReader, number: int, given: dict[st
         cassette.agents[given["agent"]] = given["definition"]
     elif "version" in given:
         cassette.version = given
+    elif "mode" in given:
+        cassette.modes[given["mode"]] = ModeSource(given["sha256"], given["source"])
     elif "file" in given:
         cassette.files[given["file"]] = given["text"]
     elif "query" in given:

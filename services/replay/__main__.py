@@ -15,6 +15,7 @@ from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
 from headrace.regular_files import read_regular_file
 from services.replay.differences import Difference
+from services.replay.modes import describe_missing, find_refusal
 from services.replay.replaying import OnEvent, replay
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--speed", type=float, default=0.0)
     parser.add_argument("--stop-at", type=int, default=0)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--run-modes", action="store_true")
     parser.add_argument("cassettes", nargs="+", type=Path)
     arguments = parser.parse_args()
     # What the orchestrator logs of errors that were recorded would look like errors of the replay.
@@ -42,11 +44,14 @@ def _replay_file(path: Path, arguments: argparse.Namespace) -> int:
     except (CassetteError, OSError) as error:
         _say(sys.stderr, f"{path}: {error}")
         return NO_CASSETTE
+    if refusal := find_refusal(cassette, runs_modes=arguments.run_modes):
+        _say(sys.stderr, f"{path}: {refusal}")
+        return DIFFERENT
     show = _make_show(cassette) if arguments.show else _ignore
     try:
         seq = replay(cassette, speed=arguments.speed, stop_at=arguments.stop_at, on_event=show)
     except Difference as error:
-        _say(sys.stderr, f"{path}: {error}")
+        _say(sys.stderr, f"{path}: {error}{describe_missing(cassette)}")
         return DIFFERENT
     if not arguments.show:
         _say(sys.stdout, f"{path}: {seq} events, the same")

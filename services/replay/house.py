@@ -42,6 +42,10 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     for key, definition in cassette.agents.items():
         # As it was, byte by byte: an agent's version is the hash of what its file says.
         (agents / f"{Path(key).name}.json").write_text(json.dumps(definition))
+    modes = folder / "modes"
+    modes.mkdir()
+    for name, mode in cassette.modes.items():
+        (modes / f"{Path(name).name}.py").write_bytes(mode.source.encode())
     for name, text in cassette.files.items():
         if name in ("approvals.yaml", "budgets.yaml"):
             (folder / name).write_text(text)

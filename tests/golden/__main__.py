@@ -9,12 +9,15 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from headrace.sse import SseReader
+from services.simulator.scripts.script import read_script
+from services.simulator.server import simulator
 from tests.e2e.suite import Running, up
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,14 +35,38 @@ RUNS: dict[str, tuple[str, str]] = {
 """By name of the cassette: the agent, and what it is asked."""
 
 
+OWN_MODES = EXAMPLES / "own_modes"
+
+OWN_MODE = OWN_MODES / "digest.cassette"
+"""A run of a mode of one's own, which brings the mode's code."""
+
+DOCUMENTS = "Water mills stand in valleys.\n---\nWindmills stand on hills.\n---\nSteam mills stand anywhere."
+
+
 async def main() -> None:
     with tempfile.TemporaryDirectory() as data_dir:
         options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", data_dir)
         async with up(*options) as it, aiohttp.ClientSession(it.url) as http:
             for name, (agent, message) in RUNS.items():
                 lines = await record(it, http, agent, message, is_cancelled=name == "cancelled")
-                (CASSETTES / f"{name}.cassette").write_text("".join(f"{line}\n" for line in lines))
-                sys.stdout.write(f"{name}: {len(lines)} lines\n")
+                write(CASSETTES / f"{name}.cassette", lines)
+    await record_own_mode()
+
+
+async def record_own_mode() -> None:
+    script = read_script(OWN_MODES / "script.json")
+    with tempfile.TemporaryDirectory() as data_dir:
+        async with (
+            simulator(script) as model,
+            up("--config-dir", str(OWN_MODES), "--data-dir", data_dir, SIMULATOR_URL=model.base_url) as it,
+            aiohttp.ClientSession(it.url) as http,
+        ):
+            write(OWN_MODE, await record(it, http, "digest", DOCUMENTS, is_cancelled=False))
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(f"{path.stem}: {len(lines)} lines\n")
 
 
 async def record(

@@ -47,6 +47,9 @@ class ModeCode:
 
     run: Callable[[Any], Awaitable[str | None]]
 
+    source: str
+    """What the file says."""
+
     def find_line(self, error: BaseException) -> int:
         """Return the line of the file in which `error` was raised, or that called what raised it; 0: none."""
         return find_line(error, self.path)
@@ -128,7 +131,7 @@ def load_mode(path: Path, source: bytes, digest: str) -> ModeCode:
         if isinstance(error, SyntaxError):
             raise ModeFileError(f"line {error.lineno}: {error.msg}") from error
         raise ModeFileError(f"line {find_line(error, str(path))}: {type(error).__name__}: {error}") from error
-    return ModeCode(path.stem, str(path), digest, getattr(module, FUNCTION))
+    return ModeCode(path.stem, str(path), digest, getattr(module, FUNCTION), source.decode(errors="replace"))
 
 
 def find_line(error: BaseException, path: str) -> int:

@@ -100,8 +100,12 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
         mask,
     )
     known = run.services.agents
-    for key in sorted(run.list_agents() & known.keys()):
+    keys = sorted(run.list_agents() & known.keys())
+    for key in keys:
         yield write_line({"agent": key, "definition": json.loads(known[key].source)}, mask)
+    for name in sorted({agent.custom.mode for key in keys if (agent := known[key]).custom is not None}):
+        if (code := run.find_mode(name)) is not None:
+            yield write_line({"mode": name, "sha256": code.digest, "source": code.source}, mask)
     if run.version is not None:
         yield write_line({"version": run.version.number, **describe_offer(run.version)}, mask)
     for name, text in (("approvals.yaml", run.services.rules.text), ("budgets.yaml", run.services.budgets.text)):

@@ -87,9 +87,7 @@ class ModeRun:
 
     def find_code(self, name: str) -> ModeCode | None:
         """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
-        version = self.talk.run.version
-        digest = version.modes.get(name, "") if version is not None else ""
-        return self.talk.run.services.modes.find(name, digest)
+        return self.talk.run.find_mode(name)
 
     def list_modes(self) -> list[str]:
         """List the names of the operator's own modes."""

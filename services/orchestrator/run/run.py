@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.agents.mode_files import ModeFiles
+from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
@@ -183,6 +183,11 @@ class Run:
     def list_agents(self) -> set[str]:
         """List all agents that the run may ask, itself among them."""
         return _list_agents(self.services.agents, self.scopes)
+
+    def find_mode(self, name: str) -> ModeCode | None:
+        """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
+        digest = self.version.modes.get(name, "") if self.version is not None else ""
+        return self.services.modes.find(name, digest)
 
     @property
     def agent(self) -> Definition:
