@@ -1,14 +1,38 @@
-"""@headrace/client: the package as npm packs it, in a project that has nothing else, in Node and in Chromium."""
+"""@headrace/client: the package as npm packs it, in a project that has nothing else, in Node and in Chromium.
+
+Both do the same exercises (typescript/exercises.js). What they come to is what the fold in Python comes to.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import json
+import os
+import re
 import shutil
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from playwright.async_api import Browser, Page
 
+from headrace.client import Client
+from services.simulator.server import simulator
+from tests.chromium import open_browser
 from tests.clients.catalogue import ROOT
-from tests.clients.test_grpc import get_environment
+from tests.clients.network import open_network
+from tests.clients.script import PIECES, call
+from tests.clients.test_grpc import get_environment, run_program
+from tests.e2e.suite import Running, Suite, running
+from tests.test_fold import describe_fold
+from tests.timing import within
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -18,9 +42,255 @@ pytestmark = [
 ]
 
 CONSOLE = ROOT / "services" / "facade" / "console" / "static" / "client"
+GUIDE = ROOT / "docs" / "guides" / "typescript.md"
+PROGRAMS = Path(__file__).with_name("typescript")
+EXERCISE_S = 120.0
+
+DELTAS = 20_000
+RULES: list[dict[str, Any]] = [
+    {"match": {"text": r"Many\."}, "steps": [{"repeat": "ten chars ", "times": DELTAS}]},
+    {
+        "match": {"text": r"Where am I\?", "turn": 1},
+        "steps": [{"repeat": "word ", "times": 300}, call("locate", "{}")],
+    },
+    {"match": {"text": r"Where am I\?"}, "steps": [{"repeat": "more ", "times": 300}]},
+    {"match": {"text": r"Count\."}, "steps": [{"content": PIECES}]},
+    {"match": {"text": r"Wait\."}, "steps": [{"content": ["first ", "words "]}, {"stall": True}]},
+    {"match": {"text": r"Fail\."}, "steps": [{"status": 401}]},
+]
+ANSWER = "more " * 300
+WORDS = "word " * 300 + ANSWER
+
+TAKEN_BYTES_MAX = 512 * 1024
+"""What a reader that has stopped may have taken off its connection; the whole stream has five times as much."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the package, as npm installs it from its tarball, and the exercises."""
+    (tarball,) = get_environment("headrace").glob("*.tgz")
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    options = ("--silent", "--offline", "--no-package-lock", "--no-fund", "--no-audit", "--ignore-scripts")
+    await run_program(["npm", "install", *options, tarball], folder)
+    for file in PROGRAMS.iterdir():
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(project: Path) -> AsyncGenerator[str]:
+    """The origin of a site that serves the project and is another than the facade's."""
+    application = web.Application()
+    application.router.add_static("/", project)
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def suite(site: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Suite]:
+    """Services in processes of their own, of which one can be killed."""
+    folder = tmp_path_factory.mktemp("suite")
+    env = {"HEADRACE_FACADE_CORS_ORIGINS": site, "HEADRACE_FACADE_HEARTBEAT_S": "1", "HEADRACE_DRAIN_S": "0.2"}
+    async with (
+        simulator(RULES) as provider,
+        running(folder / "config", folder / "data", provider, form="--split", **env) as suite,
+    ):
+        yield suite
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def browser() -> AsyncGenerator[Browser]:
+    async with open_browser("@headrace/client is NOT tried") as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def open_page(browser: Browser, site: str) -> AsyncGenerator[Page]:
+    async with within(EXERCISE_S), await browser.new_context() as context:
+        page = await context.new_page()
+        page.set_default_timeout(EXERCISE_S * 1000)
+        await page.goto(f"{site}/page.html")
+        yield page
+
+
+async def do_in_page(page: Page, exercise: str, *parameters: str) -> Any:
+    """Do an exercise; it pauses, and tells that the connection is lost, by what the page is given for that."""
+    code = f"""async (parameters) => {{
+        const {{ exercises }} = await import("/exercises.js");
+        return exercises.{exercise}(...parameters, window.pause, window.onLost);
+    }}"""
+    return await page.evaluate(code, parameters)
+
+
+async def do_in_node(project: Path, exercise: str, *parameters: str) -> Any:
+    output = await run_program(["node", "program.mjs", exercise, *parameters], project)
+    return json.loads(output.splitlines()[-1])
+
+
+async def check_state(suite: Suite, told: dict[str, Any]) -> None:
+    """Assert that a run has come to what the fold in Python makes of it."""
+    async with Client(suite.grpc) as headrace, headrace.attach(told["runId"]) as run:
+        async for _ in run:
+            pass
+    assert without_written_arguments(told["state"]) == without_written_arguments(describe_fold(run.state))
+
+
+def without_written_arguments(state: dict[str, Any]) -> dict[str, Any]:
+    """A state without the text of calls: the log has their arguments, and not how a model has written them."""
+    blocks = {key: block | ({"text": ""} if block["kind"] == "tool" else {}) for key, block in state["blocks"].items()}
+    return state | {"blocks": blocks}
+
+
+async def kill_facade(suite: Suite, _: str = "") -> None:
+    os.kill(suite.services()["facade"], signal.SIGKILL)
 
 
 async def test_the_console_has_the_files_that_the_package_is_built_to() -> None:
     built: Path = get_environment("headrace") / "package" / "dist"
     for file in CONSOLE.iterdir():
         assert file.read_text() == (built / file.name).read_text(), "`make typescript-client` writes them"
+
+
+async def test_programs_and_the_guides_are_told_types(project: Path) -> None:
+    compiler = get_environment("headrace") / "package" / "node_modules" / ".bin" / "tsc"
+    options = ["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext"]
+    blocks = re.findall(r"```ts\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert blocks
+    names = [f"guide_{number}.ts" for number in range(len(blocks))]
+    for name, block in zip(names, blocks, strict=True):
+        (project / name).write_text(block)
+    await run_program([compiler, *options, "consumer.ts", *names], project)
+
+
+async def test_a_package_has_nothing_but_its_files(project: Path) -> None:
+    assert [path.name for path in (project / "node_modules").iterdir() if path.is_dir()] == ["@headrace"]
+    described = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
+    assert f'\nversion = "{described["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert "dependencies" not in described
+
+
+@pytest.mark.parametrize("place", ["node", "chromium"])
+async def test_20_000_deltas_come_to_one_answer(
+    suite: Suite, project: Path, site: str, browser: Browser, place: str
+) -> None:
+    if place == "node":
+        told = await do_in_node(project, "many", suite.url)
+    else:
+        async with open_page(browser, site) as page:
+            told = await do_in_page(page, "many", suite.url)
+    assert told["state"]["answer"] == "ten chars " * DELTAS
+    assert "content.delta" in told["types"]
+    await check_state(suite, told)
+
+
+@pytest.mark.parametrize("place", ["node", "chromium"])
+async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(
+    suite: Suite, project: Path, site: str, browser: Browser, place: str
+) -> None:
+    if place == "node":
+        told = await do_in_node(project, "slow", suite.url)
+    else:
+        async with open_page(browser, site) as page:
+            told = await do_in_page(page, "slow", suite.url)
+    assert told["taken"] < TAKEN_BYTES_MAX < told["whole"]
+    assert told["state"]["answer"] == "ten chars " * DELTAS
+    await check_state(suite, told)
+
+
+async def test_node_reads_on_after_kill_9_of_the_facade(suite: Suite, project: Path) -> None:
+    async with within(EXERCISE_S):
+        program = await asyncio.create_subprocess_exec(
+            *("node", "program.mjs", "broken", suite.url),
+            cwd=project,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert await program.stdout.readline()
+        await kill_facade(suite)
+        program.stdin.write(b"\n")
+        await check_broken(suite, json.loads((await program.stdout.read()).splitlines()[-1]))
+
+
+async def test_a_page_reads_on_after_kill_9_of_the_facade(suite: Suite, site: str, browser: Browser) -> None:
+    async with open_page(browser, site) as page:
+        await page.expose_function("pause", functools.partial(kill_facade, suite))
+        await check_broken(suite, await do_in_page(page, "broken", suite.url))
+
+
+async def test_a_page_that_was_offline_reads_on(suite: Suite, site: str, browser: Browser) -> None:
+    async with open_network(suite.url) as network, open_page(browser, site) as page:
+
+        async def go_offline(_: str) -> None:
+            network.is_away = True
+            await page.context.set_offline(True)
+
+        async def come_back() -> None:
+            network.is_away = False
+            await page.context.set_offline(False)
+
+        await page.expose_function("pause", go_offline)
+        await page.expose_function("onLost", come_back)
+        await check_broken(suite, await do_in_page(page, "broken", network.url))
+
+
+async def check_broken(suite: Suite, told: dict[str, Any]) -> None:
+    """Assert that a run was lost once, and has come to its end in each way of reading it."""
+    assert told["connections"] == [False, True]
+    assert (told["state"]["answer"], told["words"]) == (ANSWER, WORDS)
+    await check_state(suite, told)
+
+
+async def test_a_page_that_is_loaded_again_in_mid_answer_has_the_whole_run(
+    suite: Suite, site: str, browser: Browser
+) -> None:
+    async with open_page(browser, site) as page:
+        begun: asyncio.Queue[str] = asyncio.Queue(1)
+        await page.expose_function("pause", begun.put)
+        await page.evaluate(
+            "(url) => void import('/exercises.js').then((it) => it.exercises.broken(url, pause))", suite.url
+        )
+        run_id = await begun.get()
+        await page.reload()
+        told = await do_in_page(page, "attach", suite.url, run_id)
+    assert told["state"]["answer"] == ANSWER
+    await check_state(suite, told)
+
+
+async def test_text_is_told_once_and_a_stream_that_is_over_stays_so(suite: Suite, project: Path) -> None:
+    told = await do_in_node(project, "text", suite.url)
+    assert (told["pieces"], told["again"]) == (PIECES, [])
+
+
+async def test_runs_are_stopped_left_steered_and_forked_and_files_uploaded(suite: Suite, project: Path) -> None:
+    assert await do_in_node(project, "runs", suite.url) == {
+        "answer": "one two three",
+        "file": "The word is swordfish.",
+        "fork": "one two three",
+        "stopped": "run.cancel",
+        "listed": ["cancelled", "completed"],
+        "caught": True,
+        "steered": "accepted",
+        "tokens": True,
+        "agents": True,
+    }
+
+
+async def test_gates_are_watched_and_answered(examples: Running, project: Path) -> None:
+    told = await do_in_node(project, "gates", examples.url)
+    assert (told["end"], told["waiting"]) == ("run.complete", 0)
+    assert told["answered"][:2] == ["publish_note", "object"]
+
+
+async def test_errors_have_reason_and_field(suite: Suite, project: Path) -> None:
+    assert await do_in_node(project, "errors", suite.url) == {
+        "told": [
+            [True, False, 404, "NOT_FOUND", "agentKey", False],
+            [True, False, 400, "INVALID_REQUEST", "chatId", False],
+            [True, False, 404, "NOT_FOUND", None, False],
+            [False, True, None, None, None, None],
+        ],
+        "failed": "PROVIDER_AUTHENTICATION",
+    }

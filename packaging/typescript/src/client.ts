@@ -70,7 +70,7 @@ export class Client {
     const { signal, onConnection, reattachMs, silenceMs, ...query } = options;
     const ids = { chatId: query.chatId ?? createId(), requestId: query.requestId ?? createId() };
     const body = buildPost({ ...query, ...ids, message });
-    const open = (runId: string, lastSeq: number, signal?: AbortSignal) =>
+    const open = (runId: string, lastSeq: number, signal: AbortSignal) =>
       runId ? this.#attach(runId, lastSeq, signal) : this.#stream("/api/query", body, signal);
     return new RunStream(open, { ...this.#defaults, ...options });
   }
@@ -80,7 +80,7 @@ export class Client {
    * has what is read by it.
    */
   attach(runId: string, { lastSeq = 0, ...options }: StreamOptions & { lastSeq?: number } = {}): RunStream {
-    const open = (runId: string, lastSeq: number, signal?: AbortSignal) => this.#attach(runId, lastSeq, signal);
+    const open = (runId: string, lastSeq: number, signal: AbortSignal) => this.#attach(runId, lastSeq, signal);
     return new RunStream(open, { ...this.#defaults, ...options }, runId, lastSeq);
   }
 
@@ -125,7 +125,7 @@ export class Client {
   /** Yield all gates that wait, at first and whenever one has changed; it goes on by itself when it is cut. */
   watchGates(filters: contract.WatchGatesRequest = {}, options: StreamOptions = {}): AsyncGenerator<contract.Gate[]> {
     const path = buildPath("/api/gates/watch", { ...filters });
-    return watchGates(() => this.#stream(path, {}, options.signal), { ...this.#defaults, ...options });
+    return watchGates((signal) => this.#stream(path, {}, signal), { ...this.#defaults, ...options });
   }
 
   listChats(filters: Request<"ListChats"> = {}, options?: CallOptions): Promise<Answer<"ListChats">> {
@@ -163,12 +163,11 @@ export class Client {
     return this.#transport.send(url, signal ? { signal } : {});
   }
 
-  #attach(runId: string, lastSeq: number, signal?: AbortSignal): Promise<Response> {
-    const headers = { "Last-Event-ID": String(lastSeq) };
-    return this.#stream(buildPath("/api/attach", { runId }), { headers }, signal);
+  #attach(runId: string, lastSeq: number, signal: AbortSignal): Promise<Response> {
+    return this.#stream(buildPath("/api/attach", { runId, lastSeq }), {}, signal);
   }
 
-  #stream(path: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
-    return this.#transport.send(path, signal ? { ...init, signal } : init);
+  #stream(path: string, init: RequestInit, signal: AbortSignal): Promise<Response> {
+    return this.#transport.send(path, { ...init, signal });
   }
 }

@@ -7,7 +7,10 @@ import { readOn, REATTACH_MS, SILENCE_MS, type StreamOptions } from "./reading.j
 import { readFrames } from "./sse.js";
 
 /** Yield all gates that wait, in the order they were told, at first and whenever one has changed; `open` opens a stream. */
-export function watchGates(open: () => Promise<Response>, options: StreamOptions): AsyncGenerator<Gate[], void, undefined> {
+export function watchGates(
+  open: (signal: AbortSignal) => Promise<Response>,
+  options: StreamOptions,
+): AsyncGenerator<Gate[], void, undefined> {
   const { reattachMs = REATTACH_MS, silenceMs = SILENCE_MS } = options;
   const source = {
     open,

@@ -20,15 +20,13 @@ export class Pauses {
   }
 
   /**
-   * Wait for the next attempt, at least `leastMs`; return false where there have been some for `limitMs`. A browser that is
-   * offline waits until it is back, and that time does not count.
+   * Wait for the next attempt, at least `leastMs`; return false where there have been some for `limitMs`. The time that a
+   * browser is offline does not count, and when it is back the wait is over.
    */
   async wait(limitMs: number, leastMs: number, signal: AbortSignal | undefined): Promise<boolean> {
-    if (globalThis.navigator?.onLine === false) {
-      await sleep(null, signal);
-      this.reset();
-    }
     const nowMs = performance.now();
+    // A server on this machine is there without a network, so that attempts go on.
+    if (globalThis.navigator?.onLine === false) this.#cutAtMs = nowMs;
     this.#cutAtMs ??= nowMs;
     if (nowMs - this.#cutAtMs >= limitMs) return false;
     // Half of the pause is chance, so that the readers of a server that restarts do not come back as one.
@@ -38,8 +36,8 @@ export class Pauses {
   }
 }
 
-/** Wait for `ms`, or until a browser is online again, whichever is first; for null only the latter. */
-function sleep(ms: number | null, signal: AbortSignal | undefined): Promise<void> {
+/** Wait for `ms`, or until a browser is online again, whichever is first. */
+function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
   signal?.throwIfAborted();
   return new Promise((resolve, reject) => {
     const end = (act: () => void) => () => {
@@ -50,7 +48,7 @@ function sleep(ms: number | null, signal: AbortSignal | undefined): Promise<void
     };
     const wake = end(resolve);
     const leave = end(() => reject(signal!.reason));
-    const timer = ms === null ? undefined : setTimeout(wake, ms);
+    const timer = setTimeout(wake, ms);
     globalThis.addEventListener?.("online", wake);
     signal?.addEventListener("abort", leave);
   });

@@ -19,13 +19,14 @@ export interface StreamOptions {
   /** How long a stream that was cut is tried to be opened again; for 0 it is not. A minute when left out. */
   reattachMs?: number;
 
-  /** Silence after which a connection counts as lost; the server sends a heartbeat every 15 s. A minute when left out. */
+  /** Silence after which a connection counts as lost; for 0 it never does. A minute when left out: the server sends a
+   * heartbeat every 15 s. */
   silenceMs?: number;
 }
 
 /** A stream over several connections. */
 export interface Source<Item> {
-  open(): Promise<Response>;
+  open(signal: AbortSignal): Promise<Response>;
   read(response: Response): AsyncIterable<Item>;
   /** Whether a connection that has ended was the last one. */
   isOver(): boolean;
@@ -36,14 +37,14 @@ export interface Source<Item> {
 
 export async function* readOn<Item>(
   source: Source<Item>,
-  { signal, onConnection }: StreamOptions,
+  { signal, onConnection, silenceMs = SILENCE_MS }: StreamOptions,
 ): AsyncGenerator<Item, void, undefined> {
   const pauses = new Pauses();
   for (;;) {
     let problem: unknown;
     let openedMs = Infinity;
     try {
-      const response = await source.open();
+      const response = await openWithin(silenceMs, source, signal);
       openedMs = performance.now();
       if (pauses.isCut) onConnection?.(true);
       for await (const item of source.read(response)) {
@@ -61,5 +62,17 @@ export async function* readOn<Item>(
     if (!pauses.isCut || openedMs < Infinity) onConnection?.(false);
     const leastMs = problem instanceof HeadraceError ? problem.retryAfterMs : 0;
     if (!(await pauses.wait(source.limitMs(), leastMs, signal))) throw problem;
+  }
+}
+
+/** Open a connection, or give it up: one that a network has swallowed does not fail by itself. */
+async function openWithin<Item>(ms: number, source: Source<Item>, signal: AbortSignal | undefined): Promise<Response> {
+  const attempt = new AbortController();
+  const giveUp = () => attempt.abort(new ConnectionLost(`there was no answer for ${ms} ms`));
+  const timer = ms ? setTimeout(giveUp, ms) : undefined;
+  try {
+    return await source.open(signal ? AbortSignal.any([signal, attempt.signal]) : attempt.signal);
+  } finally {
+    clearTimeout(timer);
   }
 }

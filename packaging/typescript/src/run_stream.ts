@@ -18,7 +18,7 @@ import { readFrames } from "./sse.js";
 const BEGIN_MS_MAX = 10_000;
 
 /** Opens a run's stream: behind `lastSeq` where it has begun, or else by its query. */
-export type Open = (runId: string, lastSeq: number, signal?: AbortSignal) => Promise<Response>;
+export type Open = (runId: string, lastSeq: number, signal: AbortSignal) => Promise<Response>;
 
 /** Iterates the events; `state` is what they have come to so far. Iterated again, it reads on where it was left. */
 export class RunStream implements AsyncIterable<AgentDelta> {
@@ -50,9 +50,9 @@ export class RunStream implements AsyncIterable<AgentDelta> {
   async *events(): AsyncGenerator<AgentDelta, void, undefined> {
     if (this.#isRead) throw new Error("a run's stream has one reader at a time");
     this.#isRead = true;
-    const { signal, reattachMs = REATTACH_MS } = this.#options;
+    const { reattachMs = REATTACH_MS } = this.#options;
     const source = {
-      open: () => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
+      open: (signal: AbortSignal) => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
       read: (response: Response) => this.#readConnection(response),
       isOver: () => this.#isOver,
       // What is refused before there is a run is for the caller to see; a run that has begun is worth another attempt.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
+from tests.chromium import open_browser
 from tests.facade.console.scripted import Memory, Orchestrator, Story, Suite, Tools, serving
 
 TEST_S = 300
@@ -49,14 +49,8 @@ Opening = Callable[..., AbstractAsyncContextManager[Console]]
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def browser() -> AsyncGenerator[Browser]:
-    """The system's Chromium, else the one that Playwright has installed."""
-    async with async_playwright() as playwright:
-        program = shutil.which("chromium") or playwright.chromium.executable_path
-        if shutil.which(program) is None:
-            pytest.skip("NOTICE: Chromium is not installed: the console is NOT tested in a browser")
-        browser = await playwright.chromium.launch(executable_path=program)
+    async with open_browser("the console is NOT tested") as browser:
         yield browser
-        await browser.close()
 
 
 @pytest.fixture

@@ -15,15 +15,14 @@ export class Pauses {
         this.#cutAtMs = null;
     }
     /**
-     * Wait for the next attempt, at least `leastMs`; return false where there have been some for `limitMs`. A browser that is
-     * offline waits until it is back, and that time does not count.
+     * Wait for the next attempt, at least `leastMs`; return false where there have been some for `limitMs`. The time that a
+     * browser is offline does not count, and when it is back the wait is over.
      */
     async wait(limitMs, leastMs, signal) {
-        if (globalThis.navigator?.onLine === false) {
-            await sleep(null, signal);
-            this.reset();
-        }
         const nowMs = performance.now();
+        // A server on this machine is there without a network, so that attempts go on.
+        if (globalThis.navigator?.onLine === false)
+            this.#cutAtMs = nowMs;
         this.#cutAtMs ??= nowMs;
         if (nowMs - this.#cutAtMs >= limitMs)
             return false;
@@ -33,7 +32,7 @@ export class Pauses {
         return true;
     }
 }
-/** Wait for `ms`, or until a browser is online again, whichever is first; for null only the latter. */
+/** Wait for `ms`, or until a browser is online again, whichever is first. */
 function sleep(ms, signal) {
     signal?.throwIfAborted();
     return new Promise((resolve, reject) => {
@@ -45,7 +44,7 @@ function sleep(ms, signal) {
         };
         const wake = end(resolve);
         const leave = end(() => reject(signal.reason));
-        const timer = ms === null ? undefined : setTimeout(wake, ms);
+        const timer = setTimeout(wake, ms);
         globalThis.addEventListener?.("online", wake);
         signal?.addEventListener("abort", leave);
     });

@@ -5,13 +5,13 @@ export const REATTACH_MS = 60_000;
 export const SILENCE_MS = 60_000;
 /** A connection that lasted longer was a good one, whatever it has brought: some proxies cut every stream after a while. */
 const GOOD_MS_MIN = 10_000;
-export async function* readOn(source, { signal, onConnection }) {
+export async function* readOn(source, { signal, onConnection, silenceMs = SILENCE_MS }) {
     const pauses = new Pauses();
     for (;;) {
         let problem;
         let openedMs = Infinity;
         try {
-            const response = await source.open();
+            const response = await openWithin(silenceMs, source, signal);
             openedMs = performance.now();
             if (pauses.isCut)
                 onConnection?.(true);
@@ -36,5 +36,17 @@ export async function* readOn(source, { signal, onConnection }) {
         const leastMs = problem instanceof HeadraceError ? problem.retryAfterMs : 0;
         if (!(await pauses.wait(source.limitMs(), leastMs, signal)))
             throw problem;
+    }
+}
+/** Open a connection, or give it up: one that a network has swallowed does not fail by itself. */
+async function openWithin(ms, source, signal) {
+    const attempt = new AbortController();
+    const giveUp = () => attempt.abort(new ConnectionLost(`there was no answer for ${ms} ms`));
+    const timer = ms ? setTimeout(giveUp, ms) : undefined;
+    try {
+        return await source.open(signal ? AbortSignal.any([signal, attempt.signal]) : attempt.signal);
+    }
+    finally {
+        clearTimeout(timer);
     }
 }

@@ -40,9 +40,9 @@ export class RunStream {
         if (this.#isRead)
             throw new Error("a run's stream has one reader at a time");
         this.#isRead = true;
-        const { signal, reattachMs = REATTACH_MS } = this.#options;
+        const { reattachMs = REATTACH_MS } = this.#options;
         const source = {
-            open: () => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
+            open: (signal) => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
             read: (response) => this.#readConnection(response),
             isOver: () => this.#isOver,
             // What is refused before there is a run is for the caller to see; a run that has begun is worth another attempt.

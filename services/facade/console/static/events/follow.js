@@ -13,7 +13,8 @@ const REATTACH_MS = 300_000; // then a person decides
  * retry helps.
  */
 export async function followRun({ query, runId }, { onEvent, onLost, signal }) {
-  const open = (runId, lastSeq) => (runId ? api.attachToRun(runId, lastSeq, signal) : api.startQuery(query, signal));
+  const open = (runId, lastSeq, signal) =>
+    runId ? api.attachToRun(runId, lastSeq, signal) : api.startQuery(query, signal);
   const options = { signal, reattachMs: REATTACH_MS, onConnection: (isConnected) => onLost(!isConnected) };
   try {
     for await (const event of new RunStream(open, options, runId)) onEvent(event);
