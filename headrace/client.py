@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 
+from headrace.calls.agents import AgentCalls
 from headrace.calls.audit import AuditCalls
 from headrace.calls.chats import ChatCalls
 from headrace.calls.facts import FactCalls
@@ -67,7 +68,16 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 class Client(
-    AuditCalls, ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls
+    AgentCalls,
+    AuditCalls,
+    ChatCalls,
+    FactCalls,
+    GateCalls,
+    KeyCalls,
+    OperatorCalls,
+    ScheduleCalls,
+    SpendCalls,
+    WebhookCalls,
 ):
     """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
@@ -260,7 +270,7 @@ class Client(
         return list(reply.agents)
 
     async def agent_versions(self, agent_key: str, *, before: int = 0) -> list[agent_pb2.AgentVersion]:
-        """Return the agent's newest 50 versions that have had runs, or those before a version, the newest first."""
+        """Return the agent's newest 50 versions, or those before a version, the newest first."""
         request = agent_pb2.ListAgentVersionsRequest(agent_key=agent_key, before=before)
         reply: agent_pb2.ListAgentVersionsResponse = await self._send(self._agents.ListAgentVersions, request)
         return list(reply.versions)
@@ -280,13 +290,17 @@ class Client(
         reply: agent_pb2.DiffAgentVersionsResponse = await self._send(self._agents.DiffAgentVersions, request)
         return list(reply.changes)
 
-    async def validate_agent(self, definition: str, agent_key: str | None = None) -> agent_pb2.ValidateAgentResponse:
-        """Return everything that is wrong with a definition; nothing is stored. It needs the scope `publish`."""
-        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key)
+    async def validate_agent(
+        self, definition: str, agent_key: str | None = None, *, for_tenant: bool = False
+    ) -> agent_pb2.ValidateAgentResponse:
+        """Return everything that is wrong with a definition, with `for_tenant` as one of the tenant's own; nothing is
+        stored. It needs the scope `publish`."""
+        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key, for_tenant=for_tenant)
         return await self._send(self._agents.ValidateAgent, request)
 
     async def agent_problems(self) -> list[agent_pb2.AgentProblem]:
-        """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""
+        """Return the agent files that were refused, ordered by name, and stored agents that are not in force. It needs
+        the scope `operate`."""
         request = agent_pb2.ListAgentProblemsRequest()
         reply: agent_pb2.ListAgentProblemsResponse = await self._send(self._agents.ListAgentProblems, request)
         return list(reply.problems)

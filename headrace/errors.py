@@ -102,6 +102,20 @@ class StaleLease(HeadraceError):
     reason = "STALE_LEASE"
 
 
+class VersionConflict(HeadraceError):
+    """Another version is in force than the caller has seen, which `version` names; read it, and decide anew."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "VERSION_CONFLICT"
+
+
+class KeyTaken(HeadraceError):
+    """The operator has an agent of this key in a file; take another key."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    reason = "KEY_TAKEN"
+
+
 class Claimed(HeadraceError):
     """Another client is answering this gate; `claimedBy` says whose it is, and `until` when its claim ends."""
 

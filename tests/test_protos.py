@@ -51,7 +51,7 @@ FILES = [
 RPCS = {
     "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListAgentProblems GetIdentity"
     " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions"
-    " ValidateAgent",
+    " ValidateAgent PutAgent DeleteAgent ListStoredAgents GetAgentDefinition",
     "AuditService": "ListAudit ExportAudit> VerifyAudit RecordAudit",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
@@ -61,7 +61,7 @@ RPCS = {
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"
     " GetState UpdateState AcquireLease RenewLease RenewLeases ReleaseLease PutBlob GetBlob"
     " ListUnfinishedRuns ListGates WatchGates> GetGate ListRuns ReserveSpend MeasureBudgets ListLimits"
-    " PutAgentVersion ReadAgentVersion"
+    " PutAgentVersion ReadAgentVersion PutAgentDefinition DeleteAgentDefinition ReadAgentChanges"
     " FindAgentVersions ListGrants RevokeGrant ExportGates> ListFacts RecallFacts UpdateFact"
     " DeleteFact ExportFacts",
     "OperatorService": "ListRuns GetRun CancelRuns ListProviders GetLimits ListReplicas",
@@ -82,6 +82,10 @@ ROUTES = {
     "GET /api/agent/version": "AgentService.GetAgentVersion",
     "GET /api/agent/diff": "AgentService.DiffAgentVersions",
     "POST /api/agent/validate": "AgentService.ValidateAgent",
+    "POST /api/agent": "AgentService.PutAgent",
+    "DELETE /api/agent": "AgentService.DeleteAgent",
+    "GET /api/agents/stored": "AgentService.ListStoredAgents",
+    "GET /api/agent/definition": "AgentService.GetAgentDefinition",
     "GET /api/agents/problems": "AgentService.ListAgentProblems",
     "GET /api/identity": "AgentService.GetIdentity",
     "POST /api/query": "AgentService.Query",

@@ -30,6 +30,7 @@ from services.llm_gateway.providers import provider_file
 from services.memory.config import Config as MemoryConfig
 from services.orchestrator.agents.definition import agent, budget, memory, parts, sections
 from services.orchestrator.agents.definition.modes import MODES
+from services.orchestrator.agents.grants import rules as grant_rules
 from services.orchestrator.agents.prompts import ALIASES, NAMES
 from services.orchestrator.calls.own_tools import catalogue, facts
 from services.orchestrator.config import Config as OrchestratorConfig
@@ -113,6 +114,9 @@ MODELS: dict[str, type[BaseModel]] = {
     "approvals-yaml": approval_rules._File,
     "budgets-yaml": budget_rules.File,
     "limit": budget_rules.Rule,
+    "tenant-agents-yaml": grant_rules._File,
+    "grant": grant_rules.Grant,
+    "ceilings": grant_rules.Ceilings,
     "rule": approval_rules._ToolRule,
     "answerers": AnswererRule,
     "sampling": mcp_settings.Sampling,

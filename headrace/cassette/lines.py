@@ -61,6 +61,8 @@ class Cassette:
     query: dict[str, Any]
     agents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Definitions by key, as agent files have them."""
+    own_agents: set[str] = field(default_factory=set[str])
+    """Keys of those that were the tenant's own, and not of files."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Text of other configuration files in force, by name."""
     modes: dict[str, ModeSource] = field(default_factory=dict[str, ModeSource])
@@ -128,6 +130,8 @@ def _take_line(cassette: Cassette, pool: PoolReader, number: int, given: dict[st
         pool.add(given["value"], given["json"])
     elif "agent" in given:
         cassette.agents[given["agent"]] = given["definition"]
+        if given.get("isTenants"):
+            cassette.own_agents.add(given["agent"])
     elif "version" in given:
         cassette.version = given
     elif "mode" in given:

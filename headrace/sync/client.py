@@ -20,6 +20,7 @@ from typing import Any
 
 import grpc
 
+from headrace.sync.calls.agents import AgentCalls
 from headrace.sync.calls.audit import AuditCalls
 from headrace.sync.calls.chats import ChatCalls
 from headrace.sync.calls.facts import FactCalls
@@ -66,7 +67,16 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 class Client(
-    AuditCalls, ChatCalls, FactCalls, GateCalls, KeyCalls, OperatorCalls, ScheduleCalls, SpendCalls, WebhookCalls
+    AgentCalls,
+    AuditCalls,
+    ChatCalls,
+    FactCalls,
+    GateCalls,
+    KeyCalls,
+    OperatorCalls,
+    ScheduleCalls,
+    SpendCalls,
+    WebhookCalls,
 ):
     """Connections to one deployment; threads may share it. Open it with `with`.
 
@@ -257,7 +267,7 @@ class Client(
         return list(reply.agents)
 
     def agent_versions(self, agent_key: str, *, before: int = 0) -> list[agent_pb2.AgentVersion]:
-        """Return the agent's newest 50 versions that have had runs, or those before a version, the newest first."""
+        """Return the agent's newest 50 versions, or those before a version, the newest first."""
         request = agent_pb2.ListAgentVersionsRequest(agent_key=agent_key, before=before)
         reply: agent_pb2.ListAgentVersionsResponse = self._send(self._agents.ListAgentVersions, request)
         return list(reply.versions)
@@ -277,13 +287,17 @@ class Client(
         reply: agent_pb2.DiffAgentVersionsResponse = self._send(self._agents.DiffAgentVersions, request)
         return list(reply.changes)
 
-    def validate_agent(self, definition: str, agent_key: str | None = None) -> agent_pb2.ValidateAgentResponse:
-        """Return everything that is wrong with a definition; nothing is stored. It needs the scope `publish`."""
-        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key)
+    def validate_agent(
+        self, definition: str, agent_key: str | None = None, *, for_tenant: bool = False
+    ) -> agent_pb2.ValidateAgentResponse:
+        """Return everything that is wrong with a definition, with `for_tenant` as one of the tenant's own; nothing is
+        stored. It needs the scope `publish`."""
+        request = agent_pb2.ValidateAgentRequest(definition=definition, agent_key=agent_key, for_tenant=for_tenant)
         return self._send(self._agents.ValidateAgent, request)
 
     def agent_problems(self) -> list[agent_pb2.AgentProblem]:
-        """Return the agent files that were refused, ordered by name. It needs the scope `operate`."""
+        """Return the agent files that were refused, ordered by name, and stored agents that are not in force. It needs
+        the scope `operate`."""
         request = agent_pb2.ListAgentProblemsRequest()
         reply: agent_pb2.ListAgentProblemsResponse = self._send(self._agents.ListAgentProblems, request)
         return list(reply.problems)

@@ -1128,6 +1128,8 @@ class Agent(_message.Message):
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     PUBLISH_FIELD_NUMBER: _builtins.int
     QUESTIONS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Key, unique."""
     name: _builtins.str
@@ -1142,6 +1144,12 @@ class Agent(_message.Message):
     """Model of its primary stage."""
     instructions: _builtins.str
     """The primary system prompt; in GetAgent only."""
+    owner: _builtins.str
+    """Whose it is: operator, an agent of a file that all tenants have, or tenant, one that PutAgent has stored."""
+    version: _builtins.int
+    """Of a tenant's agent, the version that PutAgent gave it. Runs may have later ones since: what its tools are is part of a
+    version.
+    """
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of its tools."""
@@ -1172,19 +1180,25 @@ class Agent(_message.Message):
         instructions: _builtins.str | None = ...,
         publish: _abc.Iterable[_builtins.str] | None = ...,
         questions: _abc.Iterable[_builtins.str] | None = ...,
+        owner: _builtins.str = ...,
+        version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "icon", b"icon", "instructions", b"instructions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "icon", b"icon", "instructions", b"instructions", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "owner", b"owner", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__icon: _TypeAlias = _typing.Literal["icon"]  # noqa: Y015
     _WhichOneofArgType__icon: _TypeAlias = _typing.Literal["_icon", b"_icon"]  # noqa: Y015
     _WhichOneofReturnType__instructions: _TypeAlias = _typing.Literal["instructions"]  # noqa: Y015
     _WhichOneofArgType__instructions: _TypeAlias = _typing.Literal["_instructions", b"_instructions"]  # noqa: Y015
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__icon) -> _WhichOneofReturnType__icon | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__instructions) -> _WhichOneofReturnType__instructions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___Agent: _TypeAlias = Agent  # noqa: Y015
 
@@ -1231,7 +1245,7 @@ Global___ListAgentProblemsResponse: _TypeAlias = ListAgentProblemsResponse  # no
 
 @_typing.final
 class AgentProblem(_message.Message):
-    """An agent file that was refused when it was last read."""
+    """An agent file that was refused when it was last read, or a stored agent that is not in force."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1239,11 +1253,11 @@ class AgentProblem(_message.Message):
     PROBLEM_FIELD_NUMBER: _builtins.int
     AGENT_KEY_FIELD_NUMBER: _builtins.int
     file: _builtins.str
-    """Name of the file."""
+    """Name of the file; empty: it is a stored agent of the tenant."""
     problem: _builtins.str
     """Why: field, value and rule."""
     agent_key: _builtins.str
-    """The agent whose last good version stays in force; empty: none came from this file."""
+    """The agent whose last good version stays in force, or that is stored; empty: none came from this file."""
     def __init__(
         self,
         *,
@@ -1267,19 +1281,23 @@ class ValidateAgentRequest(_message.Message):
 
     DEFINITION_FIELD_NUMBER: _builtins.int
     AGENT_KEY_FIELD_NUMBER: _builtins.int
+    FOR_TENANT_FIELD_NUMBER: _builtins.int
     definition: _builtins.str
     """What an agent file would have: docs/reference/agents.md."""
     agent_key: _builtins.str
     """Key of an agent that names none, as a file's name would be; absent: a definition without a key is wrong."""
+    for_tenant: _builtins.bool
+    """Whether it is to be held against what the operator grants to agents of the caller's tenant."""
     def __init__(
         self,
         *,
         definition: _builtins.str = ...,
         agent_key: _builtins.str | None = ...,
+        for_tenant: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "agent_key", b"agent_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "agent_key", b"agent_key", "definition", b"definition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "agent_key", b"agent_key", "definition", b"definition", "for_tenant", b"for_tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -1346,6 +1364,261 @@ class DefinitionProblem(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DefinitionProblem: _TypeAlias = DefinitionProblem  # noqa: Y015
+
+@_typing.final
+class PutAgentRequest(_message.Message):
+    """An agent to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    definition: _builtins.str
+    """What an agent file would have: docs/reference/agents.md."""
+    agent_key: _builtins.str
+    """Key of an agent that names none; absent: a definition without a key is wrong."""
+    expected_version: _builtins.int
+    """The version that the caller has seen in force; 0: there is to be no such agent yet; absent: whatever is there."""
+    def __init__(
+        self,
+        *,
+        definition: _builtins.str = ...,
+        agent_key: _builtins.str | None = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_expected_version", b"_expected_version", "agent_key", b"agent_key", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_expected_version", b"_expected_version", "agent_key", b"agent_key", "definition", b"definition", "expected_version", b"expected_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
+    _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_key) -> _WhichOneofReturnType__agent_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___PutAgentRequest: _TypeAlias = PutAgentRequest  # noqa: Y015
+
+@_typing.final
+class PutAgentResponse(_message.Message):
+    """What has come of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    IS_STORED_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    is_stored: _builtins.bool
+    """Whether it is in force now."""
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionProblem]:
+        """Errors before warnings, each by field; at most 500. With an error nothing is stored."""
+
+    @_builtins.property
+    def agent(self) -> Global___Agent:
+        """The agent, with its version; absent where there are errors."""
+
+    def __init__(
+        self,
+        *,
+        problems: _abc.Iterable[Global___DefinitionProblem] | None = ...,
+        is_stored: _builtins.bool = ...,
+        agent: Global___Agent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "is_stored", b"is_stored", "problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAgentResponse: _TypeAlias = PutAgentResponse  # noqa: Y015
+
+@_typing.final
+class DeleteAgentRequest(_message.Message):
+    """Which agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """Its key."""
+    expected_version: _builtins.int
+    """The version that the caller has seen in force; absent: whatever is there."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "agent_key", b"agent_key", "expected_version", b"expected_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___DeleteAgentRequest: _TypeAlias = DeleteAgentRequest  # noqa: Y015
+
+@_typing.final
+class DeleteAgentResponse(_message.Message):
+    """It is out of force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAgentResponse: _TypeAlias = DeleteAgentResponse  # noqa: Y015
+
+@_typing.final
+class ListStoredAgentsRequest(_message.Message):
+    """All of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStoredAgentsRequest: _TypeAlias = ListStoredAgentsRequest  # noqa: Y015
+
+@_typing.final
+class ListStoredAgentsResponse(_message.Message):
+    """The tenant's agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredAgent]:
+        """Ordered by key."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___StoredAgent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStoredAgentsResponse: _TypeAlias = ListStoredAgentsResponse  # noqa: Y015
+
+@_typing.final
+class StoredAgent(_message.Message):
+    """An agent that PutAgent has stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
+    UPDATED_BY_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Its key."""
+    version: _builtins.int
+    """The version that PutAgent gave it, which expected_version means."""
+    updated_at: _builtins.int
+    """When it was put, Unix milliseconds."""
+    updated_by: _builtins.str
+    """The user who put it."""
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___DefinitionProblem]:
+        """Why it is not in force: what it names and the operator does not grant any more, or a file with its key. Empty: it is."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        version: _builtins.int = ...,
+        updated_at: _builtins.int = ...,
+        updated_by: _builtins.str = ...,
+        problems: _abc.Iterable[Global___DefinitionProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "problems", b"problems", "updated_at", b"updated_at", "updated_by", b"updated_by", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredAgent: _TypeAlias = StoredAgent  # noqa: Y015
+
+@_typing.final
+class GetAgentDefinitionRequest(_message.Message):
+    """Which definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    version: _builtins.int
+    """Number of an earlier version, also of an agent that is deleted; 0: the one that was put last."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAgentDefinitionRequest: _TypeAlias = GetAgentDefinitionRequest  # noqa: Y015
+
+@_typing.final
+class GetAgentDefinitionResponse(_message.Message):
+    """The definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    definition: _builtins.str
+    """What an agent file would have."""
+    version: _builtins.int
+    """Its version."""
+    @_builtins.property
+    def stored(self) -> Global___StoredAgent:
+        """Who put it when, and why it is not in force; absent for an earlier version."""
+
+    def __init__(
+        self,
+        *,
+        definition: _builtins.str = ...,
+        version: _builtins.int = ...,
+        stored: Global___StoredAgent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "stored", b"stored", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetAgentDefinitionResponse: _TypeAlias = GetAgentDefinitionResponse  # noqa: Y015
 
 @_typing.final
 class GetIdentityRequest(_message.Message):
@@ -1479,7 +1752,7 @@ class AgentVersion(_message.Message):
     hash: _builtins.str
     """SHA-256 of its definition, 64 hex digits."""
     created_at: _builtins.int
-    """When its first run began, Unix milliseconds."""
+    """When its first run began, or it was published, Unix milliseconds."""
     def __init__(
         self,
         *,

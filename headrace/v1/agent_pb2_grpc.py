@@ -96,6 +96,26 @@ class AgentServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.FromString,
                 _registered_method=True)
+        self.PutAgent = channel.unary_unary(
+                '/headrace.v1.AgentService/PutAgent',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.PutAgentRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.PutAgentResponse.FromString,
+                _registered_method=True)
+        self.DeleteAgent = channel.unary_unary(
+                '/headrace.v1.AgentService/DeleteAgent',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.DeleteAgentRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.DeleteAgentResponse.FromString,
+                _registered_method=True)
+        self.ListStoredAgents = channel.unary_unary(
+                '/headrace.v1.AgentService/ListStoredAgents',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.ListStoredAgentsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.ListStoredAgentsResponse.FromString,
+                _registered_method=True)
+        self.GetAgentDefinition = channel.unary_unary(
+                '/headrace.v1.AgentService/GetAgentDefinition',
+                request_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionResponse.FromString,
+                _registered_method=True)
         self.ListAgentProblems = channel.unary_unary(
                 '/headrace.v1.AgentService/ListAgentProblems',
                 request_serializer=headrace_dot_v1_dot_agent__pb2.ListAgentProblemsRequest.SerializeToString,
@@ -237,9 +257,10 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAgentVersions(self, request, context):
-        """List the versions of an agent that have had runs, the newest first.
+        """List the versions of an agent that have had runs or were published, the newest first.
 
-        Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had none the
+        operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -267,15 +288,67 @@ class AgentServiceServicer(object):
         """Say everything that is wrong with an agent's definition, each with field and rule.
 
         Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
-        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them. With
+        for_tenant it is held against what the tenant's own agents may have, too, as PutAgent holds it.
         Errors: PERMISSION_DENIED without the scope `publish`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutAgent(self, request, context):
+        """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+
+        Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them, and nothing
+        is stored. One without gets its version, and has all runs that begin from then on; on other replicas within 2 s. Runs
+        that are there, queued and waiting ones included, keep the version that they are pinned to. Other tenants never see it.
+        Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes whatever is there.
+        Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
+        Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in a file, and
+        files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200 agents of the tenant or 8 MiB
+        of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent; PERMISSION_DENIED without the scope
+        `publish`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAgent(self, request, context):
+        """Take an agent of the caller's tenant out of force.
+
+        Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that are queued,
+        at work, waiting for people or taken over go on with the version that they are pinned to. Its versions stay, so that
+        PutAgent can bring one back. Recorded in the audit log as agent.removed.
+        Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without the scope
+        `publish`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStoredAgents(self, request, context):
+        """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with why.
+
+        Changes nothing. Complete: there is no paging.
+        Errors: PERMISSION_DENIED without the scope `publish`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAgentDefinition(self, request, context):
+        """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier version.
+
+        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found here.
+        Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgentProblems(self, request, context):
-        """List the files of the agents' folder that have a problem, ordered by name.
+        """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's tenant that are
+        not in force, or that have the key of a file.
 
         Changes nothing. Each replica answers for the folder as it has read it.
         Errors: PERMISSION_DENIED without the scope `operate`.
@@ -410,6 +483,26 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.ValidateAgent,
                     request_deserializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.SerializeToString,
+            ),
+            'PutAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAgent,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.PutAgentRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.PutAgentResponse.SerializeToString,
+            ),
+            'DeleteAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAgent,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.DeleteAgentRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.DeleteAgentResponse.SerializeToString,
+            ),
+            'ListStoredAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStoredAgents,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.ListStoredAgentsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.ListStoredAgentsResponse.SerializeToString,
+            ),
+            'GetAgentDefinition': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAgentDefinition,
+                    request_deserializer=headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionResponse.SerializeToString,
             ),
             'ListAgentProblems': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgentProblems,
@@ -772,6 +865,114 @@ class AgentService(object):
             '/headrace.v1.AgentService/ValidateAgent',
             headrace_dot_v1_dot_agent__pb2.ValidateAgentRequest.SerializeToString,
             headrace_dot_v1_dot_agent__pb2.ValidateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/PutAgent',
+            headrace_dot_v1_dot_agent__pb2.PutAgentRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.PutAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/DeleteAgent',
+            headrace_dot_v1_dot_agent__pb2.DeleteAgentRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.DeleteAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStoredAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/ListStoredAgents',
+            headrace_dot_v1_dot_agent__pb2.ListStoredAgentsRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.ListStoredAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAgentDefinition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.AgentService/GetAgentDefinition',
+            headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionRequest.SerializeToString,
+            headrace_dot_v1_dot_agent__pb2.GetAgentDefinitionResponse.FromString,
             options,
             channel_credentials,
             insecure,

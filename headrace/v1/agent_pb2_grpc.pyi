@@ -102,9 +102,10 @@ class AgentServiceStub:
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
     """
     ListAgentVersions: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]
-    """List the versions of an agent that have had runs, the newest first.
+    """List the versions of an agent that have had runs or were published, the newest first.
 
-    Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+    Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had none the
+    operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
     """
     GetAgentVersion: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetAgentVersionRequest, _agent_pb2.GetAgentVersionResponse]
     """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
@@ -120,11 +121,47 @@ class AgentServiceStub:
     """Say everything that is wrong with an agent's definition, each with field and rule.
 
     Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
-    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them. With
+    for_tenant it is held against what the tenant's own agents may have, too, as PutAgent holds it.
     Errors: PERMISSION_DENIED without the scope `publish`.
     """
+    PutAgent: _grpc.UnaryUnaryMultiCallable[_agent_pb2.PutAgentRequest, _agent_pb2.PutAgentResponse]
+    """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+
+    Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them, and nothing
+    is stored. One without gets its version, and has all runs that begin from then on; on other replicas within 2 s. Runs
+    that are there, queued and waiting ones included, keep the version that they are pinned to. Other tenants never see it.
+    Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes whatever is there.
+    Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
+    Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in a file, and
+    files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200 agents of the tenant or 8 MiB
+    of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent; PERMISSION_DENIED without the scope
+    `publish`.
+    """
+    DeleteAgent: _grpc.UnaryUnaryMultiCallable[_agent_pb2.DeleteAgentRequest, _agent_pb2.DeleteAgentResponse]
+    """Take an agent of the caller's tenant out of force.
+
+    Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that are queued,
+    at work, waiting for people or taken over go on with the version that they are pinned to. Its versions stay, so that
+    PutAgent can bring one back. Recorded in the audit log as agent.removed.
+    Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without the scope
+    `publish`.
+    """
+    ListStoredAgents: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListStoredAgentsRequest, _agent_pb2.ListStoredAgentsResponse]
+    """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with why.
+
+    Changes nothing. Complete: there is no paging.
+    Errors: PERMISSION_DENIED without the scope `publish`.
+    """
+    GetAgentDefinition: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetAgentDefinitionRequest, _agent_pb2.GetAgentDefinitionResponse]
+    """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier version.
+
+    Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found here.
+    Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
+    """
     ListAgentProblems: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]
-    """List the files of the agents' folder that have a problem, ordered by name.
+    """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's tenant that are
+    not in force, or that have the key of a file.
 
     Changes nothing. Each replica answers for the folder as it has read it.
     Errors: PERMISSION_DENIED without the scope `operate`.
@@ -243,9 +280,10 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
     """
     ListAgentVersions: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]  # type: ignore[assignment]
-    """List the versions of an agent that have had runs, the newest first.
+    """List the versions of an agent that have had runs or were published, the newest first.
 
-    Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+    Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had none the
+    operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
     """
     GetAgentVersion: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentVersionRequest, _agent_pb2.GetAgentVersionResponse]  # type: ignore[assignment]
     """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
@@ -261,11 +299,47 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Say everything that is wrong with an agent's definition, each with field and rule.
 
     Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
-    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+    there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them. With
+    for_tenant it is held against what the tenant's own agents may have, too, as PutAgent holds it.
     Errors: PERMISSION_DENIED without the scope `publish`.
     """
+    PutAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.PutAgentRequest, _agent_pb2.PutAgentResponse]  # type: ignore[assignment]
+    """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+
+    Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them, and nothing
+    is stored. One without gets its version, and has all runs that begin from then on; on other replicas within 2 s. Runs
+    that are there, queued and waiting ones included, keep the version that they are pinned to. Other tenants never see it.
+    Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes whatever is there.
+    Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
+    Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in a file, and
+    files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200 agents of the tenant or 8 MiB
+    of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent; PERMISSION_DENIED without the scope
+    `publish`.
+    """
+    DeleteAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.DeleteAgentRequest, _agent_pb2.DeleteAgentResponse]  # type: ignore[assignment]
+    """Take an agent of the caller's tenant out of force.
+
+    Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that are queued,
+    at work, waiting for people or taken over go on with the version that they are pinned to. Its versions stay, so that
+    PutAgent can bring one back. Recorded in the audit log as agent.removed.
+    Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without the scope
+    `publish`.
+    """
+    ListStoredAgents: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListStoredAgentsRequest, _agent_pb2.ListStoredAgentsResponse]  # type: ignore[assignment]
+    """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with why.
+
+    Changes nothing. Complete: there is no paging.
+    Errors: PERMISSION_DENIED without the scope `publish`.
+    """
+    GetAgentDefinition: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentDefinitionRequest, _agent_pb2.GetAgentDefinitionResponse]  # type: ignore[assignment]
+    """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier version.
+
+    Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found here.
+    Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
+    """
     ListAgentProblems: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentProblemsRequest, _agent_pb2.ListAgentProblemsResponse]  # type: ignore[assignment]
-    """List the files of the agents' folder that have a problem, ordered by name.
+    """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's tenant that are
+    not in force, or that have the key of a file.
 
     Changes nothing. Each replica answers for the folder as it has read it.
     Errors: PERMISSION_DENIED without the scope `operate`.
@@ -435,9 +509,10 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListAgentVersionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListAgentVersionsResponse, _abc.Awaitable[_agent_pb2.ListAgentVersionsResponse]]:
-        """List the versions of an agent that have had runs, the newest first.
+        """List the versions of an agent that have had runs or were published, the newest first.
 
-        Changes nothing. Versions of an agent that is gone are listed too. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had none the
+        operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
@@ -471,8 +546,67 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Say everything that is wrong with an agent's definition, each with field and rule.
 
         Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
-        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them.
+        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them. With
+        for_tenant it is held against what the tenant's own agents may have, too, as PutAgent holds it.
         Errors: PERMISSION_DENIED without the scope `publish`.
+        """
+
+    @_abc_1.abstractmethod
+    def PutAgent(
+        self,
+        request: _agent_pb2.PutAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.PutAgentResponse, _abc.Awaitable[_agent_pb2.PutAgentResponse]]:
+        """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+
+        Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them, and nothing
+        is stored. One without gets its version, and has all runs that begin from then on; on other replicas within 2 s. Runs
+        that are there, queued and waiting ones included, keep the version that they are pinned to. Other tenants never see it.
+        Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes whatever is there.
+        Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
+        Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in a file, and
+        files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200 agents of the tenant or 8 MiB
+        of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent; PERMISSION_DENIED without the scope
+        `publish`.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteAgent(
+        self,
+        request: _agent_pb2.DeleteAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.DeleteAgentResponse, _abc.Awaitable[_agent_pb2.DeleteAgentResponse]]:
+        """Take an agent of the caller's tenant out of force.
+
+        Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that are queued,
+        at work, waiting for people or taken over go on with the version that they are pinned to. Its versions stay, so that
+        PutAgent can bring one back. Recorded in the audit log as agent.removed.
+        Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without the scope
+        `publish`.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStoredAgents(
+        self,
+        request: _agent_pb2.ListStoredAgentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.ListStoredAgentsResponse, _abc.Awaitable[_agent_pb2.ListStoredAgentsResponse]]:
+        """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with why.
+
+        Changes nothing. Complete: there is no paging.
+        Errors: PERMISSION_DENIED without the scope `publish`.
+        """
+
+    @_abc_1.abstractmethod
+    def GetAgentDefinition(
+        self,
+        request: _agent_pb2.GetAgentDefinitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetAgentDefinitionResponse, _abc.Awaitable[_agent_pb2.GetAgentDefinitionResponse]]:
+        """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier version.
+
+        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found here.
+        Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
         """
 
     @_abc_1.abstractmethod
@@ -481,7 +615,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListAgentProblemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListAgentProblemsResponse, _abc.Awaitable[_agent_pb2.ListAgentProblemsResponse]]:
-        """List the files of the agents' folder that have a problem, ordered by name.
+        """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's tenant that are
+        not in force, or that have the key of a file.
 
         Changes nothing. Each replica answers for the folder as it has read it.
         Errors: PERMISSION_DENIED without the scope `operate`.

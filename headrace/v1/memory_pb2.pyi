@@ -3928,6 +3928,207 @@ class ReadAgentVersionResponse(_message.Message):
 Global___ReadAgentVersionResponse: _TypeAlias = ReadAgentVersionResponse  # noqa: Y015
 
 @_typing.final
+class PutAgentDefinitionRequest(_message.Message):
+    """A definition to store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """The agent."""
+    definition: _builtins.str
+    """What an agent file would have."""
+    version: _builtins.int
+    """The number that PutAgentVersion gave it."""
+    expected_version: _builtins.int
+    """The version that has to be stored now, 0 for none; absent: any."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        definition: _builtins.str = ...,
+        version: _builtins.int = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "agent_key", b"agent_key", "definition", b"definition", "expected_version", b"expected_version", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___PutAgentDefinitionRequest: _TypeAlias = PutAgentDefinitionRequest  # noqa: Y015
+
+@_typing.final
+class PutAgentDefinitionResponse(_message.Message):
+    """The agent as it is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___AgentRecord:
+        """The agent."""
+
+    def __init__(
+        self,
+        *,
+        agent: Global___AgentRecord | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutAgentDefinitionResponse: _TypeAlias = PutAgentDefinitionResponse  # noqa: Y015
+
+@_typing.final
+class DeleteAgentDefinitionRequest(_message.Message):
+    """Which agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    agent_key: _builtins.str
+    """Its key."""
+    expected_version: _builtins.int
+    """The version that has to be stored now; absent: any."""
+    def __init__(
+        self,
+        *,
+        agent_key: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "agent_key", b"agent_key", "expected_version", b"expected_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___DeleteAgentDefinitionRequest: _TypeAlias = DeleteAgentDefinitionRequest  # noqa: Y015
+
+@_typing.final
+class DeleteAgentDefinitionResponse(_message.Message):
+    """It is removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAgentDefinitionResponse: _TypeAlias = DeleteAgentDefinitionResponse  # noqa: Y015
+
+@_typing.final
+class ReadAgentChangesRequest(_message.Message):
+    """From where."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_REVISION_FIELD_NUMBER: _builtins.int
+    after_revision: _builtins.int
+    """Revision of the last change that is known; 0: all agents."""
+    def __init__(
+        self,
+        *,
+        after_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAgentChangesRequest: _TypeAlias = ReadAgentChangesRequest  # noqa: Y015
+
+@_typing.final
+class ReadAgentChangesResponse(_message.Message):
+    """Changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Revision of the last of them; without any, that of the request."""
+    has_more: _builtins.bool
+    """Whether there are more behind it."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentRecord]:
+        """The agents as they are now, in the order of their last changes. A page has about 2 MiB of them."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___AgentRecord] | None = ...,
+        revision: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "has_more", b"has_more", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAgentChangesResponse: _TypeAlias = ReadAgentChangesResponse  # noqa: Y015
+
+@_typing.final
+class AgentRecord(_message.Message):
+    """A stored agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    AGENT_KEY_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
+    UPDATED_BY_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """The tenant whose agent it is."""
+    agent_key: _builtins.str
+    """Its key."""
+    definition: _builtins.str
+    """What an agent file would have; empty: it is removed."""
+    version: _builtins.int
+    """Number among the versions of the agent."""
+    updated_at: _builtins.int
+    """When it was last put or removed, Unix milliseconds."""
+    updated_by: _builtins.str
+    """The user who did."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        agent_key: _builtins.str = ...,
+        definition: _builtins.str = ...,
+        version: _builtins.int = ...,
+        updated_at: _builtins.int = ...,
+        updated_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "definition", b"definition", "tenant", b"tenant", "updated_at", b"updated_at", "updated_by", b"updated_by", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentRecord: _TypeAlias = AgentRecord  # noqa: Y015
+
+@_typing.final
 class FindAgentVersionsRequest(_message.Message):
     """Of which agent."""
 

@@ -245,6 +245,21 @@ class MemoryServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.FromString,
                 _registered_method=True)
+        self.PutAgentDefinition = channel.unary_unary(
+                '/headrace.v1.MemoryService/PutAgentDefinition',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionResponse.FromString,
+                _registered_method=True)
+        self.DeleteAgentDefinition = channel.unary_unary(
+                '/headrace.v1.MemoryService/DeleteAgentDefinition',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionResponse.FromString,
+                _registered_method=True)
+        self.ReadAgentChanges = channel.unary_unary(
+                '/headrace.v1.MemoryService/ReadAgentChanges',
+                request_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentChangesRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentChangesResponse.FromString,
+                _registered_method=True)
         self.GetGate = channel.unary_unary(
                 '/headrace.v1.MemoryService/GetGate',
                 request_serializer=headrace_dot_v1_dot_gates__pb2.GetGateRequest.SerializeToString,
@@ -708,6 +723,35 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutAgentDefinition(self, request, context):
+        """Store the definition of an agent of the caller's tenant: AgentService.PutAgent, which asks this behind PutAgentVersion.
+
+        Effect: it replaces what was stored under the key. Idempotent: what is stored already is answered as it is.
+        Errors: INVALID_REQUEST; VERSION_CONFLICT; QUOTA_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAgentDefinition(self, request, context):
+        """Remove an agent of the caller's tenant: AgentService.DeleteAgent, which asks this.
+
+        Errors: NOT_FOUND; VERSION_CONFLICT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadAgentChanges(self, request, context):
+        """Read the agents of all tenants that were stored or removed behind a revision, in the order of their changes.
+
+        For services alone. Changes nothing. An agent that was changed twice is told once. One that was removed over 30 days ago
+        is not told of.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetGate(self, request, context):
         """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -969,6 +1013,21 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.FindAgentVersions,
                     request_deserializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.SerializeToString,
+            ),
+            'PutAgentDefinition': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutAgentDefinition,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionResponse.SerializeToString,
+            ),
+            'DeleteAgentDefinition': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAgentDefinition,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionResponse.SerializeToString,
+            ),
+            'ReadAgentChanges': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadAgentChanges,
+                    request_deserializer=headrace_dot_v1_dot_memory__pb2.ReadAgentChangesRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_memory__pb2.ReadAgentChangesResponse.SerializeToString,
             ),
             'GetGate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGate,
@@ -2111,6 +2170,87 @@ class MemoryService(object):
             '/headrace.v1.MemoryService/FindAgentVersions',
             headrace_dot_v1_dot_memory__pb2.FindAgentVersionsRequest.SerializeToString,
             headrace_dot_v1_dot_memory__pb2.FindAgentVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutAgentDefinition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/PutAgentDefinition',
+            headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.PutAgentDefinitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAgentDefinition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/DeleteAgentDefinition',
+            headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.DeleteAgentDefinitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAgentChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.MemoryService/ReadAgentChanges',
+            headrace_dot_v1_dot_memory__pb2.ReadAgentChangesRequest.SerializeToString,
+            headrace_dot_v1_dot_memory__pb2.ReadAgentChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -295,6 +295,23 @@ class MemoryServiceStub:
 
     Changes nothing. Errors: INVALID_REQUEST.
     """
+    PutAgentDefinition: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PutAgentDefinitionRequest, _memory_pb2.PutAgentDefinitionResponse]
+    """Store the definition of an agent of the caller's tenant: AgentService.PutAgent, which asks this behind PutAgentVersion.
+
+    Effect: it replaces what was stored under the key. Idempotent: what is stored already is answered as it is.
+    Errors: INVALID_REQUEST; VERSION_CONFLICT; QUOTA_EXCEEDED.
+    """
+    DeleteAgentDefinition: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteAgentDefinitionRequest, _memory_pb2.DeleteAgentDefinitionResponse]
+    """Remove an agent of the caller's tenant: AgentService.DeleteAgent, which asks this.
+
+    Errors: NOT_FOUND; VERSION_CONFLICT.
+    """
+    ReadAgentChanges: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReadAgentChangesRequest, _memory_pb2.ReadAgentChangesResponse]
+    """Read the agents of all tenants that were stored or removed behind a revision, in the order of their changes.
+
+    For services alone. Changes nothing. An agent that was changed twice is told once. One that was removed over 30 days ago
+    is not told of.
+    """
     GetGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
 
@@ -589,6 +606,23 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     """List versions of an agent: AgentService.ListAgentVersions, which asks this.
 
     Changes nothing. Errors: INVALID_REQUEST.
+    """
+    PutAgentDefinition: _aio.UnaryUnaryMultiCallable[_memory_pb2.PutAgentDefinitionRequest, _memory_pb2.PutAgentDefinitionResponse]  # type: ignore[assignment]
+    """Store the definition of an agent of the caller's tenant: AgentService.PutAgent, which asks this behind PutAgentVersion.
+
+    Effect: it replaces what was stored under the key. Idempotent: what is stored already is answered as it is.
+    Errors: INVALID_REQUEST; VERSION_CONFLICT; QUOTA_EXCEEDED.
+    """
+    DeleteAgentDefinition: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteAgentDefinitionRequest, _memory_pb2.DeleteAgentDefinitionResponse]  # type: ignore[assignment]
+    """Remove an agent of the caller's tenant: AgentService.DeleteAgent, which asks this.
+
+    Errors: NOT_FOUND; VERSION_CONFLICT.
+    """
+    ReadAgentChanges: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReadAgentChangesRequest, _memory_pb2.ReadAgentChangesResponse]  # type: ignore[assignment]
+    """Read the agents of all tenants that were stored or removed behind a revision, in the order of their changes.
+
+    For services alone. Changes nothing. An agent that was changed twice is told once. One that was removed over 30 days ago
+    is not told of.
     """
     GetGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.GetGateRequest, _gates_pb2.GetGateResponse]  # type: ignore[assignment]
     """Get a gate of the caller, open or closed, as the index has it: without arguments.
@@ -1127,6 +1161,41 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List versions of an agent: AgentService.ListAgentVersions, which asks this.
 
         Changes nothing. Errors: INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def PutAgentDefinition(
+        self,
+        request: _memory_pb2.PutAgentDefinitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.PutAgentDefinitionResponse, _abc.Awaitable[_memory_pb2.PutAgentDefinitionResponse]]:
+        """Store the definition of an agent of the caller's tenant: AgentService.PutAgent, which asks this behind PutAgentVersion.
+
+        Effect: it replaces what was stored under the key. Idempotent: what is stored already is answered as it is.
+        Errors: INVALID_REQUEST; VERSION_CONFLICT; QUOTA_EXCEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteAgentDefinition(
+        self,
+        request: _memory_pb2.DeleteAgentDefinitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.DeleteAgentDefinitionResponse, _abc.Awaitable[_memory_pb2.DeleteAgentDefinitionResponse]]:
+        """Remove an agent of the caller's tenant: AgentService.DeleteAgent, which asks this.
+
+        Errors: NOT_FOUND; VERSION_CONFLICT.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadAgentChanges(
+        self,
+        request: _memory_pb2.ReadAgentChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_memory_pb2.ReadAgentChangesResponse, _abc.Awaitable[_memory_pb2.ReadAgentChangesResponse]]:
+        """Read the agents of all tenants that were stored or removed behind a revision, in the order of their changes.
+
+        For services alone. Changes nothing. An agent that was changed twice is told once. One that was removed over 30 days ago
+        is not told of.
         """
 
     @_abc_1.abstractmethod

@@ -10,6 +10,8 @@ from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalo
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.grants.file import NAME as GRANTS
+from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.approvals.file import RulesFile
@@ -57,6 +59,7 @@ class Definitions:
 def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions, list[Refusal]]:
     """Return what the folder defines, and what is refused, by the path of its file within the folder."""
     registry, rules = Registry(folder / AGENTS), RulesFile(folder / APPROVALS)
+    grants = GrantsFile(folder / GRANTS)
     budgets, providers = BudgetsFile(folder / BUDGETS), ProviderCatalogue(folder / PROVIDER_FILE)
     tools, skills = ToolCatalogue(folder / TOOLS), SkillFolder(folder / SKILLS)
     refusals: list[Refusal] = []
@@ -70,6 +73,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
     with collecting_refusals() as found:
         rules.reload()
         budgets.reload()
+        grants.reload()
         if (folder / PROVIDER_FILE).exists():
             providers.reload()
         refusals += [Refusal(Path(refusal.file).name, refusal.problem) for refusal in found]

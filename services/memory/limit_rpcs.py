@@ -8,6 +8,7 @@ import grpc
 
 from headrace.v1 import limits_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.agents.store import TENANT_AGENTS_MAX
 from services.memory.budget_rpcs import make_budget
 from services.memory.facts.changes import FACTS_MAX
 from services.memory.keys.store import TENANT_KEYS_MAX
@@ -39,7 +40,7 @@ class LimitRpcs(MemoryServiceServicer):
     ) -> limits_pb2.ListLimitsResponse:
         caller, engine = identity.require_identity(), self._engine
         webhooks = await engine.webhooks.list_own(caller.tenant)
-        keys = await engine.keys.list_own(caller.tenant)
+        keys, agents = await engine.keys.list_own(caller.tenant), await engine.agents.measure(caller.tenant)
         schedules = await engine.schedules.count_own(caller)
         facts = sum(fact.place == caller and fact.is_valid for fact in await engine.facts.list_visible(caller))
         gates, more = await engine.gates.list_gates(GateQuery(caller.tenant))
@@ -48,6 +49,7 @@ class LimitRpcs(MemoryServiceServicer):
             make_fixed("api_keys", TENANT_KEYS_MAX, unit="keys", per="tenant", used=len(keys), kind="count"),
             make_fixed("schedules", SCHEDULES_MAX, unit="schedules", per="user", used=schedules, kind="count"),
             make_fixed("facts", FACTS_MAX, unit="facts", per="user", used=facts, kind="count"),
+            make_fixed("agents", TENANT_AGENTS_MAX, unit="agents", per="tenant", used=agents.own, kind="count"),
             make_fixed("agent_versions", VERSIONS_MAX, unit="versions", per="agent", kind="count"),
             make_fixed("webhook_deliveries", WAITING_MAX, unit="deliveries", per="webhook", kind="queue"),
             make_fixed("webhook_dead_letters", DEAD_MAX, unit="deliveries", per="webhook", kind="count"),

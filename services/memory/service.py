@@ -11,7 +11,7 @@ import grpc
 from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from services.memory.access.sharing import describe_access
-from services.memory.agent_rpcs import AgentRpcs
+from services.memory.agents.rpcs import AgentRpcs
 from services.memory.audit.answers import find_answers
 from services.memory.budget_rpcs import BudgetRpcs
 from services.memory.chat_rpcs import ChatRpcs

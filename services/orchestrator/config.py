@@ -13,6 +13,12 @@ LEASE_S_MAX = 600
 CONTINUE, CANCEL = "continue", "cancel"
 """Words of revoked_key_runs."""
 
+FILES, STORE = "files", "store"
+"""Words of agents_precedence."""
+
+AGENTS_POLL_S_MAX = 1.5
+"""With it a change of a tenant's agent is in force on all replicas within 2 s."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -22,7 +28,7 @@ class Config:
     """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Folder that holds agents/, modes/, approvals.yaml and budgets.yaml."""
+    """Folder that holds agents/, modes/, approvals.yaml, budgets.yaml and tenant-agents.yaml."""
 
     agents_dir: Path | None = setting(None, aliases=("AGENT_EXTERNAL_DIR",))
     """Folder of the agent files; empty: agents/ of the configuration folder."""
@@ -32,6 +38,14 @@ class Config:
 
     default_agent: str = ""
     """Key of the agent for queries that name none, in chats that have none; empty: the agent with the first key."""
+
+    agents_precedence: str = "files"
+    """Which agent a key means that a file and a tenant both have, the same for all replicas. `files`: that of the file;
+    PutAgent refuses the key, and where the file comes later the tenant's agent is not in force. `store`: for that
+    tenant its own, and for all others that of the file. ListAgentProblems tells of either."""
+
+    agents_poll_s: float = 1.0
+    """Seconds between looks for agents that tenants have stored or deleted, 1.5 at most."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
@@ -79,6 +93,14 @@ class Config:
         if self.revoked_key_runs not in (CONTINUE, CANCEL):
             raise ValueError(
                 f"HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS: {self.revoked_key_runs!r}: expected {CONTINUE} or {CANCEL}"
+            )
+        if self.agents_precedence not in (FILES, STORE):
+            raise ValueError(
+                f"HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE: {self.agents_precedence!r}: expected {FILES} or {STORE}"
+            )
+        if not 0 < self.agents_poll_s <= AGENTS_POLL_S_MAX:
+            raise ValueError(
+                f"HEADRACE_ORCHESTRATOR_AGENTS_POLL_S: expected more than 0, and {AGENTS_POLL_S_MAX:g} at most"
             )
         if not 0 < self.lease_s <= LEASE_S_MAX:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")

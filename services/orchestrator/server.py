@@ -7,8 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+import grpc
+
 from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
+from services.orchestrator.agents.grants.file import NAME as GRANTS
+from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.due_schedules import DueSchedules
@@ -16,7 +20,7 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
-from services.orchestrator.config import CANCEL, Config, read_secrets
+from services.orchestrator.config import CANCEL, FILES, Config, read_secrets
 from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
@@ -28,6 +32,8 @@ from services.orchestrator.lifecycle.parking import Parking
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.versions.pins import Pins
+from services.orchestrator.lifecycle.versions.publishing import Publishing, read_changes
+from services.orchestrator.lifecycle.versions.validation import FREE_TOOLS
 from services.orchestrator.operating.config_audit import ConfigAudit, Noting
 from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
@@ -79,6 +85,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         pins = Pins(peers, modes)
         key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
+        publishing = Publishing(peers, registry, pins)
+        await _read_stored_agents(publishing)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
@@ -89,11 +97,13 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
         schedules = DueSchedules(runs, takeover, peers, config.schedule_look_s)
-        for beside in (takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
+        read = partial(read_changes, peers)
+        stored_agents = registry.stored.follow(read, config.agents_poll_s)
+        for beside in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
-        service = AgentService(registry, runs, held, relays, peers, embeddings)
+        service = AgentService(registry, runs, held, relays, peers, embeddings, publishing)
         watches = Watches()
         gates = GateService(service, runs, relays, peers, watches)
         limits = LimitsInForce(
@@ -127,6 +137,14 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         )
 
 
+async def _read_stored_agents(publishing: Publishing) -> None:
+    try:
+        await patiently(publishing.look)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise  # else memory is of an earlier version, in the middle of an upgrade
+
+
 def _list_services(agents: AgentService, gates: GateService, operators: OperatorService) -> list[GrpcService]:
     return [
         GrpcService(NAME, agents, agent_pb2_grpc.add_AgentServiceServicer_to_server),
@@ -142,11 +160,14 @@ async def _following_definitions(
     """Read agents, modes and rules at once, and inside the block again whenever a file of them changes."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     rules_path, budgets_path = config.config_dir / "approvals.yaml", config.config_dir / "budgets.yaml"
-    registry = Registry(agents_dir, config.default_agent)
+    grants = GrantsFile(config.config_dir / GRANTS)
+    files_win = config.agents_precedence == FILES
+    registry = Registry(agents_dir, config.default_agent, grants=grants, free_tools=FREE_TOOLS, files_win=files_win)
     rules, budgets = RulesFile(rules_path), BudgetsFile(budgets_path)
     modes_dir = config.config_dir / "modes"
     modes = ModeFiles(modes_dir)
     watched = [(modes_dir, noting("modes", modes.reload)), (agents_dir, noting("agents", registry.reload))]
+    watched += [(config.config_dir / GRANTS, noting("tenant_agents", grants.reload))]
     watched += [(rules_path, noting("approvals", rules.reload)), (budgets_path, noting("budgets", budgets.reload))]
     async with AsyncExitStack() as stack:
         for path, read in watched:

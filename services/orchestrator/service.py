@@ -17,6 +17,7 @@ from services.orchestrator.lifecycle.live_calls import cassette_rpc, context_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, ParkedStream, RepeatedQuery
 from services.orchestrator.lifecycle.versions import validation, version_rpcs
+from services.orchestrator.lifecycle.versions.publishing import Publishing
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
 from services.orchestrator.peers.lasting_access import ending_with_access
@@ -39,6 +40,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         relays: Forwarder,
         peers: Peers,
         embeddings: Embeddings,
+        publishing: Publishing,
     ) -> None:
         self._registry = registry
         self._runs = runs
@@ -46,6 +48,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._relays = relays
         self._peers = peers
         self._embeddings = embeddings
+        self._publishing = publishing
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
@@ -143,7 +146,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer("Steer", request, context, here)
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
-        agents = [_make_agent(agent) for agent in self._registry.all()]
+        agents = [self._describe_agent(agent) for agent in self._registry.all()]
         wanted = request.tag.lower()
         matches = [
             agent
@@ -154,40 +157,66 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
-        agent = _make_agent(definition)
+        agent = self._describe_agent(definition)
         agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
 
     async def ListAgentVersions(
         self, request: agent_pb2.ListAgentVersionsRequest, context: Context
     ) -> agent_pb2.ListAgentVersionsResponse:
-        return await version_rpcs.list_versions(self._peers, request)
+        return await version_rpcs.list_versions(self._peers, self._registry, request)
 
     async def GetAgentVersion(
         self, request: agent_pb2.GetAgentVersionRequest, context: Context
     ) -> agent_pb2.GetAgentVersionResponse:
-        return await version_rpcs.get_version(self._peers, request)
+        return await version_rpcs.get_version(self._peers, self._registry, request)
 
     async def DiffAgentVersions(
         self, request: agent_pb2.DiffAgentVersionsRequest, context: Context
     ) -> agent_pb2.DiffAgentVersionsResponse:
-        return await version_rpcs.diff_versions(self._peers, request)
+        return await version_rpcs.diff_versions(self._peers, self._registry, request)
 
     async def ValidateAgent(
         self, request: agent_pb2.ValidateAgentRequest, context: Context
     ) -> agent_pb2.ValidateAgentResponse:
-        agent, problems = await validation.validate_agent(
-            self._peers, self._registry.by_key, self._runs.mode_names, request
-        )
+        given, modes = (request.definition, request.agent_key), self._runs.mode_names
+        if request.for_tenant:
+            agent, problems = await self._publishing.validate(*given, modes)
+        else:
+            agent, problems = await validation.validate_agent(self._peers, self._registry.by_key, modes, *given)
         return agent_pb2.ValidateAgentResponse(problems=problems, agent=agent and _make_agent(agent))
+
+    async def PutAgent(self, request: agent_pb2.PutAgentRequest, context: Context) -> agent_pb2.PutAgentResponse:
+        agent, problems = await self._publishing.put(request, self._runs.mode_names)
+        shown = None if agent is None else self._describe_agent(agent)
+        return agent_pb2.PutAgentResponse(problems=problems, is_stored=agent is not None, agent=shown)
+
+    async def DeleteAgent(
+        self, request: agent_pb2.DeleteAgentRequest, context: Context
+    ) -> agent_pb2.DeleteAgentResponse:
+        await self._publishing.delete(request)
+        return agent_pb2.DeleteAgentResponse()
+
+    async def ListStoredAgents(
+        self, request: agent_pb2.ListStoredAgentsRequest, context: Context
+    ) -> agent_pb2.ListStoredAgentsResponse:
+        return await self._publishing.list_stored()
+
+    async def GetAgentDefinition(
+        self, request: agent_pb2.GetAgentDefinitionRequest, context: Context
+    ) -> agent_pb2.GetAgentDefinitionResponse:
+        return await self._publishing.get_definition(request)
 
     async def ListAgentProblems(
         self, request: agent_pb2.ListAgentProblemsRequest, context: Context
     ) -> agent_pb2.ListAgentProblemsResponse:
         return agent_pb2.ListAgentProblemsResponse(
             problems=[
-                agent_pb2.AgentProblem(file=file, problem=problem, agent_key=key)
-                for file, problem, key in self._registry.list_refused()
+                *(
+                    agent_pb2.AgentProblem(file=file, problem=problem, agent_key=key)
+                    for file, problem, key in self._registry.list_refused()
+                ),
+                *self._publishing.list_problems(),
             ]
         )
 
@@ -240,6 +269,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             run = await stored_runs.get_run(self._peers, request.run_id)
             return agent_pb2.GetRunResponse(run=await stored_usage.add_usage(self._peers, run))
 
+    def _describe_agent(self, definition: Definition) -> agent_pb2.Agent:
+        agent = _make_agent(definition)
+        stored = self._registry.stored.list_of(definition.tenant).get(definition.key.casefold())
+        if definition.tenant and stored is not None:
+            agent.version = stored.record.version
+        return agent
+
     async def _find_owner(self, run_id: str) -> Identity:
         """Return as whom the caller may read the run: the owner of its chat, where that is shared with the caller."""
         live, caller = self._runs.live.find(run_id), require_identity()
@@ -260,4 +296,5 @@ def _make_agent(definition: Definition) -> agent_pb2.Agent:
         skills=definition.skills,
         publish=sorted(definition.publish),
         questions=definition.questions,
+        owner="tenant" if definition.tenant else "operator",
     )

@@ -40,6 +40,8 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     agents = folder / "agents"
     agents.mkdir()
     for key, definition in cassette.agents.items():
+        if key in cassette.own_agents:
+            continue  # the store has it
         # As it was, byte by byte: an agent's version is the hash of what its file says.
         (agents / f"{Path(key).name}.json").write_text(json.dumps(definition))
     modes = folder / "modes"
@@ -47,7 +49,7 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     for name, mode in cassette.modes.items():
         (modes / f"{Path(name).name}.py").write_bytes(mode.source.encode())
     for name, text in cassette.files.items():
-        if name in ("approvals.yaml", "budgets.yaml"):
+        if name in ("approvals.yaml", "budgets.yaml", "tenant-agents.yaml"):
             (folder / name).write_text(text)
 
 

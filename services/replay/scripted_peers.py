@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from headrace.v1 import (
     tools_pb2_grpc,
 )
 from services.replay.heard import Heard
+from services.runtime.auth.identity import DEFAULT
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
@@ -150,7 +152,15 @@ def answer_beside(cassette: Cassette) -> dict[str, Message | HeadraceError]:
     version = cassette.version or {}
     unknown = Unsupported("the version does not say it")
     answers: dict[str, Message | HeadraceError] = {
-        "MemoryService/PutAgentVersion": memory_pb2.PutAgentVersionResponse(version=version.get("version", 0))
+        "MemoryService/PutAgentVersion": memory_pb2.PutAgentVersionResponse(version=version.get("version", 0)),
+        "MemoryService/ReadAgentChanges": memory_pb2.ReadAgentChangesResponse(
+            agents=[
+                memory_pb2.AgentRecord(
+                    tenant=DEFAULT.tenant, agent_key=key, definition=json.dumps(cassette.agents[key]), version=1
+                )
+                for key in sorted(cassette.own_agents)
+            ]
+        ),
     }
     for name, kind in (("tools", "ListTools"), ("skills", "ListSkills")):
         known = {name: version[name]} if name in version else None

@@ -21,7 +21,7 @@ from tests.deploy.settings import CONFIGS, list_gateway_settings, prefix
 from tests.docs.pages import ROOT, read_page, read_section
 
 MODEL_PAGES = {
-    "services.orchestrator": ("agents.md", "approvals-yaml.md", "budgets-yaml.md"),
+    "services.orchestrator": ("agents.md", "approvals-yaml.md", "budgets-yaml.md", "tenant-agents-yaml.md"),
     "services.llm_gateway": ("providers.md",),
     "services.tools": ("tools.md", "tools-yaml.md", "mcp-json.md"),
     "services.runtime": ("approvals-yaml.md", "tools.md"),

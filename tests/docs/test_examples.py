@@ -23,6 +23,7 @@ from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
+from services.orchestrator.agents.grants.rules import parse_grants
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.calls import ask_person
 from services.orchestrator.run.approvals.file import RulesFile
@@ -105,6 +106,12 @@ def read_budgets(text: str, folder: Path, _: str) -> None:
     assert {rule.id for rule in budgets.current.rules} == {"acme", "each-user", "batch-key", "researcher"}
 
 
+def read_grants(text: str, folder: Path, _: str) -> None:
+    granted = parse_grants(text.encode()).select("acme")
+    assert granted.allows_tool("crm__find")
+    assert granted.find_ceiling("max_model_calls") == 60
+
+
 def read_evaluation(text: str, folder: Path, _: str) -> None:
     (folder / "suite.yaml").write_text(text)
     suite = read_suite(folder / "suite.yaml")
@@ -160,6 +167,7 @@ READERS: dict[str, Callable[[str, Path, str], None]] = {
     "tools-yaml": read_tiers,
     "approvals": read_approvals,
     "budgets": read_budgets,
+    "tenant-agents": read_grants,
     "eval": read_evaluation,
     "mcp": read_mcp,
     "skill": read_skill_file,

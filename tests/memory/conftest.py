@@ -263,6 +263,7 @@ async def empty(url: str) -> None:
                 "audit",
                 "audit_heads",
                 "agent_versions",
+                "tenant_agents",
             )
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:

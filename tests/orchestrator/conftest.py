@@ -439,6 +439,7 @@ def house(tmp_path: Path) -> Open:
         runs_max: int = 100,
         park_after_s: float = PARK_AFTER_S,
         keys: Mapping[str, str] | None = None,
+        agents_precedence: str = "files",
         **changes: Any,
     ) -> AsyncGenerator[House]:
         """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client."""
@@ -482,6 +483,7 @@ def house(tmp_path: Path) -> Open:
                 tools_address=tool_server.addresses[0],
                 runs_max=runs_max,
                 park_after_s=park_after_s,
+                agents_precedence=agents_precedence,
                 schedule_look_s=SCHEDULE_LOOK_S,
             )
             service = await stack.enter_async_context(AsyncExitStack())

@@ -59,6 +59,7 @@ names it); a list lacks it, and CancelRuns says so of each."""
 
 OWN_ACCOUNT = {
     *("AuditService.RecordAudit", "KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
+    "MemoryService.ReadAgentChanges",
     *("ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"),
 }
 """RPCs that a service asks on its own account, whatever they name."""

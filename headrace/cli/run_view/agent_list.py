@@ -15,13 +15,14 @@ class Agent(msgspec.Struct, frozen=True):
     mode: str
     description: str = ""
     tools: tuple[str, ...] = ()
+    owner: str = "operator"
 
 
 class AgentProblem(msgspec.Struct, frozen=True, rename="camel"):
-    """A refused file as GET /api/agents/problems has it."""
+    """A refused file, or a stored agent that is not in force, as GET /api/agents/problems has it."""
 
-    file: str
     problem: str
+    file: str = ""
     agent_key: str = ""
 
 
@@ -31,7 +32,10 @@ async def print_agent_problems(url: str) -> None:
     problems = msgspec.json.decode(data, type=list[AgentProblem])
     for problem in problems:
         stays = f" (the last good version of {problem.agent_key} stays in force)" if problem.agent_key else ""
-        click.echo(f"{problem.file}: {problem.problem}{stays}")
+        what = (
+            f"{problem.file}: {problem.problem}{stays}" if problem.file else f"{problem.agent_key}: {problem.problem}"
+        )
+        click.echo(what)
     if not problems:
         click.echo("every file is in force")
 
@@ -43,4 +47,5 @@ async def print_agents(url: str, tag: str | None) -> None:
     width = max((len(agent.key) for agent in agents), default=0)
     for agent in agents:
         tools = f"  [{', '.join(agent.tools)}]" if agent.tools else ""
-        click.echo(f"{agent.key:{width}}  {agent.mode:12}  {agent.description}{tools}")
+        own = "  (the tenant's own)" if agent.owner == "tenant" else ""
+        click.echo(f"{agent.key:{width}}  {agent.mode:12}  {agent.description}{tools}{own}")

@@ -31,6 +31,7 @@ from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
 
 FACTS, SCHEDULES, VERSIONS, KEYS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl", "keys.jsonl"
+AGENTS = "agents.jsonl"
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -109,11 +110,14 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         numbered = (msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.facts.list_all(), 1))
         first = (msgspec.structs.replace(schedule, version=1) for schedule in await engine.schedules.list_all())
         stored_keys = (msgspec.structs.replace(key, version=1, revision=0) for key in await engine.keys.list_all())
+        there_are = (agent for agent in await engine.agents.list_all() if agent.definition)
+        stored_agents = (msgspec.structs.replace(agent, version=1, revision=0) for agent in there_are)
         for name, lines in (
             (FACTS, map(user_facts.encode_fact, numbered)),
             (SCHEDULES, map(schedules.encode_schedule, first)),
             (VERSIONS, await _encode_versions(engine)),
             (KEYS, map(keys.encode_key, stored_keys)),
+            (AGENTS, map(agents.encode_agent, stored_agents)),
         ):
             if data := b"".join(lines):
                 await asyncio.to_thread(_write_file, output, name, data)
@@ -136,6 +140,10 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         if path.name == KEYS:
             for key in _read_keys(path):
                 await engine.keys.put(key)  # known ones stay
+            continue
+        if path.name == AGENTS:
+            for agent in _read_agents(path):
+                await engine.agents.put(agent)  # known ones stay
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
@@ -190,6 +198,13 @@ def _read_keys(path: Path) -> list[keys.StoredKey]:
         raise chat_files.UnreadableFile(f"{path} holds what are no API keys: {error}") from error
 
 
+def _read_agents(path: Path) -> list[agents.StoredAgent]:
+    try:
+        return [agents.decode_agent(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise chat_files.UnreadableFile(f"{path} holds what are no agents: {error}") from error
+
+
 def _write_file(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -205,7 +220,7 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser(
         "export",
-        help="write chats as JSON lines, with their blobs; all of them: with facts, schedules, versions and API keys",
+        help="write chats as JSON lines, with their blobs; all: with facts, schedules, agents, versions, keys too",
     )
     export.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")

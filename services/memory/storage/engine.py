@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
-    from services.memory.storage.record_stores import AgentVersions, Keys, Schedules, UserFacts, Webhooks
+    from services.memory.storage.record_stores import (
+        AgentVersions,
+        Keys,
+        Schedules,
+        StoredAgents,
+        UserFacts,
+        Webhooks,
+    )
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.spend.query import SpendAnswer, SpendQuery
     from services.runtime.auth.identity import Identity
@@ -232,6 +239,7 @@ class Engine:
     leases: Leases
     blobs: Blobs
     agent_versions: AgentVersions
+    agents: StoredAgents
     facts: UserFacts
     schedules: Schedules
     keys: Keys

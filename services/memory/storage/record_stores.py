@@ -1,4 +1,4 @@
-"""What a store keeps beside the chats: agents' versions, facts, schedules, keys, webhooks."""
+"""What a store keeps beside the chats: agents and their versions, facts, schedules, keys, webhooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections import defaultdict
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from services.memory.storage.agents import AgentVersion
+    from services.memory.storage.agents import AgentUse, AgentVersion, StoredAgent
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.keys import StoredKey
     from services.memory.storage.schedules import Schedule
@@ -41,6 +41,35 @@ class AgentVersions(Protocol):
 
     async def list_before(self, tenant: str, agent_key: str, before: int, count: int) -> list[AgentVersion]:
         """List `count` versions with smaller numbers, the newest first."""
+        ...
+
+
+class StoredAgents(Protocol):
+    """Tenants' agents in force, and those that were removed of late."""
+
+    async def list_all(self) -> list[StoredAgent]:
+        """List the agents of all tenants in the order of their last changes."""
+        ...
+
+    async def find(self, tenant: str, agent_key: str) -> StoredAgent | None:
+        """Return the agent, whatever case its key is written in."""
+        ...
+
+    async def put(self, agent: StoredAgent) -> bool:
+        """Store the agent with the next revision, or return False if what is stored is not of the version before; 1 is
+        the first one."""
+        ...
+
+    async def forget(self, before: int) -> None:
+        """Delete the records of agents that were removed before a time, in Unix milliseconds."""
+        ...
+
+    async def measure(self, tenant: str) -> AgentUse:
+        """Measure the agents that are not removed."""
+        ...
+
+    async def list_changes(self, after_revision: int, count: int) -> list[StoredAgent]:
+        """List `count` agents whose last changes are behind a revision, in the order of these."""
         ...
 
 

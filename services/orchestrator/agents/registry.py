@@ -1,31 +1,57 @@
-"""The agents in force: a folder of files, reloaded on change.
+"""The agents in force: a folder of files, reloaded on change, and beside them those that the current tenant has stored.
 
-A refused file leaves its agent's last good version in force; a run keeps the definition it started with.
+A refused file leaves its agent's last good version in force; a run keeps the definition it started with. What is asked
+here is asked for the tenant of the current identity, and answered without any other tenant's agents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import structlog
 
-from headrace.errors import NotFound, Overloaded
+from headrace.errors import NotFound, Overloaded, PermissionDenied
 from headrace.regular_files import read_regular_file
 from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
+from services.orchestrator.agents.definition.problems import Problem
+from services.orchestrator.agents.grants.check import find_ungranted
+from services.orchestrator.agents.grants.file import GrantsFile
+from services.orchestrator.agents.stored_agents import StoredAgents
+from services.orchestrator.agents.tenant_view import FILE_WINS, TenantView, make_view
+from services.runtime.auth.identity import current_tenant
 from services.runtime.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""
 
+VIEWS_MAX = 1000
+"""Tenants with agents of their own whose view is kept made."""
+
 log = structlog.get_logger()
 
 
 class Registry:
-    def __init__(self, folder: Path, default_key: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        default_key: str = "",
+        *,
+        grants: GrantsFile | None = None,
+        free_tools: Collection[str] = (),
+        files_win: bool = True,
+    ) -> None:
+        """`free_tools` are names in small letters that tenants' agents need no grant for."""
         self._folder = folder
         self._default_key = default_key
+        self.grants = grants or GrantsFile()
+        self._free_tools = free_tools
+        self._files_win = files_win
+        self.stored = StoredAgents()
+        self._views: OrderedDict[str, tuple[object, object, object, TenantView]] = OrderedDict()
+        """By tenant, each behind what it was made of."""
         self._by_file: dict[str, Definition] = {}
         self._refused: dict[str, str] = {}
         self._agents: dict[str, Definition] = {}
@@ -63,22 +89,69 @@ class Registry:
 
         Raises:
             NotFound: There is none; the message lists the known keys.
+            PermissionDenied: The tenant has stored it, and may not have it as it is.
             Overloaded: No agent file was valid since the start.
         """
+        view = self.view
+        agent = view.agents.get(key)
+        if agent is not None and agent.tenant:
+            return agent
         self._check_loaded()
-        agent = self._agents.get(key)
-        if agent is None:
-            known = ", ".join(sorted(self._agents)) or "none"
-            raise NotFound(f"no agent has the key {key!r}; known keys: {known}", field="agentKey")
-        return agent
+        if agent is not None:
+            return agent
+        if key in view.problems:
+            first = view.problems[key][0]
+            raise PermissionDenied(f"agent {key!r} is not in force: {first.field}: {first.rule}", agentKey=key)
+        known = ", ".join(sorted(view.agents)) or "none"
+        raise NotFound(f"no agent has the key {key!r}; known keys: {known}", field="agentKey")
 
     def default(self) -> Definition:
         if self._default_key:
             return self.get(self._default_key)
         self._check_loaded()
-        if not self._agents:
+        agents = self._agents or self.view.agents
+        if not agents:
             raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
-        return self._agents[min(self._agents)]
+        return self.get(min(agents))
+
+    def beside(self, agent: Definition) -> Mapping[str, Definition]:
+        """Return the agents that a run of this one may come to: of the operator's, those of files alone."""
+        return self.view.beside_own if agent.tenant else self._agents
+
+    def check_granted(self, agent: Definition) -> None:
+        """Raise PermissionDenied for a tenant's agent that names what is not granted now."""
+        grants = self.grants.find_for(agent)
+        if grants is None:
+            return
+        if found := find_ungranted(agent, grants, self._free_tools, self._operators):
+            rule = f"{found[0].field}: {found[0].rule}"
+            raise PermissionDenied(f"agent {agent.key!r} may not be run: {rule}", agentKey=agent.key)
+
+    @property
+    def _operators(self) -> frozenset[str]:
+        return frozenset(key.casefold() for key in self._agents)
+
+    @property
+    def view(self) -> TenantView:
+        """The agents of the current tenant."""
+        tenant = current_tenant()
+        stored, grants = self.stored.list_of(tenant), self.grants.current
+        known = self._views.get(tenant)
+        if known is not None and known[0] is self._agents and known[1] is stored and known[2] is grants:
+            return known[3]
+        view = make_view(self._agents, stored, grants.select(tenant), self._free_tools, files_win=self._files_win)
+        self._views[tenant] = (self._agents, stored, grants, view)
+        self._views.move_to_end(tenant)
+        if len(self._views) > VIEWS_MAX:
+            self._views.popitem(last=False)
+        return view
+
+    def find_problems(self, agent: Definition, tenant: str) -> list[Problem]:
+        """Return why the tenant could not have this agent: its key and what is not granted."""
+        taken = self._files_win and agent.key.casefold() in self._operators
+        grants = self.grants.current.select(tenant)
+        found = find_ungranted(agent, grants, self._free_tools, self._operators)
+        return [Problem("key", FILE_WINS), *found] if taken else found
 
     def list_refused(self) -> list[tuple[str, str, str]]:
         """Return name, problem, and the key that its last good version keeps in force or "", of each refused file."""
@@ -94,8 +167,8 @@ class Registry:
 
     @property
     def by_key(self) -> Mapping[str, Definition]:
-        """The agents by key; a reload replaces the mapping rather than changing it."""
-        return self._agents
+        """The tenant's agents by key; a change replaces the mapping rather than changing it."""
+        return self.view.agents
 
     @property
     def by_file(self) -> Mapping[str, Definition]:
@@ -103,7 +176,8 @@ class Registry:
         return self._by_file
 
     def all(self) -> list[Definition]:
-        return [self._agents[key] for key in sorted(self._agents)]
+        agents = self.view.agents
+        return [agents[key] for key in sorted(agents)]
 
 
 def _read_file(path: Path) -> Definition:

@@ -71,6 +71,7 @@ def make_version(
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
     offered = None if skills is None else [_strip(skill) for skill in skills if _is_offered(skill, agent)]
     used = _select_modes(agents.values(), modes or {})
+    owned = sorted(key for key, below in agents.items() if below.tenant)
     document = orjson.dumps(
         {
             "agentKey": agent.key,
@@ -79,13 +80,15 @@ def make_version(
             "skills": offered and sorted(map(_to_json, offered), key=lambda skill: skill["id"]),
             # Only where there are any: all other documents keep the hashes that they had before there were modes.
             **({"modes": used} if used else {}),
+            # What tells a tenant's agent, which reaches what is granted alone, from the operator's with the same text.
+            **({"tenantAgents": owned} if owned else {}),
         }
     )
     return AgentVersion(agent, agents, seen, offered, used, document, hashlib.sha256(document).hexdigest())
 
 
-def read_version(document: bytes) -> AgentVersion:
-    """Read what `AgentVersion.document` was.
+def read_version(document: bytes, tenant: str = "") -> AgentVersion:
+    """Read what `AgentVersion.document` was; the agents of a tenant in it are those of `tenant`.
 
     Raises:
         DefinitionError: A later version of the suite has written it, and this one does not know what it says.
@@ -93,6 +96,8 @@ def read_version(document: bytes) -> AgentVersion:
     given: dict[str, Any] = orjson.loads(document)
     digest = hashlib.sha256(document).hexdigest()
     agents = {key: read_definition(source, digest[:16]) for key, source in given["agents"].items()}
+    for key in given.get("tenantAgents", ()):
+        agents[key].take_tenant(tenant)
     try:
         tools = _read_all(given["tools"], tools_pb2.Tool)
         skills = _read_all(given["skills"], tools_pb2.Skill)

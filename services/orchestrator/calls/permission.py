@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import ask_person, outcomes
 from services.orchestrator.calls.grants import has_used_grant, use_grant
+from services.orchestrator.calls.own_tools.catalogue import NAMES
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import verdict
+from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.scope import Scope
 
 
@@ -21,6 +23,8 @@ class Permission:
 
 
 async def check_permission(scope: Scope, call: Call) -> Permission:
+    if not _is_granted(scope, call):
+        return Permission(outcomes.make_refusal("denied", message="the operator grants this agent no such tool"))
     if call.kind == "own" or has_used_grant(scope, call):
         return Permission()
     found = await verdict(scope.run.rules, call)
@@ -40,3 +44,10 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
         changed = f"a person changed the arguments before this ran: {answer.arguments}"
         return Permission(note=f"{changed}; {answer.note}" if answer.note else changed)
     return Permission(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
+
+
+def _is_granted(scope: Scope, call: Call) -> bool:
+    """Return whether the agent may call this now, which may have been otherwise when the model was shown it."""
+    grants = find_grants(scope)
+    is_free = call.kind == "own" or call.is_programs or call.name.casefold() in NAMES
+    return grants is None or is_free or grants.allows_tool(call.name)

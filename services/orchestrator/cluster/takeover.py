@@ -17,6 +17,7 @@ from headrace.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    PermissionDenied,
     ProviderUnavailable,
     StaleLease,
     UnknownPlaceholder,
@@ -258,7 +259,7 @@ class Takeover:
         try:
             agent = version.agent if version is not None else self._registry.get(query.query.agent_key)
             agent = agent.with_query(query.query)
-        except (NotFound, InvalidRequest, UnknownPlaceholder):
+        except (NotFound, PermissionDenied, InvalidRequest, UnknownPlaceholder):
             return None
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}
         return None if recording.stages & others else agent

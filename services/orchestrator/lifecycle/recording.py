@@ -17,6 +17,8 @@ from headrace.cassette.lines import VERSION
 from headrace.cassette.methods import dump
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.agents.grants.file import NAME as GRANTS
+from services.orchestrator.agents.grants.rules import write_grants
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import translating_peer_errors
 from services.orchestrator.run.events.kinds import KINDS
@@ -102,13 +104,17 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
     known = run.services.agents
     keys = sorted(run.list_agents() & known.keys())
     for key in keys:
-        yield write_line({"agent": key, "definition": json.loads(known[key].source)}, mask)
+        whose = {"isTenants": True} if known[key].tenant else {}
+        yield write_line({"agent": key, "definition": json.loads(known[key].source), **whose}, mask)
     for name in sorted({agent.custom.mode for key in keys if (agent := known[key]).custom is not None}):
         if (code := run.find_mode(name)) is not None:
             yield write_line({"mode": name, "sha256": code.digest, "source": code.source}, mask)
     if run.version is not None:
         yield write_line({"version": run.version.number, **describe_offer(run.version)}, mask)
-    for name, text in (("approvals.yaml", run.services.rules.text), ("budgets.yaml", run.services.budgets.text)):
+    files = {"approvals.yaml": run.services.rules.text, "budgets.yaml": run.services.budgets.text}
+    if run.agent.tenant:  # of the tenant alone: the operator's file names others
+        files[GRANTS] = write_grants(run.services.grants.current.select(run.identity.tenant))
+    for name, text in files.items():
         if text:
             yield write_line({"file": name, "text": text}, mask)
     yield write_line({"query": dump(run.query)}, mask)

@@ -229,7 +229,7 @@ class Runs:
         version: AgentVersion | None = None,
     ) -> Run:
         """Go on with a run; without a version its other agents are those in force now."""
-        there_are = self._registry.by_key
+        there_are = self._registry.beside(agent)
         agents = version.overlay_agents(there_are) if version is not None else there_are
         run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
@@ -271,6 +271,7 @@ class Runs:
             self._modes,
             run_subagent,
             self._secrets,
+            self._registry.grants,
             self.live.rest,
         )
         return Run(run_id, agent, query, services, past, version)

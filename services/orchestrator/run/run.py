@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import Peers
@@ -55,6 +56,9 @@ class RunServices:
     delegate: Delegate | None = None
     secrets: tuple[str, ...] = ()
     """Values that no recording may have."""
+
+    grants: GrantsFile = field(default_factory=GrantsFile)
+    """What tenants' own agents may reach."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
     """Called with a tenant and True when its run waits for people alone."""

@@ -13,6 +13,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace
 from services.orchestrator.run import session_state
 from services.orchestrator.run.attention import Todo, Upload
+from services.orchestrator.run.granted import may_call_agent
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
 from services.orchestrator.setup.recalled_facts import recall_for_query
@@ -133,7 +134,8 @@ async def _resolve_mentions(
     for name in mentions.find_names(run.query.message):
         tool = there_are.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
-        agent = next((key for key in run.services.agents if key.casefold() == name.casefold()), None)
+        there_is = (key for key, agent in run.services.agents.items() if may_call_agent(run.main, agent))
+        agent = next((key for key in there_is if key.casefold() == name.casefold()), None)
         if tool is not None:
             attention.tools.append(tool.name)
         elif skill is not None:

@@ -13,6 +13,7 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.agents.version import is_named
 from services.orchestrator.peers.stubs import Peers, limit_tools_wait, translating_peer_errors
 from services.orchestrator.run.attention import Upload
+from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -36,7 +37,9 @@ async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     if run.version is not None and run.version.skills is not None:
         there_are = pin_skills(run.version.skills, there_are)
     listed = {name.casefold() for name in run.agent.skills}
-    return [skill for skill in there_are if not listed or is_named(skill, listed)]
+    grants = find_grants(run.main)
+    granted = (skill for skill in there_are if grants is None or grants.allows_skill(skill.id, skill.name))
+    return [skill for skill in granted if not listed or is_named(skill, listed)]
 
 
 async def fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsResponse:

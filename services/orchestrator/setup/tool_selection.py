@@ -9,12 +9,14 @@ import structlog
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import tools_pb2
+from services.orchestrator.agents.grants.rules import TenantGrants
 from services.orchestrator.agents.version import TIERS, AgentVersion
 from services.orchestrator.calls.executor import KINDS
 from services.orchestrator.calls.own_tools import facts, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait, translating_peer_errors
+from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -31,13 +33,20 @@ class ToolCatalogue:
     """
 
     def __init__(
-        self, tools: Iterable[tools_pb2.Tool] = (), version: AgentVersion | None = None, *, is_resumed: bool = False
+        self,
+        tools: Iterable[tools_pb2.Tool] = (),
+        version: AgentVersion | None = None,
+        *,
+        is_resumed: bool = False,
+        grants: TenantGrants | None = None,
     ) -> None:
-        """`is_resumed` keeps tools of the version that cannot be had any more: a call says so to the model."""
-        there_are = {tool.name.casefold(): tool for tool in tools}
+        """`is_resumed` keeps tools of the version that cannot be had any more: a call says so to the model. Of others
+        there are only those of `grants`; None grants all."""
+        there_are = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
         self._live = there_are
         if version is not None and version.tools is not None:
-            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in version.tools)
+            kept = (tool for tool in version.tools if is_resumed or grants is None or grants.allows_tool(tool.name))
+            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in kept)
             there_are = {tool.name.casefold(): tool for tool in pinned}
         ordinary = (tool for tool in there_are.values() if tool.name.casefold() not in PLAN_NAMES)
         self._tools = {tool.name.casefold(): tool for tool in (*ordinary, *OWN)}
@@ -75,15 +84,17 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
         tools = ()
-    return ToolCatalogue(tools, scope.run.version, is_resumed=bool(scope.run.past.reason))
+    grants = find_grants(scope)
+    return ToolCatalogue(tools, scope.run.version, is_resumed=bool(scope.run.past.reason), grants=grants)
 
 
-async def find_catalogue(peers: Peers) -> ToolCatalogue:
+async def find_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
     """List the tools; none where the tools service does not answer soon."""
     try:
-        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, DISPENSABLE_S)))
+        tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, DISPENSABLE_S))
     except ProviderUnavailable:
         return ToolCatalogue()
+    return ToolCatalogue(tools, grants=find_grants(scope))
 
 
 async def fetch_tools(peers: Peers, wait_s: float) -> Sequence[tools_pb2.Tool]:

@@ -22,6 +22,7 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.control.reservation import Reservation
+from services.orchestrator.run.granted import check_turn
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import output_form, parent_context
 from services.orchestrator.turn.answer_files import keep_media
@@ -100,6 +101,7 @@ class Conversation:
                 self._offer_history_tools()
             return self.scope.note_answer(recalled)
         run.control.go_live()
+        check_turn(self.scope)
         form = output_form.find_form(self.scope) if tool_choice in ("none", "auto") else None
         hidden = self._select_hidden(tool_choice)
         is_draft = "content" in hidden

@@ -14,6 +14,7 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.peers.call_needs import estimate_tokens
 from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.run.control.charges import Origin
+from services.orchestrator.run.granted import check_turn
 from services.orchestrator.turn.call_charges import estimate_untold
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -42,6 +43,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
     model = run.main.settings.model
     request = make_question(model, stage, system, text)
     try:
+        check_turn(run.main)
         needs = await measure_question(run, peers, model, request)
         async with run.spending.covering(needs):
             with run.spending.side_call(needs) as reservation:

@@ -44,6 +44,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
+    **_allow(_AGENT, "PutAgent DeleteAgent ListStoredAgents GetAgentDefinition", _PUBLIC),
     **_allow(_A2A, "SendMessage SendStreamingMessage GetTask ListTasks CancelTask SubscribeToTask", _PUBLIC),
     **_allow(_A2A, "GetExtendedAgentCard ListTaskPushNotificationConfigs", _PUBLIC),
     **_allow(
@@ -78,6 +79,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_MEMORY, "ListGates WatchGates GetGate ListRuns ReserveSpend MeasureBudgets ListLimits", _RUNS),
     **_allow(_MEMORY, "ListGrants RevokeGrant ExportGates", _RUNS),
     **_allow(_MEMORY, "PutAgentVersion ReadAgentVersion FindAgentVersions", _RUNS),
+    **_allow(_MEMORY, "PutAgentDefinition DeleteAgentDefinition ReadAgentChanges", _RUNS),
     **_allow(_OPERATOR, "ListRuns GetRun CancelRuns ListProviders GetLimits ListReplicas", _PUBLIC),
     **_allow(_SCHEDULES, "ListDueSchedules RecordFiring", _RUNS),
     **_allow(_SPEND, "GetUsage", _PUBLIC),
@@ -93,6 +95,7 @@ WITHOUT_USER = frozenset(
         _AUDIT + "RecordAudit",
         _KEYS + "ReadKeyChanges",
         _MEMORY + "ListUnfinishedRuns",
+        _MEMORY + "ReadAgentChanges",
         _MEMORY + "RenewLeases",
         _SCHEDULES + "ListDueSchedules",
         _SCHEDULES + "RecordFiring",

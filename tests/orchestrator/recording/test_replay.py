@@ -15,6 +15,7 @@ from services.replay.differences import Difference
 from services.replay.replaying import replay
 from tests.orchestrator import people
 from tests.orchestrator.conftest import BREAK, House, Open, call, content, finish
+from tests.orchestrator.own_agents import GRANTS, grant, make, put, wait_for_grants
 from tests.orchestrator.recorded_runs import RUNS, World
 from tests.order import Event
 
@@ -43,6 +44,17 @@ async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> Non
         again = await record(h, agent)
     for recorded in (lines, again):
         assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
+
+
+async def test_a_run_of_a_tenants_own_agent_comes_about_again(house: Open) -> None:
+    turns = [call("look") + finish("tool_calls"), content("Done.") + finish()]
+    async with house(*turns) as h:
+        grant(h, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})
+        await wait_for_grants(h.client)
+        await put(h.client, make())
+        lines = await record(h, "own")
+    assert not [line for line in lines if "bolt" in line], "other tenants are not in it"
+    assert await replay_lines(lines) == read_cassette(lines).events[-1]["seq"]
 
 
 def change_line(lines: list[str], member: str, old: str, new: str) -> int:

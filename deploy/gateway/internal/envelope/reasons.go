@@ -31,6 +31,7 @@ var codesByReason = map[string]codes.Code{
 	"INDEX_INCOMPLETE":        codes.Unavailable,
 	"INTERRUPTED":             codes.Aborted,
 	"INVALID_REQUEST":         codes.InvalidArgument,
+	"KEY_TAKEN":               codes.AlreadyExists,
 	"LOG_DAMAGED":             codes.DataLoss,
 	"MODE_CHANGED":            codes.FailedPrecondition,
 	"MODE_FAILED":             codes.FailedPrecondition,
@@ -56,4 +57,5 @@ var codesByReason = map[string]codes.Code{
 	"UNKNOWN_PLACEHOLDER":     codes.InvalidArgument,
 	"UNPAIRED_MESSAGES":       codes.InvalidArgument,
 	"UNSUPPORTED":             codes.Unimplemented,
+	"VERSION_CONFLICT":        codes.Aborted,
 }

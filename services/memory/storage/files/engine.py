@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
+from services.memory.storage.files.agents.definitions import AgentFolder, FileStoredAgents
 from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
 from services.memory.storage.files.audit.audit_folder import AuditFolder
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
@@ -75,6 +76,7 @@ async def open_files(
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
     schedule_folder = await asyncio.to_thread(RecordFolder, disk.folder / "schedules", room, SCHEDULES)
     version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room)
+    agent_folder = await asyncio.to_thread(AgentFolder, disk.folder / "agents" / "current", room)
     key_folder = await asyncio.to_thread(KeyFolder, disk.folder / "keys", room)
     facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
     schedules = FileSchedules(schedule_folder)
@@ -95,6 +97,7 @@ async def open_files(
             leases,
             FileBlobs(blobs, index, room),
             FileAgentVersions(version_folder),
+            FileStoredAgents(agent_folder),
             facts,
             schedules,
             FileKeys(key_folder),
@@ -116,6 +119,7 @@ async def open_files(
         fact_log.close()
         ledger.close()
         schedule_folder.close()
+        agent_folder.close()
         key_folder.close()
         outbox.close()
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from services.memory.storage.files.records import RecordFolder, RecordKind
+from services.memory.storage.files.records import NumberedFolder, RecordKind
 from services.memory.storage.keys import StoredKey, decode_key, encode_key
-from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,27 +14,11 @@ if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
 
 
-class KeyFolder(RecordFolder[StoredKey]):
-    """Keys, of which each change has a place among those of all. One that cannot be read is unknown, and so refused."""
+class KeyFolder(NumberedFolder[StoredKey]):
+    """A key that cannot be read is unknown, and so refused."""
 
     def __init__(self, folder: Path, room: DiskRoom) -> None:
         super().__init__(folder, room, RecordKind("api key", lambda key: key.key_id, encode_key, decode_key))
-        self._records = {key.key_id: key for key in sorted(self.list_all(), key=lambda key: key.revision)}
-
-    def put(self, record: StoredKey) -> bool:
-        with self._lock:
-            # By the clock: a number that was another change's before a restart would be passed over by who reads on.
-            last = next(reversed(self._records.values()), None)
-            revision = max(now_ms(), last.revision + 1 if last else 1)
-            return self._put(msgspec.structs.replace(record, revision=revision))
-
-    def list_changes(self, after_revision: int, count: int) -> list[StoredKey]:
-        newest_first: list[StoredKey] = []
-        for key in reversed(self.list_all()):
-            if key.revision <= after_revision:
-                break
-            newest_first.append(key)
-        return newest_first[::-1][:count]
 
 
 class FileKeys:

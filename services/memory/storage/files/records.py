@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 import structlog
 
 from services.memory.storage.files.disk import Disk
+from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +85,37 @@ class RecordFolder(Generic[Record]):
         self._records.pop(record_id, None)
         self._records[record_id] = record
         return True
+
+
+class _Numbered(_Versioned, Protocol):
+    @property
+    def revision(self) -> int: ...
+
+
+Numbered = TypeVar("Numbered", bound=_Numbered)
+"""A msgspec.Struct with both."""
+
+
+class NumberedFolder(RecordFolder[Numbered]):
+    """Records of which each change has a place among those of all, its revision."""
+
+    def __init__(self, folder: Path, room: DiskRoom, kind: RecordKind[Numbered]) -> None:
+        super().__init__(folder, room, kind)
+        in_order = sorted(self.list_all(), key=lambda record: record.revision)
+        self._records = {kind.get_id(record): record for record in in_order}
+
+    def put(self, record: Numbered) -> bool:
+        with self._lock:
+            # By the clock: a number that was another change's before a restart would be passed over by who reads on.
+            last = next(reversed(self._records.values()), None)
+            revision = max(now_ms(), last.revision + 1 if last else 1)
+            numbered: Any = msgspec.structs.replace(cast("Any", record), revision=revision)
+            return self._put(numbered)
+
+    def list_changes(self, after_revision: int, count: int) -> list[Numbered]:
+        newest_first: list[Numbered] = []
+        for record in reversed(self.list_all()):
+            if record.revision <= after_revision:
+                break
+            newest_first.append(record)
+        return newest_first[::-1][:count]

@@ -8,6 +8,7 @@ from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.postgres.agents.definitions import PostgresStoredAgents
 from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.audit.audit_table import AuditTable
@@ -78,6 +79,7 @@ async def open_postgres(
                 leases,
                 blobs,
                 PostgresAgentVersions(database),
+                PostgresStoredAgents(database),
                 facts,
                 schedules,
                 PostgresKeys(database),

@@ -157,6 +157,7 @@ class Definition(Part):
     """First 16 hex digits of the SHA-256 of the file's bytes, logged with each run. Not for files."""
 
     _source: bytes = PrivateAttr(default=b"{}")
+    _tenant: str = PrivateAttr(default="")
 
     @model_validator(mode="before")
     @classmethod
@@ -266,6 +267,16 @@ class Definition(Part):
         self._source = source
 
     @property
+    def tenant(self) -> str:
+        """The tenant whose agent it is; empty: the operator's, of a file, which all tenants have."""
+        return self._tenant
+
+    def take_tenant(self, tenant: str) -> Definition:
+        """Set what `tenant` returns; for who has read it from the store."""
+        self._tenant = tenant
+        return self
+
+    @property
     def primary(self) -> StageSettings:
         """Settings of the mode's first stage."""
         return self.stage_settings(MODES[self.mode].stages[0].name)
@@ -354,6 +365,16 @@ class Definition(Part):
     @property
     def _all_settings(self) -> list[StageSettings]:
         return [*self._settings_by_stage.values(), *self.named_stages.values()]
+
+    @property
+    def settings_by_path(self) -> list[tuple[str, StageSettings]]:
+        """Settings of all stages of the file, in whichever mode, each behind the field that its model comes from."""
+        found: list[tuple[str, StageSettings]] = []
+        for name, settings in self._settings_by_stage.items():
+            section = self._find_section(name)
+            has_own = section is not None and section.model_config_ is not None
+            found.append((f"{STAGES[name].section}.modelConfig" if has_own else "modelConfig", settings))
+        return [*found, *((f"custom.stages.{name}.modelConfig", own) for name, own in self.named_stages.items())]
 
     @property
     def tools(self) -> tuple[str, ...]:

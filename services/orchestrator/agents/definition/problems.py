@@ -7,7 +7,7 @@ is found. What then follows from a field that was taken out is not said.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,13 @@ class Problem:
     is_warning: bool = False
 
 
-def find_problems(source: bytes, file_key: str = "") -> tuple[Definition | None, list[Problem]]:
-    """Return the agent, None if it has an error, and all problems: errors before warnings, each by field."""
+def find_problems(
+    source: bytes, file_key: str = "", check: Callable[[Definition], list[Problem]] | None = None
+) -> tuple[Definition | None, list[Problem]]:
+    """Return the agent, None if it has an error, and all problems: errors before warnings, each by field.
+
+    `check` finds further errors, in what is left of a definition without the fields that are wrong by themselves.
+    """
     try:
         given = load_object(source)
     except DefinitionError as error:
@@ -55,7 +60,9 @@ def find_problems(source: bytes, file_key: str = "") -> tuple[Definition | None,
     agent, errors = _check_rounds(given)
     warnings = [Problem(field, "has no effect", is_warning=True) for field in find_ineffective(given)]
     found = [Problem(field, rule) for field, rule in sorted(errors.items())]
-    return (None if errors else agent), [*found, *sorted(warnings, key=lambda problem: problem.field)]
+    if agent is not None and check is not None:
+        found = sorted([*found, *check(agent)], key=lambda problem: problem.field)
+    return (None if found else agent), [*found, *sorted(warnings, key=lambda problem: problem.field)]
 
 
 def _check_rounds(given: dict[str, Any]) -> tuple[Definition | None, dict[str, str]]:

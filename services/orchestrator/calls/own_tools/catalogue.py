@@ -40,6 +40,9 @@ FUNCTIONS = {
 
 OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN, *history.TOOLS)
 
+NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *facts.TOOLS)})
+"""In small letters; a tenant's agent needs no grant for them, as they reach nothing beyond its run and user."""
+
 
 async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
     """Repeat what a call with a logged result did to the run's own state, without publishing."""

@@ -10,6 +10,7 @@ from services.orchestrator.calls import outcomes
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.granted import may_call_agent
 from services.orchestrator.run.notes import SubagentReturn
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.subagent_task import SubagentTask
@@ -94,6 +95,7 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
-    there_are = {agent.key.casefold(): agent for agent in scope.run.services.agents.values()}
+    others = (agent for agent in scope.run.services.agents.values() if may_call_agent(scope, agent))
+    there_are = {agent.key.casefold(): agent for agent in others}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
     return {key: there_are[key] for key in wanted if key in there_are}

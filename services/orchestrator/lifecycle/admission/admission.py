@@ -74,6 +74,7 @@ class Admission:
 
         Raises:
             NotFound, InvalidRequest: The agent is missing, the wanted form is none, or a result lacks its call.
+            PermissionDenied: The agent is a tenant's own, and names what is not granted to it.
             NotFound, PermissionDenied: The chat is not the caller's to ask in, or its runs not the caller's to end.
             ChatBusy, QueueFull, Overloaded, QuotaExceeded: There is no room for the run.
         """
@@ -92,7 +93,9 @@ class Admission:
             query.request_id = request.request_id or new_uuid()
             query.agent_key = routed.agent.key
             query.role = request.role or "user"
-            chosen = await choose_version(self._pins, query, routed.agent, self._registry.by_key)
+            chosen = await choose_version(self._pins, query, routed.agent, self._registry.beside(routed.agent))
+            # An old version, and what a query tries, may name what the agent in force does not.
+            self._registry.check_granted(chosen.agent)
             self._check_capacity(query.chat_id)
             self._check_busy(query)
             self._key_limits.check(query.request_id)

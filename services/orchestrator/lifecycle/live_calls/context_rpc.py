@@ -65,7 +65,9 @@ async def _prepare_run(peers: Peers, registry: Registry, request: agent_pb2.GetC
         key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
     agent = registry.choose(key)
     query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
-    run = Run(request.run_id or new_uuid(), agent, query, RunServices(peers, registry.by_key))
+    run = Run(
+        request.run_id or new_uuid(), agent, query, RunServices(peers, registry.beside(agent), grants=registry.grants)
+    )
     state = await session_state.load(run.main, peers)
     run.main.attention.todos = state.read("todos", list[Todo], [])
     run.main.attention.uploads = state.read("uploaded_files", list[Upload], [])
@@ -78,7 +80,7 @@ async def _prepare_run(peers: Peers, registry: Registry, request: agent_pb2.GetC
 
 
 async def _select_tools(run: Run, peers: Peers, persistent: list[str]) -> RunSetup:
-    there_are = await find_catalogue(peers)
+    there_are = await find_catalogue(run.main, peers)
     tools, _ = find_usable_tools(run.main, there_are, persistent)
     offered = await skills.list_skills(run, peers) if there_are.has_any else []
     return RunSetup(tools, skills.render_section(offered, {}) if tools else "")

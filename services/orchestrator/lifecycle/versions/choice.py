@@ -47,17 +47,17 @@ def check_version(query: agent_pb2.QueryRequest) -> None:
 async def choose_version(
     pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, there_are: Mapping[str, Definition]
 ) -> ChosenVersion:
-    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `there_are` are all agents.
+    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `there_are` are those it may come to.
 
     Raises:
         NotFound, LogDamaged: The version that the query asks for is not there.
     """
     if query.HasField("agent_version"):
-        return _take(await pins.get(agent.key, query.agent_version), query, there_are)
+        return _take(await pins.get(agent.key, query.agent_version, agent.tenant), query, there_are)
     canary = agent.canary
     if canary is not None and not is_in_share(agent.key, query.chat_id, canary.share):
         try:
-            return _take(await pins.get(agent.key, canary.stable_version), query, there_are)
+            return _take(await pins.get(agent.key, canary.stable_version, agent.tenant), query, there_are)
         except (NotFound, LogDamaged) as error:
             log.error("canary has no stable version", agent_key=agent.key, problem=error.message)
     return ChosenVersion(agent, there_are, await pins.pin(agent, there_are))

@@ -22,6 +22,7 @@ from services.orchestrator.agents.version import AgentVersion, make_version, rea
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.peers.ttl_cache import TtlCache
 from services.orchestrator.setup import skills, tool_selection
+from services.runtime.auth.identity import require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 
 LISTING_S = 2.0
@@ -45,12 +46,12 @@ class Pins:
     def __init__(self, peers: Peers, modes: ModeFiles) -> None:
         self._peers = peers
         self._modes = modes
-        self._numbers: dict[str, int] = {}
-        """Numbers of stored versions by hash, in which the key is."""
-        self._built: dict[str, tuple[object, object, object, object, object, AgentVersion]] = {}
-        """By key the version that was built last, behind what it was built of."""
+        self._numbers: dict[tuple[str, str], int] = {}
+        """Numbers of stored versions by whose they are and hash, in which the key is."""
+        self._built: dict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = {}
+        """By whose it is and key the version that was built last, behind what it was built of."""
 
-        self._read_versions: dict[tuple[str, int], AgentVersion] = {}
+        self._read_versions: dict[tuple[str, str, int], AgentVersion] = {}
 
     async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
         """Return the version of `agent` that is in force beside these other agents, which memory has by then.
@@ -60,45 +61,65 @@ class Pins:
         Raises:
             ProviderUnavailable, Overloaded: Memory does not take it.
         """
-        uses_tools = agent.may_use_tools or bool(agent.subagents)
-        tools, offered = (await self._list_tools()) if uses_tools else (None, None)
-        version = self._build(agent, there_are, tools, offered)
-        number = self._numbers.get(version.hash) or await self._store(version)
-        return version.with_number(number) if number else None
-
-    async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
-        """Return a stored version; None where memory has it not, or it cannot be read here."""
         try:
-            return await self._read(memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, hash=digest))
-        except (NotFound, LogDamaged, DefinitionError) as error:
-            log.error("agent version not read", agent_key=agent_key, hash=digest, problem=str(error))
+            version = await self.publish(agent, there_are)
+            return version if version.number else None
+        except QuotaExceeded as error:
+            log.error("agent version not stored", agent_key=agent.key, problem=error.message)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
+        return None  # the second: memory is of an earlier version, in the middle of an upgrade
+
+    async def publish(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion:
+        """Return the version as `pin` does, and raise QuotaExceeded where memory keeps no more of them."""
+        uses_tools = agent.may_use_tools or bool(agent.subagents)
+        tools, offered = (await self._list_tools()) if uses_tools else (None, None)
+        version = self._build(agent, there_are, tools, offered)
+        number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
+        return version.with_number(number)
+
+    async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
+        """Return a stored version, of the operator's agents or the tenant's; None where memory has it not, or it cannot
+        be read here."""
+        problem: Exception | None = None
+        for is_shared in (True, False):
+            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, hash=digest, is_shared=is_shared)
+            try:
+                return await self._read(request)
+            except (NotFound, LogDamaged, DefinitionError) as error:
+                problem = problem if isinstance(error, NotFound) and problem else error
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                return None
+        log.error("agent version not read", agent_key=agent_key, hash=digest, problem=str(problem))
         return None
 
-    async def get(self, agent_key: str, number: int) -> AgentVersion:
-        """Return a stored version by its number; the last ones that were asked for are kept.
+    async def get(self, agent_key: str, number: int, tenant: str = "") -> AgentVersion:
+        """Return a stored version of an agent of `tenant`, the current one, or if that is empty of the operator's, by
+        its number; the last ones that were asked for are kept.
 
         Raises:
             NotFound, LogDamaged: The agent has no such version, or none that can be read.
         """
-        known = self._read_versions.pop((agent_key, number), None)
+        known = self._read_versions.pop((tenant, agent_key, number), None)
         if known is None:
-            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number)
+            request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, version=number, is_shared=not tenant)
             try:
                 known = await self._read(request)
             except DefinitionError as error:
                 raise LogDamaged(f"version {number} of agent {agent_key!r} cannot be read by this release") from error
-        self._read_versions[agent_key, number] = known
+        self._read_versions[tenant, agent_key, number] = known
         if len(self._read_versions) > READ_MAX:
             del self._read_versions[next(iter(self._read_versions))]
         return known
 
     async def _read(self, request: memory_pb2.ReadAgentVersionRequest) -> AgentVersion:
         stored = await read_stored(self._peers, request)
-        version = read_version(stored.definition.encode()).with_number(stored.version)
-        self._note(version.hash, stored.version)
+        tenant = "" if request.is_shared else require_identity().tenant
+        version = read_version(stored.definition.encode(), tenant).with_number(stored.version)
+        self._note(version, stored.version)
         return version
 
     async def _list_tools(self) -> tuple[Sequence[tools_pb2.Tool] | None, tools_pb2.ListSkillsResponse | None]:
@@ -124,45 +145,37 @@ class Pins:
             offered,
             digests,
         )  # a query's deepThink makes another agent of the same file
-        known = self._built.get(agent.key)
+        name = (agent.tenant, agent.key)
+        known = self._built.get(name)
         if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
             return known[-1]
         version = make_version(agent, there_are, tools, None if offered is None else offered.skills, digests)
-        self._built.pop(agent.key, None)
-        self._built[agent.key] = (*parts, version)
+        self._built.pop(name, None)
+        self._built[name] = (*parts, version)
         if len(self._built) > BUILT_MAX:
             del self._built[next(iter(self._built))]
         return version
 
     async def _store(self, version: AgentVersion) -> int:
         request = memory_pb2.PutAgentVersionRequest(
-            agent_key=version.agent.key, is_shared=True, definition=version.document.decode()
+            agent_key=version.agent.key, is_shared=not version.agent.tenant, definition=version.document.decode()
         )
-        try:
-            with translating_peer_errors():
-                stored = await self._peers.memory.PutAgentVersion(
-                    request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
-                )
-        except QuotaExceeded as error:
-            log.error("agent version not stored", agent_key=version.agent.key, problem=error.message)
-            return 0
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                raise
-            return 0  # memory is of an earlier version, in the middle of an upgrade
-        self._note(version.hash, stored.version)
+        with translating_peer_errors():
+            stored = await self._peers.memory.PutAgentVersion(
+                request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
+            )
+        self._note(version, stored.version)
         log.info("agent version stored", agent_key=version.agent.key, version=stored.version, hash=version.hash)
         return stored.version
 
-    def _note(self, digest: str, number: int) -> None:
-        self._numbers[digest] = number
+    def _note(self, version: AgentVersion, number: int) -> None:
+        self._numbers[version.agent.tenant, version.hash] = number
         if len(self._numbers) > STORED_MAX:
             del self._numbers[next(iter(self._numbers))]
 
 
 async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:
     """Raises NotFound, LogDamaged."""
-    request.is_shared = True
     with translating_peer_errors():
         return await peers.memory.ReadAgentVersion(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 

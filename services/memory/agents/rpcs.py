@@ -1,4 +1,4 @@
-"""The RPCs of agents' versions."""
+"""The RPCs of agents' versions, and of tenants' agents."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
+from services.memory.agents.store import AgentStore
 from services.memory.storage.agents import SHARED, VERSIONS_MAX
 from services.memory.storage.paging import Page
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from services.memory.storage.agents import StoredAgent
     from services.memory.storage.engine import Engine
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class AgentRpcs(MemoryServiceServicer):
-    """The part of the memory service that keeps what runs are pinned to."""
+    """The part of the memory service that keeps what runs are pinned to, and tenants' agents."""
 
     _engine: Engine
 
@@ -72,6 +74,57 @@ class AgentRpcs(MemoryServiceServicer):
             ]
         )
 
+    async def PutAgentDefinition(
+        self, request: memory_pb2.PutAgentDefinitionRequest, context: Context
+    ) -> memory_pb2.PutAgentDefinitionResponse:
+        agent, is_changed = await self._stored.put(
+            request.agent_key, request.definition, request.version, _find_expected(request)
+        )
+        if is_changed:
+            await self._record("agent.put", agent)
+        return memory_pb2.PutAgentDefinitionResponse(agent=_make_record(agent))
+
+    async def DeleteAgentDefinition(
+        self, request: memory_pb2.DeleteAgentDefinitionRequest, context: Context
+    ) -> memory_pb2.DeleteAgentDefinitionResponse:
+        agent = await self._stored.remove(request.agent_key, _find_expected(request))
+        await self._record("agent.removed", agent)
+        return memory_pb2.DeleteAgentDefinitionResponse()
+
+    async def ReadAgentChanges(
+        self, request: memory_pb2.ReadAgentChangesRequest, context: Context
+    ) -> memory_pb2.ReadAgentChangesResponse:
+        found, has_more = await self._stored.list_changes(request.after_revision)
+        revision = found[-1].revision if found else request.after_revision
+        return memory_pb2.ReadAgentChangesResponse(
+            agents=map(_make_record, found), revision=revision, has_more=has_more
+        )
+
+    @property
+    def _stored(self) -> AgentStore:
+        return AgentStore(self._engine.agents)
+
+    async def _record(self, event: str, agent: StoredAgent) -> None:
+        facts: dict[str, Any] = {"agentKey": agent.agent_key, "version": agent.agent_version}
+        await self._engine.audit.record(event, identity.require_identity(), **facts)
+
 
 def _find_tenant(*, is_shared: bool) -> str:
     return SHARED if is_shared else identity.require_identity().tenant
+
+
+def _find_expected(
+    request: memory_pb2.PutAgentDefinitionRequest | memory_pb2.DeleteAgentDefinitionRequest,
+) -> int | None:
+    return request.expected_version if request.HasField("expected_version") else None
+
+
+def _make_record(agent: StoredAgent) -> memory_pb2.AgentRecord:
+    return memory_pb2.AgentRecord(
+        tenant=agent.tenant,
+        agent_key=agent.agent_key,
+        definition=agent.definition,
+        version=agent.agent_version,
+        updated_at=agent.updated_at,
+        updated_by=agent.updated_by,
+    )

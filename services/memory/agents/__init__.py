@@ -1,0 +1,1 @@
+"""Versions of agents, and the agents that tenants have of their own."""

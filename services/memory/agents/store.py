@@ -1,0 +1,135 @@
+"""The agents of the current tenant, by the rules of PutAgentDefinition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, VersionConflict
+from services.memory.storage.agents import StoredAgent
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.storage.record_stores import StoredAgents
+
+TENANT_AGENTS_MAX = 200
+
+TENANT_BYTES_MAX = 8 * 1024 * 1024
+"""Definitions of a tenant together, which every orchestrator has in memory."""
+
+AGENTS_MAX = 10_000
+"""Agents of all tenants."""
+
+KEPT_MS = 30 * 86_400_000
+"""How long a removed agent is told of. Long after every replica has heard of it."""
+
+TRIES_MAX = 20
+"""Changes of others that one change waits for."""
+
+PAGE_AGENTS, PAGE_BYTES = 100, 2 * 1024 * 1024
+"""What one answer to a service has: agents at most, and the size from which it has no more."""
+
+
+class AgentStore:
+    def __init__(self, agents: StoredAgents, clock: Callable[[], int] = now_ms) -> None:
+        """`clock` tells Unix milliseconds."""
+        self._agents = agents
+        self._clock = clock
+
+    async def put(
+        self, agent_key: str, definition: str, agent_version: int, expected: int | None
+    ) -> tuple[StoredAgent, bool]:
+        """Return the agent as it is stored, and whether it was not so before.
+
+        Raises:
+            VersionConflict: Another version than `expected` is stored; 0 is none.
+            QuotaExceeded: The tenant has no room for it.
+        """
+
+        def change(stored: StoredAgent | None) -> StoredAgent | None:
+            if stored is not None and stored.agent_key != agent_key and stored.definition:
+                raise InvalidRequest.of("key", f"differs in case alone from that of the agent {stored.agent_key!r}")
+            if stored is not None and (stored.definition, stored.agent_version) == (definition, agent_version):
+                return None
+            _check_expected(stored, expected, agent_key)
+            return self._make(agent_key, stored, definition, agent_version)
+
+        return await self._change(agent_key, change)
+
+    async def remove(self, agent_key: str, expected: int | None) -> StoredAgent:
+        """Raises NotFound, VersionConflict."""
+
+        def change(stored: StoredAgent | None) -> StoredAgent:
+            if stored is None or not stored.definition or stored.agent_key != agent_key:
+                raise NotFound(f"the tenant has no agent {agent_key!r} of its own", agentKey=agent_key)
+            _check_expected(stored, expected, agent_key)
+            return self._make(agent_key, stored, "", stored.agent_version)
+
+        return (await self._change(agent_key, change))[0]
+
+    async def list_changes(self, after_revision: int) -> tuple[list[StoredAgent], bool]:
+        """Return agents of all tenants that were changed later, and whether there are more."""
+        found = await self._agents.list_changes(after_revision, PAGE_AGENTS + 1)
+        page: list[StoredAgent] = []
+        left = PAGE_BYTES
+        for agent in found[:PAGE_AGENTS]:
+            if left <= 0:
+                break
+            page.append(agent)
+            left -= len(agent.definition)
+        return page, len(found) > len(page)
+
+    async def _change(
+        self, agent_key: str, change: Callable[[StoredAgent | None], StoredAgent | None]
+    ) -> tuple[StoredAgent, bool]:
+        """Change what is stored, again for as long as others change it meanwhile; None leaves it."""
+        tenant = identity.require_identity().tenant
+        for _ in range(TRIES_MAX):
+            stored = await self._agents.find(tenant, agent_key)
+            changed = change(stored)
+            if changed is None:
+                assert stored is not None, "there is nothing to leave"
+                return stored, False
+            if changed.definition:
+                await self._check_room(changed, stored)
+            if await self._agents.put(changed):
+                return changed, True
+        raise Overloaded("the agent is being changed by others; try again later")
+
+    def _make(self, agent_key: str, stored: StoredAgent | None, definition: str, agent_version: int) -> StoredAgent:
+        caller, now = identity.require_identity(), self._clock()
+        if stored is None:
+            return StoredAgent(caller.tenant, agent_key, 1, agent_version, now, caller.user, definition)
+        return replace(
+            stored,
+            agent_key=agent_key,
+            version=stored.version + 1,
+            agent_version=agent_version,
+            updated_at=now,
+            updated_by=caller.user,
+            definition=definition,
+        )
+
+    async def _check_room(self, changed: StoredAgent, stored: StoredAgent | None) -> None:
+        """Forget what was removed long ago. Raises QuotaExceeded."""
+        await self._agents.forget(self._clock() - KEPT_MS)
+        use = await self._agents.measure(changed.tenant)
+        before = stored.definition if stored is not None else ""
+        if not before and use.own >= TENANT_AGENTS_MAX:
+            raise QuotaExceeded(f"{TENANT_AGENTS_MAX} agents are there already", limit=TENANT_AGENTS_MAX)
+        if not before and use.everybodys >= AGENTS_MAX:
+            raise QuotaExceeded(f"all tenants together have {AGENTS_MAX} agents already", limit=AGENTS_MAX)
+        size = len(changed.definition.encode())
+        if size > len(before.encode()) and use.own_bytes - len(before.encode()) + size > TENANT_BYTES_MAX:
+            rule = f"the definitions of a tenant's agents have {TENANT_BYTES_MAX} bytes at most"
+            raise QuotaExceeded(rule, limit=TENANT_BYTES_MAX)
+
+
+def _check_expected(stored: StoredAgent | None, expected: int | None, agent_key: str) -> None:
+    version = stored.agent_version if stored is not None and stored.definition else 0
+    if expected is not None and expected != version:
+        there_is = f"version {version} is in force" if version else "there is no such agent"
+        raise VersionConflict(f"agent {agent_key!r}: {there_is}, not {expected}", agentKey=agent_key, version=version)

@@ -1,0 +1,1 @@
+"""What the operator lets tenants' own agents reach: tenant-agents.yaml."""

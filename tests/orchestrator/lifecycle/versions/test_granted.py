@@ -1,0 +1,246 @@
+"""What a tenant's own agents reach at run time: nothing that is not granted, in whatever way it is named."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.client import Client
+from headrace.errors import HeadraceError, InvalidRequest, KeyTaken, NotFound
+from headrace.v1 import llm_pb2, tools_pb2
+from services.orchestrator.agents.grants.rules import GrantsError, parse_grants
+from tests.orchestrator import plans
+from tests.orchestrator.agents.test_problems import BASE, MISTAKES
+from tests.orchestrator.agents.test_problems import put as set_field
+from tests.orchestrator.cluster.test_takeover import rest_of, run_of, unfinished
+from tests.orchestrator.conftest import MODEL, Open, as_json, call, content, finish
+from tests.orchestrator.lifecycle.versions.test_pins import Model
+from tests.orchestrator.own_agents import GRANTS, KEYS, grant, make, put, run, tenants, until, wait_for_tool
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.people import only, tool
+from tests.order import Event
+
+ANSWER = content("Done.") + finish()
+FORMS = {"frontends": ["form"], "backends": ["look"]}
+
+
+def shown(request: llm_pb2.ChatRequest) -> set[str]:
+    return {given.name for given in request.tools}
+
+
+async def test_a_model_is_shown_what_is_granted_alone(house: Open) -> None:
+    async with tenants(house, ANSWER, toolConfig={"backends": ["slow"]}) as (it, ada, _):
+        it.tools.tools += [
+            tools_pb2.Tool(name="core", parameters="{}", kind="backend", always_available=True, tier="core"),
+            tools_pb2.Tool(name="free_core", parameters="{}", kind="backend", always_available=True, tier="core"),
+        ]
+        it.tools.skills += [tools_pb2.Skill(id="chart", name="Chart", description="charts")]
+        await put(ada, make(toolConfig={"backends": ["look", "@core", "call_subagent"]}, subagents=["oneshot"]))
+        await wait_for_tool(ada, "free_core")
+        params = json.dumps({"persistentTools": ["slow"]})
+        async with ada.ask("@slow @chart @react @oneshot hello", agent_key="own", params=params) as deltas:
+            events = [as_json(delta) async for delta in deltas]
+        request = it.llm.requests[-1]
+        assert shown(request) & {"look", "slow", "core", "free_core"} == {"look", "free_core"}
+        described = next(given.description for given in request.tools if given.name == "call_subagent")
+        assert "agentKey oneshot" in described
+        assert "agentKey react" not in described
+        said = " ".join(event.get("message", "") for event in events if event["type"] == "run.notice")
+        assert all(name in said for name in ("@slow", "@chart", "@react"))
+        assert "@oneshot" not in said
+        assert "chart" not in plans.system(request)
+        assert it.tools.linked == []
+        await run(ada, "react")
+        assert {"slow", "core"} <= shown(it.llm.requests[-1]), "the operator's own agents need no grant"
+
+
+async def test_an_operators_agent_calls_no_tenants(house: Open) -> None:
+    turns = call("call_subagent", '{"agentKey":"own","task":"do"}') + finish("tool_calls")
+    async with tenants(house, turns, ANSWER, subagents=["own"]) as (it, ada, _):
+        await put(ada, make())
+        events = await run(ada, "react")
+        result = only(events, "tool.result")
+        assert "UNKNOWN_AGENT" in result["result"] or not result["ok"]
+        assert not any(plans.system(request).startswith("Own.") for request in it.llm.requests)
+
+
+async def test_a_run_on_its_way_loses_what_is_withdrawn(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, _):
+        it.tools.tools.append(tool("form", "frontend"))
+        await wait_for_tool(ada, "form")
+        it.llm.turns = [call("form") + finish("tool_calls"), call("look") + finish("tool_calls"), ANSWER]
+        await put(ada, make(toolConfig=FORMS))
+        for withdrawn, end in (({"tools": ["form"]}, "run.complete"), ({"models": []}, "run.error")):
+            it.llm.requests.clear()
+            seen = await _begin(ada, "wait", "tool.end", str(uuid.uuid4()))
+            grant(it, {"grants": [GRANTS["grants"][0] | withdrawn]})
+
+            async def is_out() -> bool:
+                return not any(agent.key == "own" for agent in await ada.agents())
+
+            await until(is_out)
+            await ada.submit(run_of(seen), '{"a":1}', tool_id=only(seen, "tool.start")["toolId"])
+            rest = await rest_of(ada, [{"type": "run.start", "runId": run_of(seen), "seq": seen[-1]["seq"]}])
+            assert rest[-1]["type"] == end
+            if end == "run.complete":
+                results = [event for event in rest if event["type"] == "tool.result"]
+                assert "denied" in results[-1]["result"]
+                assert it.tools.requests == []
+            else:
+                assert rest[-1]["error"]["code"] == "PERMISSION_DENIED"
+            grant(it)
+
+            async def is_back() -> bool:
+                return any(agent.key == "own" for agent in await ada.agents())
+
+            await until(is_back)
+
+
+async def _begin(client: Client, message: str, last: str, chat_id: str) -> list[Event]:
+    seen: list[Event] = []
+    async with client.ask(message, agent_key="own", chat_id=chat_id) as deltas:
+        async for delta in deltas:
+            seen.append(as_json(delta))
+            if seen[-1]["type"] == last:
+                break
+    return seen
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("change", ["changed", "removed"])
+async def test_runs_in_every_state_end_on_their_version(house: Open, change: str, dies: bool) -> None:
+    async with house(keys={"key-of-ada": KEYS["key-of-ada"]}) as it, AsyncExitStack() as stack:
+        grant(it)
+        ada, model, crashes, working_chat = it.client, Model(it), Crashes(it), str(uuid.uuid4())
+
+        async def may_put() -> bool:
+            return (await ada.put_agent(make(toolConfig=FORMS))).is_stored
+
+        await until(may_put)
+        waiting = await _begin(ada, "wait", "tool.end", str(uuid.uuid4()))
+        working = await _begin(ada, "work", "content.delta", working_chat)
+        queued = await _begin(ada, "then", "request.query", working_chat)
+        run_ids = [run_of(waiting), run_of(working)]
+        run_ids += {one.run_id for one in await unfinished(it)} - {*run_ids}
+        assert len(run_ids) == 3
+        if change == "removed":
+            await ada.delete_agent("own")
+        else:
+            await put(ada, make(react={"systemPrompt": "New."}))
+        model.may_end = True
+        if dies:
+            for run_id in run_ids:
+                crashes.kill(run_id)
+            await it.stop()
+            await stack.enter_async_context(again(it))
+            ada = await stack.enter_async_context(Client(it.address, token="key-of-ada", reattach_s=0))
+        if not dies:
+            await ada.cancel(run_of(working))
+        await ada.submit(run_of(waiting), '{"a":1}', tool_id=only(waiting, "tool.start")["toolId"])
+        for run_id, seen in zip(run_ids, (waiting, working, queued), strict=True):
+            rest = await rest_of(ada, [{"type": "run.start", "runId": run_id, "seq": seen[-1]["seq"]}])
+            assert rest[-1]["type"] == ("run.cancel" if not dies and seen is working else "run.complete")
+            assert (await ada.run(run_id)).agent_version == 1
+        assert {plans.system(request)[:4] for request in it.llm.requests} == {"Own."}
+        if change == "removed":
+            with pytest.raises(NotFound):
+                await run(ada)
+        else:
+            assert only(await run(ada), "run.start")["agentVersion"] == 2
+
+
+async def test_the_store_may_win_for_its_tenant(house: Open) -> None:
+    async with tenants(house, ANSWER, agents_precedence="store") as (it, ada, bob):
+        assert (await put(ada, make("oneshot"))).owner == "tenant"
+        await run(ada, "oneshot")
+        assert plans.system(it.llm.requests[-1]).startswith("Own.")
+        await run(bob, "oneshot")
+        assert not plans.system(it.llm.requests[-1]).startswith("Own.")
+        assert sum(agent.key == "oneshot" for agent in await ada.agents()) == 1
+        [problem] = await ada.agent_problems()
+        assert problem.agent_key == "oneshot"
+        assert "the store wins" in problem.problem
+        await ada.delete_agent("oneshot")
+        assert {agent.key: agent.owner for agent in await ada.agents()}["oneshot"] == "operator"
+
+
+async def test_malformed_definitions_are_refused_and_leave_nothing(house: Open) -> None:
+    """200 of them: mistakes of fields, any JSON, cut texts, what is no JSON, and what is not granted."""
+    asked: list[str] = []
+    wrong = st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=8).map(_spoil)
+    anything = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from([*BASE, "x"]), inner, max_size=6),
+        max_leaves=20,
+    ).map(json.dumps)
+    cut = st.integers(0, len(make()) - 1).map(lambda at: make()[:at])
+    rest = st.text(min_size=1, max_size=200) | st.sampled_from(["[" * 5000, '{"key":"a"' * 500, "\ufeff{}", "{}"])
+    barred = st.sampled_from(["shell", "server__tool", "read_file"]).map(
+        lambda name: make(toolConfig={"backends": [name]})
+    )
+
+    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(wrong | anything | cut | rest | barred)
+    def collect(definition: str) -> None:
+        asked.append(definition)
+
+    collect()
+    async with tenants(house, ANSWER) as (_, ada, _bob):
+        before = [agent.key for agent in await ada.agents()]
+        for definition in asked:
+            try:
+                reply = await ada.put_agent(definition)
+            except (InvalidRequest, KeyTaken):
+                continue  # an empty one, or one too large
+            except HeadraceError as error:  # pragma: no cover - what a failure of this test says
+                raise AssertionError(f"{error.reason} for {definition[:200]!r}") from error
+            assert not reply.is_stored, definition
+            assert any(problem.rule and not problem.is_warning for problem in reply.problems), definition
+        assert len(asked) >= 200
+        assert [agent.key for agent in await ada.agents()] == before
+        assert await ada.stored_agents() == []
+
+
+def _spoil(mistakes: set[str]) -> str:
+    definition: dict[str, Any] = json.loads(json.dumps(BASE)) | {"modelConfig": dict(MODEL)}
+    for path in sorted(mistakes):
+        set_field(definition, path, MISTAKES[path])
+    return json.dumps(definition)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("grants: 5", "grants: "),
+        ("grants: [{}]", "grants.0.tenants: "),
+        ("grants: [{tenants: [a], tools: ['*x*']}]", "grants.0.tools.0: "),
+        ("grants: [{tenants: [a], limits: {maxModelCalls: 0}}]", "grants.0.limits.maxModelCalls: "),
+        ("grants: [{tenants: [a], sandbox: true}]", "grants.0.sandbox: "),
+        (":", "not YAML"),
+    ],
+)
+def test_a_file_of_grants_with_a_mistake_is_refused(source: str, problem: str) -> None:
+    with pytest.raises(GrantsError, match=problem):
+        parse_grants(source.encode())
+
+
+def test_grants_of_a_tenant_add_up() -> None:
+    text = {
+        "grants": [
+            {"tenants": ["*"], "models": ["p/*"], "limits": {"maxTokens": 10}},
+            {"tenants": ["acme*"], "tools": ["Look"], "limits": {"maxModelCalls": 99}},
+        ]
+    }
+    grants = parse_grants(json.dumps(text).encode())
+    both, one = grants.select("acme-x"), grants.select("bolt")
+    assert both.allows_model("P", "any")
+    assert both.allows_tool("look")
+    assert not one.allows_tool("look")
+    assert (both.find_ceiling("max_model_calls"), one.find_ceiling("max_model_calls")) == (99, 30)
+    assert (both.find_ceiling("max_tokens"), one.find_ceiling("max_tokens")) == (None, 10)

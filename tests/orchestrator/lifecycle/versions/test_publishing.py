@@ -1,0 +1,212 @@
+"""PutAgent and DeleteAgent: a tenant's own agents, in force for it alone, within what the operator grants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import HeadraceError, KeyTaken, NotFound, PermissionDenied, VersionConflict
+from tests.orchestrator import plans
+from tests.orchestrator.conftest import MODEL, Open, content, finish
+from tests.orchestrator.own_agents import GRANTS, grant, make, put, run, tenants, until
+from tests.orchestrator.people import only
+from tests.orchestrator.replicas import replica
+
+ANSWER = content("Done.") + finish()
+
+
+async def keys_of(client: Client) -> dict[str, str]:
+    return {agent.key: agent.owner for agent in await client.agents()}
+
+
+async def test_an_agent_is_in_force_for_its_tenant_alone(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, bob):
+        agent = await put(ada, make(description="ada's"), expected_version=0)
+        assert (agent.owner, agent.version) == ("tenant", 1)
+        assert await keys_of(ada) == {"oneshot": "operator", "own": "tenant", "react": "operator"}
+        assert await keys_of(bob) == {"oneshot": "operator", "react": "operator"}
+        start = only(await run(ada), "run.start")
+        assert (start["agentKey"], start["agentVersion"]) == ("own", 1)
+        assert plans.system(it.llm.requests[-1]).startswith("Own.")
+        foreign: list[Awaitable[Any]] = [
+            run(bob),
+            bob.agent_definition("own"),
+            bob.agent_definition("own", 1),
+            bob.agent_versions("own"),
+            bob.agent_version("own", 1),
+            bob.diff_agent_versions("own", 1, 1),
+            bob.delete_agent("own"),
+            ada.agent_definition("react"),
+        ]
+        for refused in foreign:
+            with pytest.raises(NotFound) as caught:
+                await refused
+            assert "ada's" not in caught.value.message
+        assert await bob.stored_agents() == []
+        mine = await put(bob, make(toolConfig={}, react={"systemPrompt": "Bob's."}))
+        assert mine.version == 1, "tenants' versions are numbered apart"
+        await run(bob)
+        assert plans.system(it.llm.requests[-1]).startswith("Bob's.")
+        assert json.loads((await ada.agent_definition("own")).definition)["description"] == "ada's"
+        [stored] = await ada.stored_agents()
+        assert (stored.key, stored.version, stored.updated_by, [*stored.problems]) == ("own", 1, "ada", [])
+
+
+async def test_versions_are_fenced_listed_and_brought_back(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, _):
+        first, second = make(), make(react={"systemPrompt": "Two."})
+        await put(ada, first, expected_version=0)
+        await put(ada, first, expected_version=0)  # a repetition
+        with pytest.raises(VersionConflict, match="version 1 is in force, not 0"):
+            await ada.put_agent(second, expected_version=0)
+        assert (await put(ada, second, expected_version=1)).version == 2
+        assert [version.version for version in await ada.agent_versions("own")] == [2, 1]
+        paths = [change.path for change in await ada.diff_agent_versions("own", 1, 2)]
+        assert paths == ["agents.own.react.systemPrompt"]
+        back = await ada.agent_definition("own", 1)
+        assert json.loads(back.definition) == json.loads(first)
+        assert (await put(ada, back.definition, expected_version=2)).version == 1
+        assert only(await run(ada), "run.start")["agentVersion"] == 1
+        assert only(await run(ada, agent_version=2), "run.start")["agentVersion"] == 2
+        assert plans.system(it.llm.requests[-1]).startswith("Two.")
+        with pytest.raises(VersionConflict):
+            await ada.delete_agent("own", expected_version=2)
+        await ada.delete_agent("own", expected_version=1)
+        for gone in (run(ada), ada.delete_agent("own"), ada.agent_definition("own")):
+            with pytest.raises(NotFound):
+                await gone
+        assert (await ada.agent_definition("own", 2)).version == 2, "its versions stay"
+        assert len(await ada.agent_versions("own")) == 2
+
+
+async def test_all_replicas_have_a_change_soon_and_a_restart_keeps_it(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, _), AsyncExitStack() as stack:
+        beside = await stack.enter_async_context(replica(it, "b"))
+        other = await stack.enter_async_context(Client(beside.address, token="key-of-ada", reattach_s=0))
+        await put(ada, make())
+
+        async def has_come() -> bool:
+            return "own" in await keys_of(other)
+
+        await until(has_come)
+        assert only(await run(other), "run.start")["agentVersion"] == 1
+        await ada.delete_agent("own")
+        assert [agent.key for agent in await other.stored_agents()] == [], (
+            "who asks for what is stored waits for no look"
+        )
+        await put(ada, make("kept"))
+        await it.stop()
+        third = await stack.enter_async_context(replica(it, "c"))
+        again = await stack.enter_async_context(Client(third.address, token="key-of-ada", reattach_s=0))
+        assert await keys_of(again) == {"kept": "tenant", "oneshot": "operator", "react": "operator"}
+
+
+async def test_every_problem_is_named_and_nothing_is_stored(house: Open) -> None:
+    async with tenants(house, ANSWER) as (_, ada, bob):
+        wrong = make(
+            modelConfig={"providerKey": "dear", "model": "x"},
+            toolConfig={"backends": ["look", "shell", "FREE_look", "@core", "todo_write"], "actions": ["tap"]},
+            skills=["chart"],
+            subagents=["react", "oneshot"],
+            budget={"maxModelCalls": 31, "maxSteps": 0},
+            models={"vision": {"model": "eyes"}},
+            memory={"summary": {"providerKey": "dear", "model": "s"}},
+            name=5,
+        )
+        reply = await ada.put_agent(wrong)
+        assert (reply.is_stored, reply.HasField("agent")) == (False, False)
+        assert {problem.field for problem in reply.problems if not problem.is_warning} == {
+            *(
+                "budget.maxModelCalls",
+                "budget.maxSteps",
+                "memory.summary.model",
+                "modelConfig",
+                "models.vision",
+                "name",
+            ),
+            *("skills.0", "subagents.0", "toolConfig.actions.0", "toolConfig.backends.1"),
+        }
+        checked = await ada.validate_agent(wrong, for_tenant=True)
+        assert [*checked.problems] == [*reply.problems]
+        assert await ada.stored_agents() == []
+        assert await keys_of(ada) == {"oneshot": "operator", "react": "operator"}
+        plain = await bob.put_agent(make())
+        assert [problem.field for problem in plain.problems] == ["toolConfig.backends.0"], "another tenant's grants"
+        custom = await ada.put_agent(make(mode="CUSTOM", custom={"mode": "own"}))
+        assert "custom.mode" in {problem.field for problem in custom.problems}
+
+
+async def test_it_needs_the_scope_publish(house: Open) -> None:
+    keys = {"key-of-cat": "acme/cat - ask,answer,operate"}
+    async with house(ANSWER, keys=keys) as it:
+        calls: list[Awaitable[Any]] = [
+            it.client.put_agent(make()),
+            it.client.delete_agent("own"),
+            it.client.stored_agents(),
+            it.client.agent_definition("own"),
+        ]
+        for refused in calls:
+            with pytest.raises(PermissionDenied):
+                await refused
+
+
+async def test_without_grants_nothing_can_be_put(house: Open) -> None:
+    async with house(ANSWER) as it:
+        reply = await it.client.put_agent(make(toolConfig={}))
+        assert [problem.field for problem in reply.problems] == ["modelConfig"]
+        assert not reply.is_stored
+
+
+async def test_files_win_and_the_later_file_takes_the_key(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, bob):
+        with pytest.raises(KeyTaken, match="files win"):
+            await ada.put_agent(make("react"))
+        with pytest.raises(KeyTaken):
+            await ada.put_agent(make("REACT"))
+        await put(ada, make())
+        (it.agents / "own.json").write_text(json.dumps({"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}))
+
+        async def has_come() -> bool:
+            return (await keys_of(ada)).get("own") == "operator"
+
+        await until(has_come)
+        assert only(await run(ada), "run.start")["agentVersion"] == 1
+        assert not plans.system(it.llm.requests[-1]).startswith("Own.")
+        [problem] = await ada.agent_problems()
+        assert (problem.agent_key, problem.file) == ("own", "")
+        assert "files win" in problem.problem
+        assert await bob.agent_problems() == []
+        [stored] = await ada.stored_agents()
+        assert [one.field for one in stored.problems] == ["key"]
+        (it.agents / "own.json").unlink()
+
+        async def is_back() -> bool:
+            return (await keys_of(ada)).get("own") == "tenant"
+
+        await until(is_back)
+
+
+async def test_a_grant_that_is_withdrawn_takes_its_agents_out_of_force(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, _):
+        await put(ada, make())
+        await put(ada, make("plain", toolConfig={}))
+        grant(it, {"grants": [GRANTS["grants"][0] | {"tools": []}]})
+
+        async def is_out() -> bool:
+            return "own" not in await keys_of(ada)
+
+        await until(is_out)
+        assert (await keys_of(ada))["plain"] == "tenant"
+        for refused in (run(ada), run(ada, agent_version=1)):
+            with pytest.raises(PermissionDenied, match=r"toolConfig\.backends\.0: tool 'look' is not granted"):
+                await refused
+        assert [problem.agent_key for problem in await ada.agent_problems()] == ["own"]
+        with pytest.raises(PermissionDenied):
+            await run(ada, "plain", trial={"model": "dear"})
+        with pytest.raises(HeadraceError):
+            await run(ada, "plain", agent_version=9)
