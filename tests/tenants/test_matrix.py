@@ -179,8 +179,9 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
     posted, changes = RPCS["ScheduleService.ReceiveWebhook"], RPCS["KeyService.ReadKeyChanges"]
-    recorded = RPCS["AuditService.RecordAudit"]
-    assert {path(rpc) for rpc in (listing, renewal, due, record, posted, changes, recorded)} == WITHOUT_USER
+    recorded, agents = RPCS["AuditService.RecordAudit"], RPCS["MemoryService.ReadAgentChanges"]
+    asked = (listing, renewal, due, record, posted, changes, recorded, agents)
+    assert {path(rpc) for rpc in asked} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
     request = request_of("MemoryService.RenewLeases", stage.live)
