@@ -75,6 +75,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
             *(
                 "calls",
                 "calls.audit",
+                "calls.agents",
                 "calls.chats",
                 "calls.facts",
                 "calls.gates",
