@@ -92,7 +92,7 @@ ROOMS = {
             "openai_api",
             "faces",
         ),
-        *("handlers", "middleware", "responses", "requests", "proto_routes.py", "metrics.py"),
+        *("handlers", "middleware", "sign_in", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
         *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access"),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
+from services.facade.sign_in.settings import SignInSettings
 from services.runtime.process.config import ProcessSettings, ServerSettings, setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
@@ -68,11 +69,15 @@ class Config:
     """host:port that agents' cards have for A2A over gRPC; empty: the port of the first of a2a_listen, at the host by
     which the card was asked for."""
 
+    sign_in: SignInSettings = SignInSettings()
+    """How people sign in at the console."""
+
     process: ProcessSettings = ProcessSettings()
     """Settings that every service's process has."""
 
     def __post_init__(self) -> None:
         self.process.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=self.process.has_certificates)
+        self.sign_in.check_auth(self.process.auth)
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):

@@ -31,6 +31,7 @@ from services.facade.openai_api.errors import convert_failures
 from services.facade.openapi.document import serve_document
 from services.facade.proto_routes import load_routes
 from services.facade.responses.frame_writer import StreamTimeouts
+from services.facade.sign_in.setup import add_sign_in
 from services.facade.strangers import Strangers
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import FACADE
@@ -143,8 +144,10 @@ def _build_application(
     middlewares += [convert_failures, handle_request, guard.refuse_foreign_pages]
     if config.origins:
         middlewares.append(cors.answer_preflight)
-    middlewares += [CredentialCheck(authenticator).check_credentials, strangers.note_admitted]
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
+    sessions = add_sign_in(application.router, config.sign_in, config.process.auth, authenticator.refused)
+    application.middlewares.append(CredentialCheck(authenticator, sessions).check_credentials)
+    application.middlewares.append(strangers.note_admitted)
     application.on_response_prepare.append(add_headers)
     if config.origins:
         application.on_response_prepare.append(cors.add_headers)

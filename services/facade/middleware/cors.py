@@ -1,6 +1,6 @@
 """Cross-origin requests: only pages of the configured origins may call this facade.
 
-Origins are compared whole. Credentials are never allowed: the facade has no cookies.
+Origins are compared whole. Credentials are never allowed: a session's cookie is for the console's own pages.
 https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 

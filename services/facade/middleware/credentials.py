@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aiohttp import web
 
 from headrace.errors import CredentialEnded, Unauthenticated
@@ -10,16 +12,21 @@ from services.facade.requests.body import read_single_header
 from services.runtime import local_users
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
-from services.runtime.auth.identity import acting_as
+from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from services.facade.sign_in.sessions import Sessions
 
 GUARDED = ("/api/", "/v1/", "/agui", "/mcp", "/a2a")
 """Path prefixes that need a credential; console, health, metrics and the OpenAPI document are public."""
 
 
 class CredentialCheck:
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: Authenticator, sessions: Sessions | None) -> None:
+        """`sessions` are those of people who have signed in; None where they do not."""
         self._authenticator = authenticator
+        self._sessions = sessions
         self._turnstile = Turnstile()
 
     @web.middleware
@@ -28,8 +35,10 @@ class CredentialCheck:
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
-            CredentialEnded: It is an API key that is of no use any more, or became so while the request was served.
-            PermissionDenied: No credentials are wanted, and another user of this machine asks.
+            CredentialEnded: It is an API key that is of no use any more, or became so while the request was served; or
+                a session that is to be refreshed.
+            PermissionDenied: No credentials are wanted, and another user of this machine asks; or a page of another
+                origin uses a session.
             Overloaded: The credential cannot be checked now.
         """
         if not request.path.startswith(GUARDED):
@@ -37,13 +46,9 @@ class CredentialCheck:
         given = {
             name: value for name in (AUTHORIZATION, API_KEY) if (value := read_single_header(request, name)) is not None
         }
-        transport = request.transport
-
-        def is_foreign_user() -> bool:
-            return transport is not None and local_users.is_foreign_user(transport)
-
+        who = self._sessions.identify(request) if self._sessions is not None and not given else None
         try:
-            who = await self._authenticator.identify_client(given, is_foreign_user)
+            who = who or await self._identify_client(request, given)
         except (Unauthenticated, CredentialEnded):
             self._authenticator.refused.note(request.remote or "")
             raise
@@ -51,3 +56,11 @@ class CredentialCheck:
             await self._turnstile.pass_through(identity.current_tenant())
             async with self._authenticator.ending_with_key(who):
                 return await handler(request)
+
+    async def _identify_client(self, request: web.Request, given: dict[str, str]) -> Identity:
+        transport = request.transport
+
+        def is_foreign_user() -> bool:
+            return transport is not None and local_users.is_foreign_user(transport)
+
+        return await self._authenticator.identify_client(given, is_foreign_user)

@@ -25,6 +25,7 @@ from headrace.errors import Overloaded
 from headrace.regular_files import read_regular_file
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
+from services.runtime.net.bounded_body import read_bounded_body
 from services.runtime.refused_files import REFUSED_FILES
 
 KEYS_BYTES_MAX = 1024 * 1024
@@ -168,9 +169,4 @@ async def _fetch_body(url: str) -> bytes:
     timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as response:
         response.raise_for_status()
-        body = await response.content.read(KEYS_BYTES_MAX + 1)
-        while len(body) <= KEYS_BYTES_MAX and (more := await response.content.read(KEYS_BYTES_MAX + 1 - len(body))):
-            body += more
-    if len(body) > KEYS_BYTES_MAX:
-        raise ValueError(f"larger than {KEYS_BYTES_MAX} bytes")
-    return body
+        return await read_bounded_body(response, KEYS_BYTES_MAX)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jwt
@@ -14,6 +15,7 @@ from headrace.errors import Unauthenticated
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.jwt_keys import KeySource
 from services.runtime.auth.key_text import NAME_DIGITS
+from services.runtime.auth.settings import AuthSettings
 
 KEYS_TRIED_MAX = 8
 """Keys that are tried for a token that names none."""
@@ -37,9 +39,29 @@ class JwtVerifier:
     """Claims with the user's roles and scopes: a list, or words with spaces between. Empty: none."""
 
     leeway_s: float
+    role_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Scopes that a role gives beside those of the token."""
+
+    @classmethod
+    def from_settings(cls, settings: AuthSettings, keys: KeySource, issuer: str, audience: str) -> JwtVerifier:
+        return cls(
+            keys,
+            issuer,
+            audience,
+            settings.algorithms,
+            settings.jwt_tenant_claim,
+            settings.jwt_roles_claim,
+            settings.jwt_scopes_claim,
+            settings.jwt_leeway_s,
+            settings.role_scopes,
+        )
 
     async def verify_token(self, token: str) -> Identity:
-        """Return the identity of the token's user.
+        """Return the identity of the token's user; raises as `verify_claims` does."""
+        return (await self.verify_claims(token))[0]
+
+    async def verify_claims(self, token: str) -> tuple[Identity, dict[str, Any]]:
+        """Return the identity of the token's user, and all that the token says.
 
         Raises:
             Unauthenticated: The token is not valid. Overloaded: The issuer's keys cannot be had.
@@ -49,7 +71,7 @@ class JwtVerifier:
             key_id = header.get("kid")
             keys = await self.keys.find_keys(key_id if isinstance(key_id, str) else None)
             claims = self._verify_claims(token, [key for key in keys if header.get("alg") in key.algorithms])
-            return self._read_identity(claims, _name_token(token, claims))
+            return self._read_identity(claims, _name_token(token, claims)), claims
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
@@ -77,13 +99,14 @@ class JwtVerifier:
     def _read_identity(self, claims: dict[str, Any], credential: str) -> Identity:
         tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
         # Tokens name other programs' scopes as well.
-        scopes = _read_words(claims.get(self.scopes_claim)) & ALL_SCOPES
+        scopes = (_read_words(claims.get(self.scopes_claim)) & ALL_SCOPES) or DEFAULT_SCOPES
+        roles = _read_words(claims.get(self.roles_claim))
         identity = Identity(
             tenant if isinstance(tenant, str) else "",
             str(claims["sub"]),
             credential,
-            frozenset(sorted(filter(is_role, _read_words(claims.get(self.roles_claim))))[:ROLES_MAX]),
-            scopes or DEFAULT_SCOPES,
+            frozenset(sorted(filter(is_role, roles))[:ROLES_MAX]),
+            scopes.union(*(self.role_scopes[role] for role in roles & self.role_scopes.keys())),
         )
         if not identity.is_valid:
             raise ValueError("the names of tenant, user and roles")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from services.runtime.auth.identity import ALL_SCOPES, is_role
+
 NONE, PEERS, JWT, API_KEY = "none", "peers", "jwt", "api_key"
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
@@ -79,6 +81,10 @@ class AuthSettings:
     """The claim with what the token is good for, in the same forms: `ask`, `answer`, `operate`, `read_content`,
     `publish`, `admin`. Other words are other programs'; a token with none of these has `ask` and `answer`."""
 
+    jwt_role_scopes: str = _setting("", "AUTH_JWT_ROLE_SCOPES")
+    """Scopes that a role gives beside those that the token names:
+    `platform-team: operate read_content; security: admin`. For directories that know groups and no scopes."""
+
     jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
     """Seconds by which the issuer's clock may be wrong."""
 
@@ -99,6 +105,7 @@ class AuthSettings:
             raise ValueError(
                 f"HEADRACE_AUTH_TRUST_DOMAIN: {self.trust_domain!r}: expected 1 to 255 of a-z, 0-9, '.', '-' and '_'"
             )
+        self._check_role_scopes()
         if JWT in self.methods:
             self._check_jwt()
 
@@ -114,6 +121,12 @@ class AuthSettings:
     def algorithms(self) -> frozenset[str]:
         return frozenset(name.strip() for name in self.jwt_algorithms.split(","))
 
+    @property
+    def role_scopes(self) -> dict[str, frozenset[str]]:
+        """The scopes of `jwt_role_scopes` by role."""
+        given = [entry.partition(":") for entry in self.jwt_role_scopes.split(";") if entry.strip()]
+        return {role.strip(): frozenset(scopes.split()) for role, _, scopes in given}
+
     def check_addresses(self, addresses: Iterable[str], *, has_certificates: bool) -> None:
         if self.is_none:
             if not self.allow_unauthenticated and (open_to := [at for at in addresses if not is_local_address(at)]):
@@ -125,6 +138,14 @@ class AuthSettings:
             raise ValueError(
                 f"HEADRACE_INTERNAL_TOKEN: {self.auth} needs it, or certificates: services must know each other"
             )
+
+    def _check_role_scopes(self) -> None:
+        for role, scopes in self.role_scopes.items():
+            if not is_role(role) or not scopes or not scopes <= ALL_SCOPES:
+                raise ValueError(
+                    f"HEADRACE_AUTH_JWT_ROLE_SCOPES: {role!r}: expected `role: scope scope; role: scope` with scopes "
+                    f"of {', '.join(sorted(ALL_SCOPES))}"
+                )
 
     def _check_jwt(self) -> None:
         if bool(self.jwks_url) == (self.jwt_keys_file is not None):

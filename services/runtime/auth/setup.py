@@ -57,14 +57,5 @@ def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | 
     from services.runtime.auth.jwts import JwtVerifier
 
     file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
-    tokens = JwtVerifier(
-        file_keys or FetchedKeys(settings.jwks_url),
-        settings.jwt_issuer,
-        settings.jwt_audience,
-        settings.algorithms,
-        settings.jwt_tenant_claim,
-        settings.jwt_roles_claim,
-        settings.jwt_scopes_claim,
-        settings.jwt_leeway_s,
-    )
-    return tokens, file_keys
+    keys = file_keys or FetchedKeys(settings.jwks_url)
+    return JwtVerifier.from_settings(settings, keys, settings.jwt_issuer, settings.jwt_audience), file_keys

@@ -15,10 +15,28 @@ import (
 
 // faces are the paths that the embedded facade alone serves: other programs' protocols, and the console's files. A prefix
 // ends with a slash.
-var faces = []string{"/v1/", "/agui", "/agui/", "/mcp", "/a2a", "/a2a/", "/console/", "/"}
+var faces = []string{"/v1/", "/agui", "/agui/", "/mcp", "/a2a", "/a2a/", "/console/", "/auth/", "/"}
 
 // publicFaces need no credential.
-var publicFaces = []string{"/console/", "/"}
+var publicFaces = []string{"/console/", "/auth/", "/"}
+
+// sessionCookies name the sessions of people who have signed in, which the embedded facade alone can read.
+var sessionCookies = []string{"headrace-session", "__Host-headrace-session"}
+
+// showsSession reports whether a request has a session's cookie and no other credential.
+func showsSession(request *http.Request) bool {
+	for _, name := range clientCredentials {
+		if len(request.Header.Values(name)) > 0 {
+			return false
+		}
+	}
+	for _, name := range sessionCookies {
+		if _, err := request.Cookie(name); err == nil {
+			return strings.HasPrefix(request.URL.Path, "/api/")
+		}
+	}
+	return false
+}
 
 func matchesFace(path string, among []string) bool {
 	for _, face := range among {
@@ -42,7 +60,7 @@ func (g *gateway) withFacade(next http.Handler) http.Handler {
 	}
 	proxy := g.newFacadeProxy()
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if !matchesFace(request.URL.Path, faces) {
+		if !matchesFace(request.URL.Path, faces) && !showsSession(request) {
 			next.ServeHTTP(w, request)
 			return
 		}
@@ -78,9 +96,11 @@ func (g *gateway) newFacadeProxy() *httputil.ReverseProxy {
 			r.SetURL(&url.URL{Scheme: "http", Host: "localhost"})
 			r.SetXForwarded()
 			r.Out.Host = "localhost"
-			// The gateway has looked at what pages may ask for; to the facade it is no page of another name.
+			// The gateway has looked at what pages may ask for; to the facade it is no page of another name. A session
+			// is for the pages of one origin, which the facade knows.
+			isSession := showsSession(r.In) || strings.HasPrefix(r.In.URL.Path, "/auth/")
 			for name := range r.Out.Header {
-				if name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
+				if (name == "Origin" && !isSession) || strings.HasPrefix(name, "Sec-Fetch-") {
 					r.Out.Header.Del(name)
 				}
 			}

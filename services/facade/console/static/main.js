@@ -9,7 +9,7 @@ import { openContextPanel } from "./chat/context_panel.js";
 import { Composer } from "./chat/composer.js";
 import { Conversation } from "./chat/conversation.js";
 import { openFacts } from "./chat/facts_dialog.js";
-import { setUpSignIn } from "./server/credential.js";
+import { setUpSignIn, setUpSignOut } from "./server/credential.js";
 import * as address from "./navigation/address.js";
 import { PAGES } from "./pages/catalogue.js";
 import { Router } from "./navigation/router.js";
@@ -130,5 +130,8 @@ const router = new Router({
 });
 await router.open();
 // Once what was asked for is shown:
-api.getIdentity().then(({ scopes }) => router.setScopes(scopes ?? []), showProblem);
+api.getIdentity().then(({ scopes }) => {
+  router.setScopes(scopes ?? []);
+  return setUpSignOut(byId("sign-out"));
+}, showProblem);
 waitingGates.start();

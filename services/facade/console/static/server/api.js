@@ -2,7 +2,7 @@
 
 import { ConnectionLost, HeadraceError, throwNetworkError } from "../client/errors.js";
 import { Transport, buildPath, buildPost, createId } from "../client/transport.js";
-import { getCredential, reportUnauthenticated } from "./credential.js";
+import { getCredential, renewCredential, reportUnauthenticated } from "./credential.js";
 
 export { ConnectionLost, HeadraceError, createId };
 
@@ -10,7 +10,10 @@ const transport = new Transport({ token: getCredential, fetch: fetchAndReport })
 
 async function fetchAndReport(path, init) {
   const response = await fetch(path, init);
-  if (response.status === 401) reportUnauthenticated();
+  if (response.status !== 401) return response;
+  const answer = await response.clone().json().catch(() => null); // a proxy's page is no JSON
+  if (await renewCredential(answer?.error?.code)) return fetch(path, init);
+  reportUnauthenticated();
   return response;
 }
 

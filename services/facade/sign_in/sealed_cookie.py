@@ -1,0 +1,72 @@
+"""A cookie whose content this suite's facades alone can read and make."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import orjson
+from aiohttp import web
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from headrace.errors import Unsupported
+
+BYTES_MAX = 4096
+"""What browsers keep of a cookie, its name included. https://www.rfc-editor.org/rfc/rfc6265#section-6.1"""
+
+
+class SealedCookie:
+    def __init__(
+        self,
+        name: str,
+        keys: Sequence[str],
+        *,
+        is_secure: bool,
+        same_site: Literal["Strict", "Lax"],
+        lifetime_s: float,
+    ) -> None:
+        """The first of `keys` seals. A cookie that is older than `lifetime_s` is none."""
+        # With this prefix a browser takes the cookie from our own host alone, over TLS.
+        self.name = f"__Host-{name}" if is_secure else name
+        self._seal = MultiFernet([Fernet(_derive_key(name, key)) for key in keys])
+        self._is_secure = is_secure
+        self._same_site: Literal["Strict", "Lax"] = same_site
+        self._lifetime_s = int(lifetime_s)
+
+    def read(self, request: web.Request) -> dict[str, Any] | None:
+        """Return the content; None where there is no such cookie, or somebody else has made it."""
+        text = request.cookies.get(self.name)
+        if not text:
+            return None
+        try:
+            return orjson.loads(self._seal.decrypt(text, ttl=self._lifetime_s))
+        except (InvalidToken, ValueError):  # the latter for what is no ASCII
+            return None
+
+    def write(self, response: web.Response, content: dict[str, Any]) -> None:
+        """Set the cookie; raises Unsupported where a browser would not keep it."""
+        text = self._seal.encrypt(orjson.dumps(content)).decode()
+        if len(text) + len(self.name) > BYTES_MAX:
+            raise Unsupported(
+                f"the session would be a cookie of {len(text)} bytes, and browsers keep {BYTES_MAX}: "
+                "the provider's refresh token is too long",
+                bytes=len(text),
+            )
+        response.set_cookie(
+            self.name,
+            text,
+            max_age=self._lifetime_s,
+            path="/",
+            secure=self._is_secure,
+            httponly=True,
+            samesite=self._same_site,
+        )
+
+    def clear(self, response: web.Response) -> None:
+        response.del_cookie(self.name, path="/", secure=self._is_secure, httponly=True, samesite=self._same_site)
+
+
+def _derive_key(purpose: str, key: str) -> bytes:
+    return base64.urlsafe_b64encode(hashlib.sha256(f"{purpose}\0{key}".encode()).digest())

@@ -1,0 +1,144 @@
+"""Sessions of people who have signed in: who they are, in a sealed cookie, and nothing on any server.
+
+A session is good for some minutes at a time (`session_refresh_s`); then the provider is asked whether it still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
+from services.facade.sign_in.provider import Grant, OpenIdProvider
+from services.facade.sign_in.sealed_cookie import SealedCookie
+from services.facade.sign_in.settings import SignInSettings
+from services.runtime.auth.identity import Identity
+from services.runtime.clock import now_s
+
+COOKIE = "headrace-session"
+
+TAKEN = "/api/"
+"""Paths for which a session is taken; other faces are for programs, which show keys or tokens."""
+
+REFRESHES_MAX = 1_000
+KEPT_S = 10.0
+"""A refresh is answered alike for so long: a provider that gives a new refresh token each time takes the old one for a
+stolen one when two tabs show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    identity: Identity
+    good_until_s: float
+    ends_s: float
+    """Unix seconds: when it must be refreshed, and when its person has to sign in again."""
+
+    refresh_token: str
+
+    @property
+    def is_good(self) -> bool:
+        return now_s() < self.good_until_s
+
+
+class Sessions:
+    def __init__(self, settings: SignInSettings, provider: OpenIdProvider) -> None:
+        self._settings = settings
+        self._provider = provider
+        self._cookie = SealedCookie(
+            COOKIE,
+            settings.keys,
+            is_secure=settings.is_secure,
+            same_site="Strict",
+            lifetime_s=settings.session_s_max,
+        )
+        self._refreshes: dict[bytes, asyncio.Task[Grant]] = {}
+
+    def identify(self, request: web.Request) -> Identity | None:
+        """Return who a request's session is of; None where it has none, or the path takes none.
+
+        Raises:
+            CredentialEnded: The session must be refreshed. PermissionDenied: A page of another origin uses it.
+        """
+        session = self.read(request) if request.path.startswith(TAKEN) else None
+        if session is None:
+            return None
+        self.check_origin(request)
+        if not session.is_good:
+            raise CredentialEnded("the session is to be refreshed: POST /auth/refresh, or sign in again")
+        return session.identity
+
+    def check_origin(self, request: web.Request) -> None:
+        """Raise PermissionDenied where a page of another origin uses the browser's cookie."""
+        if request.headers.get("Origin", self._settings.public_url) != self._settings.public_url:
+            raise PermissionDenied("a session is for the console's own pages")
+
+    def read(self, request: web.Request) -> Session | None:
+        """Return the session of a request's cookie, perhaps to be refreshed; None where there is none or it is over."""
+        content = self._cookie.read(request)
+        session = _read_session(content) if content is not None else None
+        return session if session is not None and now_s() < session.ends_s else None
+
+    def open(self, grant: Grant) -> Session:
+        """Begin a session."""
+        return self._build(grant, now_s() + self._settings.session_s_max)
+
+    async def refresh(self, session: Session) -> Session:
+        """Go on with a session; raises Unauthenticated where the provider does not, Overloaded where it is away."""
+        return self._build(await self._refresh_once(session.refresh_token), session.ends_s)
+
+    def save(self, response: web.Response, session: Session) -> None:
+        """Give the browser the session; raises Unsupported where it would not keep it."""
+        self._cookie.write(response, _describe_session(session))
+
+    def clear(self, response: web.Response) -> None:
+        """Have the browser forget its session."""
+        self._cookie.clear(response)
+
+    def _build(self, grant: Grant, ends_s: float) -> Session:
+        # Without a refresh token nothing could be asked before the ID token's own end.
+        wanted_s = now_s() + self._settings.session_refresh_s if grant.refresh_token else grant.expires_s
+        return Session(grant.identity, min(wanted_s, grant.expires_s, ends_s), ends_s, grant.refresh_token)
+
+    async def _refresh_once(self, refresh_token: str) -> Grant:
+        name = hashlib.sha256(refresh_token.encode()).digest()
+        refreshing = self._refreshes.get(name)
+        if refreshing is None:
+            if len(self._refreshes) >= REFRESHES_MAX:
+                raise Overloaded("too many sessions are being refreshed; try again in a moment")
+            refreshing = self._refreshes[name] = asyncio.create_task(self._provider.refresh(refresh_token))
+            refreshing.add_done_callback(lambda task: self._forget_later(name, task))
+        # One who leaves does not take the answer away from the others.
+        return await asyncio.shield(refreshing)
+
+    def _forget_later(self, name: bytes, task: asyncio.Task[Grant]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        asyncio.get_running_loop().call_later(0 if failed else KEPT_S, self._refreshes.pop, name, None)
+
+
+def _describe_session(session: Session) -> dict[str, Any]:
+    who = session.identity
+    return {
+        "tenant": who.tenant,
+        "user": who.user,
+        "credential": who.credential,
+        "roles": sorted(who.roles),
+        "scopes": sorted(who.scopes),
+        "good": session.good_until_s,
+        "ends": session.ends_s,
+        "token": session.refresh_token,
+    }
+
+
+def _read_session(content: dict[str, Any]) -> Session | None:
+    """Return the session that a cookie of ours holds; None for one of another version's form."""
+    try:
+        roles, scopes = frozenset(content["roles"]), frozenset(content["scopes"])
+        who = Identity(content["tenant"], content["user"], content["credential"], roles, scopes)
+        session = Session(who, float(content["good"]), float(content["ends"]), content["token"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return session if who.is_valid else None
