@@ -32,7 +32,7 @@ example: $(VENV)/run ## Show an example on a simulated model: how people decide 
 
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients
-SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
+SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor oidc $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
 LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 

@@ -117,7 +117,12 @@ def opening(suite: House) -> OpenOffice:
 
     @asynccontextmanager
     async def opened(
-        *, auth: dict[str, Any] | None = None, public_url: str = PUBLIC, is_behind: bool = False, **changed: Any
+        *,
+        auth: dict[str, Any] | None = None,
+        public_url: str = PUBLIC,
+        port: int = 0,
+        is_behind: bool = False,
+        **changed: Any,
     ) -> AsyncGenerator[Office]:
         async with AsyncExitStack() as stack:
             provider = await stack.enter_async_context(serving_provider())
@@ -136,7 +141,7 @@ def opening(suite: House) -> OpenOffice:
                 for name, service in SERVICES.items()
             }
             config = Config(
-                port=0,
+                port=port,
                 process=ProcessSettings(drain_s=0, auth=trusting),
                 sign_in=SignInSettings(**(given | changed)),
             )

@@ -1,0 +1,111 @@
+"""Chromium, the console and a provider that is not ours: sign in, work, be asked for again, sign out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, Request, expect
+
+from tests.clients.catalogue import ENVIRONMENTS, ROOT
+from tests.facade.console.conftest import TEST_S, WAIT_MS, browser, watched
+from tests.facade.sign_in.conftest import OpenOffice
+
+__all__ = ["browser"]
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SITE = ROOT / "tests/clients/python/oidc_site.py"
+
+
+@asynccontextmanager
+async def serving_site(folder: Path, public_url: str) -> AsyncGenerator[str]:
+    """Yield the issuer's address of a django-oauth-toolkit."""
+    python = ENVIRONMENTS / "oidc" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("NOTICE: `make build/clients/oidc/done` was not run: sign-in is NOT tried with another's provider")
+    process = await asyncio.create_subprocess_exec(python, SITE, folder, public_url, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def find_free_port() -> int:
+    """Find a port for an address that a provider must know before it is served."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+async def log_in(page: Page) -> None:
+    """Show the provider who one is."""
+    await page.fill("[name=username]", "ada")
+    await page.fill("[name=password]", "lovelace")
+    await page.get_by_role("button", name="Log in").click()
+
+
+async def test_a_person_signs_in_and_out_at_anothers_provider(
+    opening: OpenOffice, browser: Browser, tmp_path: Path
+) -> None:
+    port = find_free_port()
+    public_url = f"http://localhost:{port}"
+    (tmp_path / "roles").write_text("staff")
+    async with (
+        asyncio.timeout(TEST_S),
+        serving_site(tmp_path, public_url) as issuer,
+        opening(
+            public_url=public_url,
+            port=port,
+            auth={"jwt_role_scopes": "security: admin"},
+            oidc_issuer=issuer,
+            oidc_client_secret="the-client-s-secret",
+            session_refresh_s=1.0,
+        ),
+        await browser.new_context() as context,
+    ):
+        context.set_default_timeout(WAIT_MS)
+        page = await context.new_page()
+        problems = watched(page)
+        sent: list[Request] = []
+        page.on("request", lambda request: sent.append(request))
+        await page.goto(f"{public_url}/#page=limits")
+        await page.get_by_role("button", name="Sign in").click()
+        await log_in(page)
+        sign_out = page.get_by_role("button", name="Sign out")
+        await expect(sign_out).to_have_attribute("title", "ada, acme")
+        assert page.url == f"{public_url}/#page=limits"
+        await expect(page.locator("#sign-in")).to_be_hidden()
+        await expect(page.get_by_role("link", name="Keys")).to_be_hidden()
+
+        (tmp_path / "roles").write_text("security")
+        await asyncio.sleep(1.1)
+        await page.goto(f"{public_url}/#page=")
+        await page.reload()
+        await expect(page.get_by_role("link", name="Keys")).to_be_visible()
+        assert {request.method for request in sent if request.url.endswith("/auth/refresh")} == {"POST"}
+        await page.fill("#message", "hello")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".answer")).to_contain_text("one two")
+        assert "headrace" not in await page.evaluate("document.cookie")
+
+        (callback,) = {request.url for request in sent if "/auth/callback?" in request.url}
+        other = await context.new_page()
+        replayed = await other.goto(callback)
+        assert replayed is not None
+        assert replayed.status == 401
+        await expect(other.get_by_role("heading")).to_have_text("Sign-in did not work")
+        await other.close()
+
+        await sign_out.click()
+        await page.get_by_role("button", name="Logout").click()  # the provider's own question
+        await expect(page.locator("#sign-in")).to_be_visible()
+        assert page.url == f"{public_url}/"
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.locator("[name=username]")).to_be_visible()  # the provider's session has ended too
+        assert problems == []
