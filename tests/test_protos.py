@@ -71,7 +71,7 @@ RPCS = {
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
     " ListFiles ListLimits",
     "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
-    " ListDeliveries ReplayDeliveries",
+    " ListDeliveries ReplayDeliveries PutRunWebhook ListRunWebhooks DeleteRunWebhook",
 }
 """All RPCs; > marks a stream of replies, < a stream of requests."""
 

@@ -19,6 +19,199 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class RunWebhook(_message.Message):
+    """Where one run is told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONFIG_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    AUTH_SCHEME_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    config_id: _builtins.str
+    """Its id among those of the run."""
+    url: _builtins.str
+    """The URL that status updates are posted to."""
+    auth_scheme: _builtins.str
+    """Scheme of the credentials that are shown there; empty: none are."""
+    created_at: _builtins.int
+    """When it was made, Unix milliseconds."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        config_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        auth_scheme: _builtins.str = ...,
+        created_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_scheme", b"auth_scheme", "config_id", b"config_id", "created_at", b"created_at", "run_id", b"run_id", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunWebhook: _TypeAlias = RunWebhook  # noqa: Y015
+
+@_typing.final
+class PutRunWebhookRequest(_message.Message):
+    """Where one run is to be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONFIG_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AUTH_SCHEME_FIELD_NUMBER: _builtins.int
+    AUTH_CREDENTIALS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run; absent: nothing is stored, and what is wrong with the rest is told."""
+    config_id: _builtins.str
+    """Its id among those of the run; absent: a new one."""
+    url: _builtins.str
+    """The URL that status updates are posted to: https, of the public web, or of a host that the operator has opened."""
+    token: _builtins.str
+    """Sent as X-A2A-Notification-Token with each; absent: nothing is."""
+    auth_scheme: _builtins.str
+    """Scheme of the header Authorization, such as Bearer; absent: there is none."""
+    auth_credentials: _builtins.str
+    """What stands behind the scheme."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        config_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        token: _builtins.str = ...,
+        auth_scheme: _builtins.str = ...,
+        auth_credentials: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_credentials", b"auth_credentials", "auth_scheme", b"auth_scheme", "config_id", b"config_id", "run_id", b"run_id", "token", b"token", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutRunWebhookRequest: _TypeAlias = PutRunWebhookRequest  # noqa: Y015
+
+@_typing.final
+class PutRunWebhookResponse(_message.Message):
+    """As it is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def webhook(self) -> Global___RunWebhook:
+        """Absent where nothing is stored."""
+
+    def __init__(
+        self,
+        *,
+        webhook: Global___RunWebhook | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["webhook", b"webhook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["webhook", b"webhook"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutRunWebhookResponse: _TypeAlias = PutRunWebhookResponse  # noqa: Y015
+
+@_typing.final
+class ListRunWebhooksRequest(_message.Message):
+    """One run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunWebhooksRequest: _TypeAlias = ListRunWebhooksRequest  # noqa: Y015
+
+@_typing.final
+class ListRunWebhooksResponse(_message.Message):
+    """Where the run is told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWebhook]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        webhooks: _abc.Iterable[Global___RunWebhook] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["webhooks", b"webhooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunWebhooksResponse: _TypeAlias = ListRunWebhooksResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRunWebhookRequest(_message.Message):
+    """One URL of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONFIG_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    config_id: _builtins.str
+    """Its id among those of the run."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        config_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_id", b"config_id", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunWebhookRequest: _TypeAlias = DeleteRunWebhookRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRunWebhookResponse(_message.Message):
+    """It is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRunWebhookResponse: _TypeAlias = DeleteRunWebhookResponse  # noqa: Y015
+
+@_typing.final
 class Webhook(_message.Message):
     """Where a tenant's events are sent."""
 

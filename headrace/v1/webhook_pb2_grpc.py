@@ -82,6 +82,21 @@ class WebhookServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesResponse.FromString,
                 _registered_method=True)
+        self.PutRunWebhook = channel.unary_unary(
+                '/headrace.v1.WebhookService/PutRunWebhook',
+                request_serializer=headrace_dot_v1_dot_webhook__pb2.PutRunWebhookRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_webhook__pb2.PutRunWebhookResponse.FromString,
+                _registered_method=True)
+        self.ListRunWebhooks = channel.unary_unary(
+                '/headrace.v1.WebhookService/ListRunWebhooks',
+                request_serializer=headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksResponse.FromString,
+                _registered_method=True)
+        self.DeleteRunWebhook = channel.unary_unary(
+                '/headrace.v1.WebhookService/DeleteRunWebhook',
+                request_serializer=headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookResponse.FromString,
+                _registered_method=True)
 
 
 class WebhookServiceServicer(object):
@@ -178,6 +193,36 @@ class WebhookServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutRunWebhook(self, request, context):
+        """Have a run of the user's told to a URL in A2A's form, a status update: when it waits for a person, and what it has
+        come to; of a run that has ended, that. The suite's own services alone may call it, for callers of the A2A face.
+
+        Idempotent by run and config_id: the same again replaces what is stored. Kept until the end was delivered or given up.
+        Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that must not be reached; QUOTA_EXCEEDED when the run has 10, or
+        the tenant 1,000.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunWebhooks(self, request, context):
+        """List the URLs that a run of the user's is told to, the oldest first, without their secrets.
+
+        Changes nothing. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRunWebhook(self, request, context):
+        """Tell a run of the user's to a URL no more; what waits is not delivered.
+
+        Repeated it changes nothing. Errors: NOT_FOUND for the run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WebhookServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -225,6 +270,21 @@ def add_WebhookServiceServicer_to_server(servicer, server):
                     servicer.ReplayDeliveries,
                     request_deserializer=headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesResponse.SerializeToString,
+            ),
+            'PutRunWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutRunWebhook,
+                    request_deserializer=headrace_dot_v1_dot_webhook__pb2.PutRunWebhookRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_webhook__pb2.PutRunWebhookResponse.SerializeToString,
+            ),
+            'ListRunWebhooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunWebhooks,
+                    request_deserializer=headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksResponse.SerializeToString,
+            ),
+            'DeleteRunWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRunWebhook,
+                    request_deserializer=headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -473,6 +533,87 @@ class WebhookService(object):
             '/headrace.v1.WebhookService/ReplayDeliveries',
             headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesRequest.SerializeToString,
             headrace_dot_v1_dot_webhook__pb2.ReplayDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutRunWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.WebhookService/PutRunWebhook',
+            headrace_dot_v1_dot_webhook__pb2.PutRunWebhookRequest.SerializeToString,
+            headrace_dot_v1_dot_webhook__pb2.PutRunWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.WebhookService/ListRunWebhooks',
+            headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksRequest.SerializeToString,
+            headrace_dot_v1_dot_webhook__pb2.ListRunWebhooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRunWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.WebhookService/DeleteRunWebhook',
+            headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookRequest.SerializeToString,
+            headrace_dot_v1_dot_webhook__pb2.DeleteRunWebhookResponse.FromString,
             options,
             channel_credentials,
             insecure,

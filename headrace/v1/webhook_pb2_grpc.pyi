@@ -88,6 +88,24 @@ class WebhookServiceStub:
     They are behind everything that waits. Repeated, those that wait already are left alone.
     Errors: NOT_FOUND.
     """
+    PutRunWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.PutRunWebhookRequest, _webhook_pb2.PutRunWebhookResponse]
+    """Have a run of the user's told to a URL in A2A's form, a status update: when it waits for a person, and what it has
+    come to; of a run that has ended, that. The suite's own services alone may call it, for callers of the A2A face.
+
+    Idempotent by run and config_id: the same again replaces what is stored. Kept until the end was delivered or given up.
+    Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that must not be reached; QUOTA_EXCEEDED when the run has 10, or
+    the tenant 1,000.
+    """
+    ListRunWebhooks: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.ListRunWebhooksRequest, _webhook_pb2.ListRunWebhooksResponse]
+    """List the URLs that a run of the user's is told to, the oldest first, without their secrets.
+
+    Changes nothing. Errors: NOT_FOUND.
+    """
+    DeleteRunWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.DeleteRunWebhookRequest, _webhook_pb2.DeleteRunWebhookResponse]
+    """Tell a run of the user's to a URL no more; what waits is not delivered.
+
+    Repeated it changes nothing. Errors: NOT_FOUND for the run.
+    """
 
 @_typing.type_check_only
 class WebhookServiceAsyncStub(WebhookServiceStub):
@@ -148,6 +166,24 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
 
     They are behind everything that waits. Repeated, those that wait already are left alone.
     Errors: NOT_FOUND.
+    """
+    PutRunWebhook: _aio.UnaryUnaryMultiCallable[_webhook_pb2.PutRunWebhookRequest, _webhook_pb2.PutRunWebhookResponse]  # type: ignore[assignment]
+    """Have a run of the user's told to a URL in A2A's form, a status update: when it waits for a person, and what it has
+    come to; of a run that has ended, that. The suite's own services alone may call it, for callers of the A2A face.
+
+    Idempotent by run and config_id: the same again replaces what is stored. Kept until the end was delivered or given up.
+    Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that must not be reached; QUOTA_EXCEEDED when the run has 10, or
+    the tenant 1,000.
+    """
+    ListRunWebhooks: _aio.UnaryUnaryMultiCallable[_webhook_pb2.ListRunWebhooksRequest, _webhook_pb2.ListRunWebhooksResponse]  # type: ignore[assignment]
+    """List the URLs that a run of the user's is told to, the oldest first, without their secrets.
+
+    Changes nothing. Errors: NOT_FOUND.
+    """
+    DeleteRunWebhook: _aio.UnaryUnaryMultiCallable[_webhook_pb2.DeleteRunWebhookRequest, _webhook_pb2.DeleteRunWebhookResponse]  # type: ignore[assignment]
+    """Tell a run of the user's to a URL no more; what waits is not delivered.
+
+    Repeated it changes nothing. Errors: NOT_FOUND for the run.
     """
 
 class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -260,6 +296,42 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
 
         They are behind everything that waits. Repeated, those that wait already are left alone.
         Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def PutRunWebhook(
+        self,
+        request: _webhook_pb2.PutRunWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_webhook_pb2.PutRunWebhookResponse, _abc.Awaitable[_webhook_pb2.PutRunWebhookResponse]]:
+        """Have a run of the user's told to a URL in A2A's form, a status update: when it waits for a person, and what it has
+        come to; of a run that has ended, that. The suite's own services alone may call it, for callers of the A2A face.
+
+        Idempotent by run and config_id: the same again replaces what is stored. Kept until the end was delivered or given up.
+        Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that must not be reached; QUOTA_EXCEEDED when the run has 10, or
+        the tenant 1,000.
+        """
+
+    @_abc_1.abstractmethod
+    def ListRunWebhooks(
+        self,
+        request: _webhook_pb2.ListRunWebhooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_webhook_pb2.ListRunWebhooksResponse, _abc.Awaitable[_webhook_pb2.ListRunWebhooksResponse]]:
+        """List the URLs that a run of the user's is told to, the oldest first, without their secrets.
+
+        Changes nothing. Errors: NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteRunWebhook(
+        self,
+        request: _webhook_pb2.DeleteRunWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_webhook_pb2.DeleteRunWebhookResponse, _abc.Awaitable[_webhook_pb2.DeleteRunWebhookResponse]]:
+        """Tell a run of the user's to a URL no more; what waits is not delivered.
+
+        Repeated it changes nothing. Errors: NOT_FOUND for the run.
         """
 
 def add_WebhookServiceServicer_to_server(servicer: WebhookServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

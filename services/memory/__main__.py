@@ -41,6 +41,7 @@ from services.memory.service import MemoryService
 from services.memory.spend.rpcs import SpendService
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.rpcs import WebhookService
+from services.memory.webhooks.run_webhooks import RunWebhookStore, make_find_end
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
@@ -145,7 +146,9 @@ def build_spend_service(engine: Engine, clock: Callable[[], int] = now_ms) -> Gr
 
 def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
     """Build the service of the webhooks in `engine`."""
-    servicer = WebhookService(WebhookStore(engine.webhooks, parse_allow_list(config.webhook_allow)))
+    allow = parse_allow_list(config.webhook_allow)
+    find_end = make_find_end(ChatAccess(engine), engine.chats)
+    servicer = WebhookService(WebhookStore(engine.webhooks, allow), RunWebhookStore(engine.webhooks, find_end, allow))
     name = webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
     return GrpcService(name, servicer, add_WebhookServiceServicer_to_server)
 

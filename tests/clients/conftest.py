@@ -30,6 +30,7 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
         options = ("--config-dir", str(CONFIG), "--data-dir", str(data_dir))
         # Some clients take their answer by a call whose run then waits in vain; the end does not wait for it.
         settings = {"HEADRACE_DRAIN_S": "0.2", "HEADRACE_FACADE_A2A_LISTEN": "127.0.0.1:0"}
+        settings["HEADRACE_MEMORY_WEBHOOK_ALLOW"] = "127.0.0.1"
         async with up(*options, SIMULATOR_URL=provider.base_url, **settings) as suite:
             yield Served(suite, provider)
 

@@ -25,6 +25,7 @@ async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
         "whole": ["COMPLETED", "one two three", 0, "one two three", True, 2],
         "canceled": ["TASK_STATE_CANCELED", "first words ", "CANCELED"],
         "failed": "FAILED",
+        "pushed": ["t0ken", True, "TASK_STATE_COMPLETED", True, ["one", "two"], ["one"]],
         "fifty": ["one two three"],
         "refused": [
             *("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError"),

@@ -50,7 +50,7 @@ from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
-from tests.facade.scripted_webhooks import make_webhook_store
+from tests.facade.scripted_webhooks import make_run_webhook_store, make_webhook_store
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -710,7 +710,7 @@ def served(script: Script, memory: ScriptedMemory, tools: ScriptedTools | None =
         GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",
-            WebhookService(make_webhook_store()),
+            WebhookService(make_webhook_store(), make_run_webhook_store()),
             webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
         ),
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.outbox import EVENT_FIELDS, list_values
 from services.memory.storage.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
+from services.memory.webhooks.run_webhooks import RunWebhookStore
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
 
@@ -23,6 +24,12 @@ class ListedWebhooks:
 
     async def list_own(self, tenant: str) -> list[Webhook]:
         return [*self._webhooks.values()]
+
+    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
+        return [webhook for webhook in self._webhooks.values() if webhook.run_id == run_id]
+
+    async def count_of_runs(self, tenant: str) -> int:
+        return sum(bool(webhook.run_id) for webhook in self._webhooks.values())
 
     async def find(self, webhook_id: str) -> Webhook | None:
         return self._webhooks.get(webhook_id)
@@ -46,6 +53,16 @@ class ListedWebhooks:
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
         return sum(delivery.event_id in event_ids for delivery in self._deliveries)
+
+
+def make_run_webhook_store() -> RunWebhookStore:
+    """The webhooks of runs that go on and are everybody's."""
+    listed: Any = ListedWebhooks()
+
+    async def find_end(run_id: str) -> OutsideEvent | None:
+        return None
+
+    return RunWebhookStore(listed, find_end, AllowList())
 
 
 def make_webhook_store() -> WebhookStore:

@@ -233,6 +233,13 @@ REQUESTS: dict[str, Make] = {
     "WebhookService.ReplayDeliveries": _one(
         lambda ids: webhook_pb2.ReplayDeliveriesRequest(webhook_id=_webhook_of(ids))
     ),
+    "WebhookService.PutRunWebhook": _one(
+        lambda ids: webhook_pb2.PutRunWebhookRequest(run_id=ids.run, config_id="c", url="https://hooks.example/")
+    ),
+    "WebhookService.ListRunWebhooks": _one(lambda ids: webhook_pb2.ListRunWebhooksRequest(run_id=ids.run)),
+    "WebhookService.DeleteRunWebhook": _one(
+        lambda ids: webhook_pb2.DeleteRunWebhookRequest(run_id=ids.run, config_id="c")
+    ),
     "WebhookService.DeleteWebhook": _one(lambda ids: webhook_pb2.DeleteWebhookRequest(webhook_id=_webhook_of(ids))),
     "MemoryService.DeleteChat": _one(lambda ids: memory_pb2.DeleteChatRequest(chat_id=ids.chat)),
 }

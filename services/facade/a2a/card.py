@@ -34,7 +34,7 @@ def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict
         "description": agent.description or agent.name,
         "version": version("headrace"),
         "supportedInterfaces": interfaces,
-        "capabilities": {"streaming": True, "pushNotifications": False, "extensions": [extension]},
+        "capabilities": {"streaming": True, "pushNotifications": True, "extensions": [extension]},
         "securitySchemes": {
             "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},
             "apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from headrace.v1 import agent_pb2
-from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_PUSH, NO_TASK, A2aError
+from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A2aError
+from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
 
 _WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
@@ -25,6 +26,7 @@ class SentMessage:
     context_id: str
     task_id: str
     returns_immediately: bool
+    push: PushConfig | None = None
 
 
 def parse_message(params: dict[str, Any]) -> SentMessage:
@@ -32,8 +34,7 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
     message, configuration = params.get("message"), params.get("configuration") or {}
     if not isinstance(message, dict) or not isinstance(configuration, dict):
         raise A2aError(BAD_PARAMS, "message: must be an object")
-    if configuration.get("taskPushNotificationConfig"):
-        raise A2aError(NO_PUSH, "push notifications of tasks are not served; webhooks of Headrace are")
+    push = configuration.get("taskPushNotificationConfig")
     if message.get("role") != "ROLE_USER":
         raise A2aError(BAD_PARAMS, "message.role: must be ROLE_USER")
     texts, data = _read_parts(message.get("parts"))
@@ -50,7 +51,8 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
     if not text and not data:
         raise A2aError(BAD_PARAMS, "message.parts: must have text or data")
     returns = configuration.get("returnImmediately") is True
-    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns)
+    config = parse_push_config(push, "configuration.taskPushNotificationConfig") if push else None
+    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns, config)
 
 
 def _read_parts(parts: Any) -> tuple[list[str], list[Any]]:

@@ -7,24 +7,25 @@ from typing import Any
 
 import grpc
 
+from services.facade.a2a import push_configs
 from services.facade.a2a.message import parse_message
-from services.facade.a2a.protocol import NO_EXTENDED_CARD, NO_METHOD, NO_PUSH, A2aError
+from services.facade.a2a.protocol import NO_EXTENDED_CARD, NO_METHOD, A2aError
+from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import TaskView
 from services.facade.a2a.tasks import Tasks
 
-PUSH = frozenset(f"{verb}TaskPushNotificationConfig" for verb in ("Create", "Get", "Delete")) | {
-    "ListTaskPushNotificationConfigs"
-}
 STREAMING = frozenset({"SendStreamingMessage", "SubscribeToTask"})
 
 
 class Operations:
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, push: PushConfigs) -> None:
         self._tasks = tasks
+        self._push = push
 
     @classmethod
     def from_peers(cls, peers: Mapping[str, grpc.aio.Channel]) -> Operations:
-        return cls(Tasks(peers["orchestrator"], peers["memory"]))
+        push = PushConfigs(peers["memory"])
+        return cls(Tasks(peers["orchestrator"], peers["memory"], push), push)
 
     async def answer_call(self, agent_key: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Carry out an operation that does not stream; its result is the message's JSON form."""
@@ -41,10 +42,22 @@ class Operations:
                 return await self._tasks.list_tasks(agent_key, params)
             case "GetExtendedAgentCard":
                 raise A2aError(NO_EXTENDED_CARD, "there is one card, for callers with a credential")
-            case _ if method in PUSH:
-                raise A2aError(NO_PUSH, "push notifications of tasks are not served; webhooks of Headrace are")
+            case _ if method in push_configs.OPERATIONS:
+                run = await self._tasks.find_run(agent_key, params.get("taskId"))
+                return await self._configure_push(run.run_id, method, params)
             case _:
                 raise A2aError(NO_METHOD, f"no method {method[:64]!r}")
+
+    async def _configure_push(self, task_id: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        match method:
+            case "CreateTaskPushNotificationConfig":
+                return await self._push.put(task_id, push_configs.parse_push_config(params))
+            case "GetTaskPushNotificationConfig":
+                return await self._push.get(task_id, params.get("id"))
+            case "DeleteTaskPushNotificationConfig":
+                return await self._push.delete(task_id, params.get("id"))
+            case _:
+                return await self._push.list_all(task_id)
 
     async def follow_task(self, agent_key: str, method: str, params: dict[str, Any], view: TaskView) -> None:
         """Carry out an operation of STREAMING: `view` has the task's events, to its end or until it waits."""

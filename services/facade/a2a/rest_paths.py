@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from services.facade.a2a.operations import PUSH
 from services.facade.a2a.protocol import BAD_PARAMS, NO_METHOD, A2aError, Call, parse_object, read_json
 
 _PATHS = {
@@ -22,21 +21,34 @@ _OF_TASK = {
     ("POST", ":subscribe"): "SubscribeToTask",
     ("GET", ":subscribe"): "SubscribeToTask",
 }
-_TASK_PATH = re.compile(r"tasks/([^/:]+)(:[a-z]+)?(/pushNotificationConfigs.*)?")
+_OF_PUSH = {
+    ("POST", False): "CreateTaskPushNotificationConfig",
+    ("GET", False): "ListTaskPushNotificationConfigs",
+    ("GET", True): "GetTaskPushNotificationConfig",
+    ("DELETE", True): "DeleteTaskPushNotificationConfig",
+}
+"""By whether the path names a config."""
+
+_TASK_PATH = re.compile(r"tasks/([^/:]+)(:[a-z]+)?")
+_PUSH_PATH = re.compile(r"tasks/([^/:]+)/pushNotificationConfigs(?:/([^/]+))?/?")
 
 
 async def read_rest_call(request: web.Request) -> Call:
     """Read the operation that a request of HTTP+JSON names."""
     operation = request.match_info["operation"]
-    if found := _TASK_PATH.fullmatch(operation):
-        method = next(iter(PUSH)) if found[3] else _OF_TASK.get((request.method, found[2] or ""))
-        params: dict[str, Any] = {"id": found[1]}
+    params: dict[str, Any] = {}
+    if found := _PUSH_PATH.fullmatch(operation):
+        method = _OF_PUSH.get((request.method, bool(found[2])))
+        params = {"taskId": found[1]} | ({"id": found[2]} if found[2] else {})
+    elif found := _TASK_PATH.fullmatch(operation):
+        method = _OF_TASK.get((request.method, found[2] or ""))
+        params = {"id": found[1]}
     else:
-        method, params = _PATHS.get((request.method, operation)), {}
+        method = _PATHS.get((request.method, operation))
     if method is None:
         raise A2aError(NO_METHOD, f"no operation {request.method} {operation[:128]}")
-    if method.startswith("Send"):
-        return Call(method, parse_object(await read_json(request)))
+    if method.startswith(("Send", "Create")):
+        return Call(method, parse_object(await read_json(request)) | params)
     query: dict[str, Any] = dict(request.query)
     if "pageSize" in query:
         if not query["pageSize"].isascii() or not query["pageSize"].isdigit():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,8 +16,9 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 from services.facade.a2a.message import SentMessage, answer_gate, is_uuid, make_query
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
+from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import LIVE, STATES, TaskView
-from services.facade.faces.run_pipe import pipe_run
+from services.facade.faces.run_pipe import RunTaker, pipe_run
 from services.facade.faces.runs import FaceRuns
 from services.runtime.rpc import call_ids
 
@@ -32,19 +34,22 @@ CHATS_MAX = 20
 
 
 class Tasks:
-    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel) -> None:
+    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, push: PushConfigs) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._runs = FaceRuns(orchestrator)
+        self._push = push
 
     async def send_message(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
         """Start a run, or answer the one that waits, and follow it to its end or until it waits (again)."""
         if sent.task_id:
             await self._answer(agent_key, sent, view)
             await self._follow(lambda: self._runs.attach_run(sent.task_id, view.fold.last_seq), view, sent)
-        else:
-            await self._follow(lambda: self._runs.start_run(make_query(agent_key, sent)), view, sent)
+            return
+        if sent.push is not None:
+            await self._push.check(sent.push)
+        await self._follow(lambda: self._runs.start_run(make_query(agent_key, sent)), view, sent)
 
     async def _answer(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
         run = await self._runs.get_run(sent.task_id, [agent_key])
@@ -57,29 +62,36 @@ class Tasks:
         if not seen.gates:
             raise A2aError(UNSUPPORTED, "the task waits for no message; its agent is at work")
         answer = answer_gate(run.run_id, seen.gates, sent)
+        if sent.push is not None:
+            await self._push.put(run.run_id, sent.push)
         await self._runs.answer_run([answer])
         # The view goes on where the look has ended: what came before is the earlier message's.
         view.adopt(seen, frozenset({answer.gate_id}))
 
     async def _follow(self, open_call: Callable[[], Any], view: TaskView, sent: SentMessage) -> None:
-        if sent.returns_immediately:
-            await pipe_run(open_call(), _UntilBegun(view))
+        taker = _UntilBegun(view) if sent.returns_immediately else view
+        if sent.push is None or sent.task_id:
+            await pipe_run(open_call(), taker)
             return
-        await pipe_run(open_call(), view)
+        configuring = _PushedRun(view, taker, partial(self._push.put, config=sent.push))
+        try:
+            await pipe_run(open_call(), configuring)
+        finally:
+            await configuring.finish()
 
     async def subscribe(self, agent_key: str, task_id: Any, view: TaskView) -> None:
         """Follow a task to its end, past what it waits for: others may answer that."""
-        run = await self._find_run(agent_key, task_id)
+        run = await self.find_run(agent_key, task_id)
         if run.state not in LIVE:
             raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); GetTask has it")
         view.stays_while_waiting = True
         await pipe_run(self._runs.attach_run(run.run_id), view)
 
     async def get_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
-        return await self._build_task(await self._find_run(agent_key, task_id))
+        return await self._build_task(await self.find_run(agent_key, task_id))
 
     async def cancel_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
-        run = await self._find_run(agent_key, task_id)
+        run = await self.find_run(agent_key, task_id)
         if run.state not in LIVE:
             raise A2aError(NOT_CANCELABLE, f"the task has ended ({run.state})")
         await self._runs.cancel_run(run.run_id)
@@ -131,7 +143,7 @@ class Tasks:
         except NotFound:
             return agent_pb2.ListRunsResponse()
 
-    async def _find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
+    async def find_run(self, agent_key: str, task_id: Any) -> agent_pb2.Run:
         if not is_uuid(task_id):
             raise NotFound("no task has this id")
         return await self._runs.get_run(task_id, [agent_key])
@@ -168,6 +180,38 @@ class _UntilBegun:
 
     async def wait_until_ready(self) -> None:
         await self._view.wait_until_ready()
+
+
+class _PushedRun:
+    """Passes a run's events to another taker, and has its push notifications configured once it is there."""
+
+    def __init__(self, view: TaskView, taker: RunTaker, configure: Callable[[str], Awaitable[object]]) -> None:
+        self._view, self._taker, self._configure = view, taker, configure
+        self._configuring: asyncio.Task[object] | None = None
+        self.wait_until_ready = taker.wait_until_ready
+
+    @property
+    def is_over(self) -> bool:
+        return self._taker.is_over
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._taker.is_waiting
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool:
+        is_ready = self._taker.take(delta)
+        if self._configuring is None and self._view.fold.run_id:
+            self._configuring = asyncio.create_task(_await(self._configure(self._view.fold.run_id)))
+        return is_ready
+
+    async def finish(self) -> None:
+        """Wait until it is configured, also where the caller has left; raises what was wrong with it."""
+        if self._configuring is not None:
+            await self._configuring
+
+
+async def _await(result: Awaitable[object]) -> object:
+    return await result
 
 
 class _UntilOver(_UntilBegun):

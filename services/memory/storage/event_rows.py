@@ -81,7 +81,7 @@ def fold_events(info: ChatInfo, lines: Iterable[Line], *, is_recovered: bool = F
             continue
         if isinstance(line, Run):
             _withdraw(events, withdrawn, line.run_id, None, has_gates=run.has_gates)
-            events.append(_make_run_ended(info, run, line))
+            events.append(make_run_ended(info, run, line))
         elif isinstance(line, Event) and run.has_gates:
             gate = decode_gate_event(line.event)
             if gate.type == "gate.open":
@@ -118,7 +118,8 @@ def make_event(
     )
 
 
-def _make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
+def make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
+    """Make the event of a run's last line."""
     data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": run.agent_key}
     data["user"] = info.find_requester(line.run_id)
     data["state"] = line.state

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
+from services.memory.storage.event_rows import RUN_ENDED
 from services.memory.storage.webhooks import (
     COLUMNS,
     DELIVERED,
+    KEPT_MS,
+    RUN_WORD,
     WAITING,
     Backlog,
     Claim,
     Delivery,
     decode_webhook,
     encode_webhook,
+    make_run_word,
 )
 from services.runtime.randomness import choose_uniform
 
@@ -48,7 +52,11 @@ REPLAYS_MAX = 500
 LIVE = 1 << 62
 """In place of an event's time, where webhooks that were made after it are told, too."""
 
-_OWN = "SELECT data, is_full FROM webhooks WHERE tenant = $1 ORDER BY created_at, webhook_id"
+_IS_OF_RUN = f"substr(agents, 1, {len(RUN_WORD) + 1}) = ',{RUN_WORD}'"
+
+_OWN = f"SELECT data, is_full FROM webhooks WHERE tenant = $1 AND NOT {_IS_OF_RUN} ORDER BY created_at, webhook_id"
+_OF_RUN = "SELECT data, is_full FROM webhooks WHERE tenant = $1 AND agents = $2 ORDER BY created_at, webhook_id"
+_COUNT_OF_RUNS = f"SELECT count(*) FROM webhooks WHERE tenant = $1 AND {_IS_OF_RUN}"
 _ALL = "SELECT data, is_full FROM webhooks ORDER BY created_at, webhook_id"
 _FIND = "SELECT data, is_full FROM webhooks WHERE webhook_id = $1"
 
@@ -62,10 +70,11 @@ UPDATE webhooks SET version = $3, types = $4, agents = $5, is_paused = $6, match
 WHERE webhook_id = $1 AND tenant = $2 AND version = CAST($3 AS bigint) - 1 AND created_at = $8 RETURNING version
 """
 
-MATCHES = """
+MATCHES = f"""
 w.tenant = event.tenant AND w.is_paused = 0 AND w.is_full = 0 AND w.matches_from <= event.as_of
 AND replace(w.types, ',' || event.type || ',', '') <> w.types
-AND (w.agents = '' OR replace(w.agents, ',' || event.agent_key || ',', '') <> w.agents)
+AND (w.agents = '' OR replace(w.agents, ',' || event.agent_key || ',', '') <> w.agents
+    OR w.agents = ',{RUN_WORD}' || event.run_id || ',')
 """
 """Whether the webhook `w` is told of `event`; lists have commas before, between and behind their words."""
 
@@ -145,6 +154,13 @@ DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'scheduled' AND next_at
 """
 """What has come due while the webhook was paused."""
 
+_FORGET_RUNS = f"""
+DELETE FROM webhooks WHERE {_IS_OF_RUN} AND EXISTS (
+    SELECT 1 FROM deliveries AS d
+    WHERE d.webhook_id = webhooks.webhook_id AND d.type = '{RUN_ENDED}' AND d.closed_at > 0 AND d.closed_at <= $1)
+"""
+"""Webhooks of runs whose end was delivered or given up: there is nothing more to tell."""
+
 _FORGET = "DELETE FROM deliveries WHERE closed_at > 0 AND closed_at < $1"
 
 _FORGET_DEAD = """
@@ -200,6 +216,14 @@ class SqlWebhooks:
     async def list_own(self, tenant: str) -> list[Webhook]:
         return [_read_webhook(row) for row in await self._fetch(_OWN, tenant)]
 
+    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
+        words = _join_words((make_run_word(run_id),))
+        return [_read_webhook(row) for row in await self._fetch(_OF_RUN, tenant, words)]
+
+    async def count_of_runs(self, tenant: str) -> int:
+        rows = await self._fetch(_COUNT_OF_RUNS, tenant)
+        return rows[0][0] if rows else 0
+
     async def list_all(self) -> list[Webhook]:
         return [_read_webhook(row) for row in await self._fetch(_ALL)]
 
@@ -211,7 +235,7 @@ class SqlWebhooks:
         statement = _UPDATE if webhook.version > 1 else _INSERT
         values = (
             *(webhook.webhook_id, webhook.tenant, webhook.version),
-            *(_join_words(webhook.types), _join_words(webhook.agent_keys), int(webhook.paused)),
+            *(_join_words(webhook.types), _join_words(webhook.scope_words), int(webhook.paused)),
             *(webhook.matches_from, webhook.created_at, encode_webhook(webhook)),
         )
         missed = (_FORGET_MISSED, (webhook.webhook_id, webhook.updated_at))
@@ -301,6 +325,7 @@ class SqlWebhooks:
     async def forget(self, before: int) -> None:
         webhooks = await self._fetch(_ALL)
         await self._run(
+            (_FORGET_RUNS, [before + KEPT_MS]),
             (_FORGET, [before]),
             *((_FORGET_DEAD, [_read_webhook(row).webhook_id, DEAD_MAX - 1]) for row in webhooks),
         )

@@ -157,7 +157,15 @@ class Webhooks(Protocol):
     """Webhooks, and the deliveries that appends have made for them."""
 
     async def list_own(self, tenant: str) -> list[Webhook]:
-        """List the tenant's webhooks, the oldest first."""
+        """List the tenant's webhooks, the oldest first, without those of single runs."""
+        ...
+
+    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
+        """List the webhooks of one run of the tenant, the oldest first."""
+        ...
+
+    async def count_of_runs(self, tenant: str) -> int:
+        """Count the tenant's webhooks of single runs."""
         ...
 
     async def list_all(self) -> list[Webhook]: ...

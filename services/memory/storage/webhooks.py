@@ -46,10 +46,30 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Since when it is told of what it is told of now."""
     is_full: bool = False
     """Whether too many deliveries wait, so that new events are left out; kept beside the record."""
+    run_id: str = ""
+    """The one run that it is told of, in A2A's form; empty: it is an operator's webhook, told of all runs."""
+    config_id: str = ""
+    """Its name among those of the run."""
+    token: str = ""
+    auth_scheme: str = ""
+    auth_credentials: str = ""
+
+    @property
+    def scope_words(self) -> tuple[str, ...]:
+        """What its column `agents` has: keys of agents, or the run."""
+        return (make_run_word(self.run_id),) if self.run_id else self.agent_keys
 
     def list_keys(self, now: int) -> list[str]:
         """Return the secrets that sign at this time, the newest first."""
         return [secret.text for secret in self.secrets if not secret.ends_at or secret.ends_at > now]
+
+
+RUN_WORD = "run:"
+"""Before a run's id in place of agents' keys."""
+
+
+def make_run_word(run_id: str) -> str:
+    return f"{RUN_WORD}{run_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import structlog
 
 from headrace.errors import HeadraceError
 from services.memory.storage.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
+from services.memory.webhooks.forms import make_request
 from services.memory.webhooks.metrics import TRIES, show_backlog
-from services.memory.webhooks.signing import make_headers
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
 from services.runtime.randomness import choose_uniform
@@ -61,8 +61,6 @@ COUNT_MS, FORGET_MS = 15_000, 3_600_000
 
 DRAIN_S = 5.0
 """Time that tries have to come to their end when the service stops."""
-
-HEADERS = {"content-type": "application/cloudevents+json; charset=utf-8", "user-agent": "headrace/1.0 (+webhooks)"}
 
 log = structlog.get_logger()
 
@@ -128,9 +126,8 @@ class Deliverer:
         webhook, delivery = claim.webhook, claim.delivery
         try:
             with _log_errors(webhook_id=webhook.webhook_id, event_id=delivery.event_id):
-                body = delivery.payload.encode()
-                proof = make_headers(delivery.event_id, now_ms() // 1000, body, webhook.list_keys(now_ms()))
-                result = judge_answer(delivery, await self._send(webhook.url, HEADERS | proof, body), now_ms())
+                answer = await self._send(webhook.url, *make_request(webhook, delivery))
+                result = judge_answer(delivery, answer, now_ms())
                 if await self._webhooks.record(delivery, result):
                     TRIES.labels("failed" if result.state == WAITING else result.state).inc()
                 if result.state == DEAD:

@@ -14,6 +14,7 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.storage.webhooks import Delivery, Webhook
+    from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -28,8 +29,9 @@ _PLAIN_DELIVERY = (
 
 
 class WebhookService(WebhookServiceServicer):
-    def __init__(self, webhooks: WebhookStore) -> None:
+    def __init__(self, webhooks: WebhookStore, run_webhooks: RunWebhookStore) -> None:
         self._webhooks = webhooks
+        self._run_webhooks = run_webhooks
 
     async def CreateWebhook(
         self, request: webhook_pb2.CreateWebhookRequest, context: Context
@@ -97,6 +99,31 @@ class WebhookService(WebhookServiceServicer):
         count = await self._webhooks.replay(request.webhook_id, request.event_ids)
         return webhook_pb2.ReplayDeliveriesResponse(count=count)
 
+    async def PutRunWebhook(
+        self, request: webhook_pb2.PutRunWebhookRequest, context: Context
+    ) -> webhook_pb2.PutRunWebhookResponse:
+        webhook = await self._run_webhooks.put(
+            request.run_id,
+            request.config_id,
+            request.url,
+            request.token,
+            request.auth_scheme,
+            request.auth_credentials,
+        )
+        return webhook_pb2.PutRunWebhookResponse(webhook=None if webhook is None else _make_run_message(webhook))
+
+    async def ListRunWebhooks(
+        self, request: webhook_pb2.ListRunWebhooksRequest, context: Context
+    ) -> webhook_pb2.ListRunWebhooksResponse:
+        webhooks = await self._run_webhooks.list_of_run(request.run_id)
+        return webhook_pb2.ListRunWebhooksResponse(webhooks=map(_make_run_message, webhooks))
+
+    async def DeleteRunWebhook(
+        self, request: webhook_pb2.DeleteRunWebhookRequest, context: Context
+    ) -> webhook_pb2.DeleteRunWebhookResponse:
+        await self._run_webhooks.delete(request.run_id, request.config_id)
+        return webhook_pb2.DeleteRunWebhookResponse()
+
 
 def _make_message(webhook: Webhook) -> webhook_pb2.Webhook:
     plain = {name: getattr(webhook, name) for name in _PLAIN}
@@ -104,6 +131,11 @@ def _make_message(webhook: Webhook) -> webhook_pb2.Webhook:
     return webhook_pb2.Webhook(
         **plain, full=webhook.is_full, old_secret_ends_at=old_ends_at if old_ends_at > now_ms() else None
     )
+
+
+def _make_run_message(webhook: Webhook) -> webhook_pb2.RunWebhook:
+    names = ("run_id", "config_id", "url", "auth_scheme", "created_at")
+    return webhook_pb2.RunWebhook(**{name: getattr(webhook, name) for name in names})
 
 
 def _make_delivery(delivery: Delivery) -> webhook_pb2.Delivery:

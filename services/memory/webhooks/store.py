@@ -59,7 +59,7 @@ class WebhookStore:
     ) -> tuple[Webhook, str]:
         """Return the webhook and its secret, which is empty when the webhook was there."""
         tenant, now = identity.require_identity().tenant, now_ms()
-        host = self._check_url(url)
+        host = check_url(url, self._allow, self._ports)
         secret = make_secret()
         webhook = Webhook(
             webhook_id=webhook_id or new_uuid(),
@@ -98,14 +98,14 @@ class WebhookStore:
         """Return the tenant's webhook. Raises NotFound."""
         tenant = identity.require_identity().tenant
         webhook = await self._webhooks.find(webhook_id)
-        if webhook is None or webhook.tenant != tenant:
+        if webhook is None or webhook.tenant != tenant or webhook.run_id:
             raise _not_found(webhook_id)
         return webhook
 
     async def update(self, webhook_id: str, changes: dict[str, Any]) -> Webhook:
         """Change fields by name."""
         if "url" in changes:
-            self._check_url(changes["url"])
+            check_url(changes["url"], self._allow, self._ports)
         if "types" in changes:
             changes |= {"types": _check_types(changes["types"])}
         if "agent_keys" in changes:
@@ -165,13 +165,6 @@ class WebhookStore:
             raise InvalidRequest.of("eventIds", "must be UUIDs in lower case")
         return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
 
-    def _check_url(self, url: str) -> str:
-        """Return the host. Raises InvalidRequest."""
-        try:
-            return parse_webhook_url(url, self._allow, self._ports).host
-        except TargetRefused as error:
-            raise InvalidRequest.of("url", str(error)) from None
-
     async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
         """Change what is stored, again for as long as others change it meanwhile."""
         stored: Webhook | None = webhook
@@ -208,6 +201,14 @@ async def warn_of_budget(
     await webhooks.add_event(
         make_event(tenant, BUDGET_WARNING, key, f"budget/{budget_id}", now_ms(), told, agent_key=agent_key)
     )
+
+
+def check_url(url: str, allow: AllowList, ports: frozenset[int]) -> str:
+    """Return the host of a webhook's URL. Raises InvalidRequest."""
+    try:
+        return parse_webhook_url(url, allow, ports).host
+    except TargetRefused as error:
+        raise InvalidRequest.of("url", str(error)) from None
 
 
 def _check_types(types: Sequence[str]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ _FAILED = re.compile(r"^FAILED \S+::(\S+)", re.MULTILINE)
 
 async def main(kit: Path, python: Path) -> int:
     settings = {"HEADRACE_FACADE_A2A_LISTEN": "127.0.0.1:0", "HEADRACE_DRAIN_S": "0.2"}
+    settings["HEADRACE_MEMORY_WEBHOOK_ALLOW"] = "localhost"
     with tempfile.TemporaryDirectory() as data_dir:
         async with up("--config-dir", str(CONFIG), "--data-dir", data_dir, **settings) as suite:
             command = (python, "run_tck.py", "--sut-host", f"{suite.url}/a2a/tck", "--", "-p", "no:cacheprovider")

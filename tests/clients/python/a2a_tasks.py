@@ -17,15 +17,21 @@ import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
     Role,
     SendMessageRequest,
+    StreamResponse,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
     TaskState,
 )
+from google.protobuf.json_format import ParseDict
 
 BASE, BINDING = sys.argv[1:]
 
@@ -71,6 +77,40 @@ class Followed:
         return TaskState.Name(self.state).removeprefix("TASK_STATE_")
 
 
+async def follow_by_push(agent: Any) -> list[Any]:
+    """A task's end by push notification, to a server of ours; and what is kept of configs."""
+    posts: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int(head.partition("content-length: ")[2].partition("\r")[0])
+        body = json.loads(await reader.readexactly(size))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        await posts.put((head.partition("x-a2a-notification-token: ")[2].partition("\r")[0], body))
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        request = ask("Count.")
+        request.configuration.task_push_notification_config.CopyFrom(
+            TaskPushNotificationConfig(id="one", url=url, token="t0ken")
+        )
+        asked = await Followed().read(agent.send_message(request))
+        async with asyncio.timeout(100):
+            token, body = await posts.get()
+        update = ParseDict(body, StreamResponse()).status_update
+        ids = {"task_id": asked.task_id}
+        await agent.create_task_push_notification_config(TaskPushNotificationConfig(**ids, id="two", url=url))
+        listed = await agent.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(**ids))
+        got = await agent.get_task_push_notification_config(GetTaskPushNotificationConfigRequest(**ids, id="two"))
+        await agent.delete_task_push_notification_config(DeleteTaskPushNotificationConfigRequest(**ids, id="two"))
+        left = await agent.list_task_push_notification_configs(ListTaskPushNotificationConfigsRequest(**ids))
+        state = TaskState.Name(update.status.state)
+        kept = [sorted(one.id for one in reply.configs) for reply in (listed, left)]
+        return [token, update.task_id == asked.task_id, state, got.url == url, *kept]
+
+
 async def main() -> None:
     told: dict[str, Any] = {}
     async with httpx.AsyncClient(timeout=100) as http:
@@ -105,6 +145,7 @@ async def main() -> None:
         await subscribed
         told["canceled"] = [TaskState.Name(canceled.status.state), rest.text, rest.word]
         told["failed"] = (await Followed().read(agent.send_message(ask("Fail.")))).word
+        told["pushed"] = await follow_by_push(agent)
         followed = [Followed().read(agent.send_message(ask("Count."))) for _ in range(50)]
         told["fifty"] = sorted({one.text for one in await asyncio.gather(*followed)})
         told["refused"] = []

@@ -15,7 +15,6 @@ from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
 from tests.facade.scripted import (
     BLOCK,
-    CHAT,
     RUN,
     Script,
     Step,
@@ -96,7 +95,8 @@ async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(t
         (rpc("ListTasks", {"pageSize": 1000}), -32602),
         (rpc("SendMessage", message(taskId="x")), -32001),
         (rpc("GetTask", {"id": "x"}), -32001),
-        (rpc("CreateTaskPushNotificationConfig", {}), -32003),
+        (rpc("CreateTaskPushNotificationConfig", {}), -32001),
+        (rpc("GetTaskPushNotificationConfig", {"taskId": "x", "id": "c"}), -32001),
         (rpc("GetExtendedAgentCard", {}), -32007),
     ],
 )
@@ -146,8 +146,6 @@ async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: P
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
         status, answer = await post(facade, message(), f"{URL}/message:send", **{"A2A-Version": "9.0"})
         assert (status, answer["error"]["details"][0]["reason"]) == (400, "VERSION_NOT_SUPPORTED")
-        status, answer = await post(facade, {}, f"{URL}/tasks/{CHAT}/pushNotificationConfigs")
-        assert (status, answer["error"]["details"][0]["reason"]) == (400, "PUSH_NOTIFICATION_NOT_SUPPORTED")
 
 
 async def test_the_answer_is_what_stands_behind_the_last_call(tmp_path: Path) -> None:
@@ -170,10 +168,10 @@ async def test_a_subscriber_goes_on_behind_its_cursor(tmp_path: Path) -> None:
 
 
 async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(publish=["a2a"]), timing=Timing(heartbeat_s=0.05)) as facade:
-        facade.script.query = [ChatBusy("busy")]
+    async with suite(tmp_path, Script(query=[ChatBusy("busy")], publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendStreamingMessage", message()))
         assert answer["error"]["data"][0]["metadata"]["reason"] == "CHAT_BUSY"
+    async with suite(tmp_path, Script(publish=["a2a"]), timing=Timing(heartbeat_s=0.05)) as facade:
         slow: list[Step] = [0.3, ChatBusy("busy")]
         for steps in (slow, [*opening(), 0.2, ProviderUnavailable("gone")]):
             facade.script.query = steps

@@ -52,7 +52,7 @@ from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
-from tests.facade.scripted_webhooks import make_webhook_store
+from tests.facade.scripted_webhooks import make_run_webhook_store, make_webhook_store
 
 FORKED = "33333333-3333-4333-8333-333333333333"
 
@@ -627,7 +627,7 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
         GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",
-            WebhookService(memory.webhooks),
+            WebhookService(memory.webhooks, make_run_webhook_store()),
             webhook_pb2_grpc.add_WebhookServiceServicer_to_server,
         ),
     ]

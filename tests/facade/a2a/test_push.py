@@ -1,0 +1,105 @@
+"""Configs of push notifications, in all bindings, before a memory that has the real rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.a2a import a2a_pb2
+from headrace.v1 import agent_pb2
+from tests.facade.a2a.test_grpc import serving
+from tests.facade.a2a.test_requests import URL, message, post, rpc, stream
+from tests.facade.openai_api.speaking import a_run
+from tests.facade.scripted import RUN, Script, Suite, answering, suite
+
+CONFIG: dict[str, Any] = {
+    "id": "c",
+    "url": "https://hooks.example/in",
+    "token": "t",
+    "authentication": {"scheme": "Bearer", "credentials": "s3cret"},
+}
+SHOWN = {"id": "c", "taskId": RUN, "url": CONFIG["url"], "authentication": {"scheme": "Bearer"}}
+PATH = f"{URL}/tasks/{RUN}/pushNotificationConfigs"
+
+
+def script() -> Script:
+    return Script(query=answering("x"), publish=["a2a"], run=a_run("running"))
+
+
+async def call(facade: Suite, verb: str, **params: str | dict[str, str]) -> Any:
+    name = f"{verb}TaskPushNotificationConfig" + ("s" if verb == "List" else "")
+    _, answer = await post(facade, rpc(name, {"taskId": RUN} | params))
+    return answer.get("result", answer.get("error", {}).get("code"))
+
+
+async def test_a_config_is_made_shown_without_its_secrets_listed_and_deleted(tmp_path: Path) -> None:
+    async with suite(tmp_path, script()) as facade:
+        assert await call(facade, "Create", **CONFIG) == SHOWN
+        assert await call(facade, "Get", id="c") == SHOWN
+        assert await call(facade, "List") == {"configs": [SHOWN], "nextPageToken": ""}
+        for _ in range(2):
+            assert await call(facade, "Delete", id="c") == {}
+        assert await call(facade, "Get", id="c") == -32001
+
+
+async def test_http_has_it_as_a_resource(tmp_path: Path) -> None:
+    async with suite(tmp_path, script()) as facade:
+        assert await post(facade, CONFIG, PATH) == (200, SHOWN)
+        for path, expected in ((PATH, {"configs": [SHOWN], "nextPageToken": ""}), (f"{PATH}/c", SHOWN)):
+            async with facade.http.get(path) as response:
+                assert (response.status, await response.json()) == (200, expected)
+        async with facade.http.delete(f"{PATH}/c") as response:
+            assert response.status == 200
+        async with facade.http.get(f"{PATH}/c") as response:
+            assert response.status == 404
+
+
+async def test_grpc_has_it_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, script()) as (_, agent):
+        info = a2a_pb2.AuthenticationInfo(scheme="Bearer", credentials="s3cret")
+        config: dict[str, Any] = {
+            "tenant": "helper",
+            "task_id": RUN,
+            "id": "c",
+            "url": CONFIG["url"],
+            "authentication": info,
+        }
+        await agent.CreateTaskPushNotificationConfig(a2a_pb2.TaskPushNotificationConfig(**config))
+        named: dict[str, Any] = {"tenant": "helper", "task_id": RUN}
+        listed = await agent.ListTaskPushNotificationConfigs(a2a_pb2.ListTaskPushNotificationConfigsRequest(**named))
+        got = await agent.GetTaskPushNotificationConfig(a2a_pb2.GetTaskPushNotificationConfigRequest(**named, id="c"))
+        assert [*listed.configs] == [got]
+        assert (got.url, got.authentication.scheme, got.authentication.credentials) == (CONFIG["url"], "Bearer", "")
+        await agent.DeleteTaskPushNotificationConfig(a2a_pb2.DeleteTaskPushNotificationConfigRequest(**named, id="c"))
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_message_brings_the_config_of_its_task(tmp_path: Path, method: str) -> None:
+    params = message() | {"configuration": {"taskPushNotificationConfig": CONFIG}}
+    async with suite(tmp_path, script()) as facade:
+        if method == "SendMessage":
+            await post(facade, rpc(method, params))
+        else:
+            await stream(facade, method, params)
+        assert (await call(facade, "List"))["configs"] == [SHOWN]
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"url": "https://127.0.0.1/"}, "url"),
+        ({"url": ""}, "configuration.taskPushNotificationConfig.url"),
+        ({"url": CONFIG["url"], "token": "a b"}, "token"),
+        ({"url": CONFIG["url"], "authentication": "x"}, "authentication"),
+        ("x", "configuration.taskPushNotificationConfig"),
+    ],
+)
+async def test_a_message_with_a_config_that_is_wrong_begins_nothing(tmp_path: Path, config: Any, field: str) -> None:
+    params = message() | {"configuration": {"taskPushNotificationConfig": config}}
+    async with suite(tmp_path, script()) as facade:
+        _, answer = await post(facade, rpc("SendMessage", params))
+        assert answer["error"]["code"] == -32602
+        assert field in answer["error"]["message"]
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
