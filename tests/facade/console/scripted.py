@@ -47,6 +47,7 @@ from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
+from tests.facade.console.scripted_own_agents import OwnAgents
 from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_facts import make_fact_store
@@ -285,6 +286,25 @@ class Orchestrator(Script):
     grants: list[gates_pb2.Grant] = field(default_factory=list[gates_pb2.Grant])
     refused_gate: HeadraceError | None = None
     """What AnswerGate raises."""
+    own: OwnAgents = field(default_factory=OwnAgents)
+
+    async def ValidateAgent(self, request: Any, context: Any) -> agent_pb2.ValidateAgentResponse:
+        return agent_pb2.ValidateAgentResponse(problems=self.own.check(request.definition)[1])
+
+    async def PutAgent(self, request: Any, context: Any) -> agent_pb2.PutAgentResponse:
+        return self.own.put(request)
+
+    async def DeleteAgent(self, request: Any, context: Any) -> agent_pb2.DeleteAgentResponse:
+        return self.own.delete(request)
+
+    async def ListStoredAgents(self, request: Any, context: Any) -> agent_pb2.ListStoredAgentsResponse:
+        return self.own.list_stored()
+
+    async def GetAgentDefinition(self, request: Any, context: Any) -> agent_pb2.GetAgentDefinitionResponse:
+        return self.own.get(request)
+
+    async def ListAgentVersions(self, request: Any, context: Any) -> agent_pb2.ListAgentVersionsResponse:
+        return self.own.list_versions(request.agent_key)
 
     async def first(self, kind: type[Request]) -> Request:
         """The first request of this type; waits for it."""

@@ -15,7 +15,19 @@ STATIC = console.STATIC
 FILES = sorted(STATIC.rglob("*.*"))
 MODULES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.js"))
 
-FOLDERS = ("pages", "chat", "run", "people", "navigation", "markdown", "events", "server", "elements", "client")
+FOLDERS = (
+    "pages",
+    "agents",
+    "chat",
+    "run",
+    "people",
+    "navigation",
+    "markdown",
+    "events",
+    "server",
+    "elements",
+    "client",
+)
 """The folders of the modules from the top to the bottom, main.js above them all: imports go downwards."""
 
 

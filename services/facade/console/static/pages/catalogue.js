@@ -5,6 +5,7 @@ export const PAGES = {
   live: { name: "Live", scope: "operate", load: () => import("./live.js") },
   spend: { name: "Spend", load: () => import("./spend.js") },
   agents: { name: "Agents", load: () => import("./agents.js") },
+  own_agents: { name: "Own agents", scope: "publish", load: () => import("./own_agents.js") },
   film: { name: "Recordings", load: () => import("./film.js") },
   schedules: { name: "Schedules", load: () => import("./schedules.js") },
   webhooks: { name: "Webhooks", scope: "admin", load: () => import("./webhooks.js") },

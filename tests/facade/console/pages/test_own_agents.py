@@ -1,0 +1,90 @@
+"""The page of the tenant's own agents: form and JSON side by side, problems at their fields, publish, go back."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from headrace.v1 import agent_pb2
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import Orchestrator, Story
+from tests.facade.console.scripted_own_agents import OwnAgents
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OWN = {
+    "key": "brief",
+    "mode": "REACT",
+    "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
+    "react": {"systemPrompt": "You are brief."},
+}
+
+
+async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> None:
+    script = Orchestrator(own=OwnAgents())
+    async with opening(script=script, place="#page=own_agents", bypass_csp=True) as console:
+        page = console.page
+        await expect(page.get_by_text("There is none.")).to_be_visible()
+        await page.get_by_role("button", name="New agent").click()
+        editor, text = page.get_by_role("region", name="New agent"), page.get_by_label("Definition as JSON")
+        await expect(editor.get_by_role("list", name="Problems")).to_contain_text("key: String should match")
+        await expect(editor.get_by_role("button", name="Publish")).to_be_disabled()
+        for label, value in (("Key", "brief"), ("Provider", "simulator"), ("Model", "sim-1")):
+            await editor.get_by_role("textbox", name=label).fill(value)
+        await editor.get_by_role("textbox", name="Tools").fill("weather, shell")
+        assert json.loads(await text.input_value())["toolConfig"] == {"backends": ["weather", "shell"]}
+        tools = editor.get_by_role("textbox", name="Tools")
+        await expect(tools).to_have_attribute("aria-invalid", "true")
+        await expect(tools).to_have_accessible_description(re.compile("shell.* is not granted"))
+        await tools.fill("weather")
+        await expect(editor.get_by_role("list", name="Problems")).to_have_text("Nothing is wrong.")
+        await text.fill((await text.input_value()).replace("helpful assistant", "brief assistant"))
+        await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are a brief assistant.")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await editor.get_by_role("button", name="Publish").click()
+        await expect(page.get_by_text("brief is in force as version 1.")).to_be_visible()
+        await expect(page.get_by_role("list", name="Own agents")).to_contain_text("version 1")
+        assert json.loads(script.own.texts["brief"][0])["react"] == {"systemPrompt": "You are a brief assistant."}
+
+
+async def test_versions_are_compared_tried_and_brought_back(opening: Opening) -> None:
+    changed = OWN | {"react": {"systemPrompt": "You are <b>loud</b>."}}
+    script = Orchestrator(own=OwnAgents({"brief": [json.dumps(OWN), json.dumps(changed)]}))
+    script.query = Story("How is the weather?").content("It is mild.").complete().steps
+    async with opening(script=script, place="#page=own_agents") as console:
+        page = console.page
+        await page.get_by_role("button", name="Edit: brief").click()
+        editor = page.get_by_role("region", name="brief")
+        await editor.get_by_text("Versions").click()
+        await expect(editor.get_by_text("Nothing is different.")).to_be_visible()
+        await editor.get_by_role("combobox", name="Version").select_option("1")
+        difference = editor.get_by_role("group", name="Difference")
+        await expect(difference.locator("del")).to_contain_text("You are brief.")
+        await expect(difference.locator("ins")).to_contain_text("You are <b>loud</b>.")
+        await editor.get_by_text("Try it").click()
+        await editor.get_by_role("textbox", name="Message").fill("How is the weather?")
+        await editor.get_by_role("button", name="Ask").click()
+        asked = await script.first(agent_pb2.QueryRequest)
+        assert (asked.agent_key, asked.trial.system_prompt) == ("brief", "You are <b>loud</b>.")
+        await editor.get_by_role("button", name="Take this text").click()
+        await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are brief.")
+        await editor.get_by_role("button", name="Publish").click()
+        await expect(page.get_by_text("brief is in force as version 1.")).to_be_visible()
+        assert json.loads(script.own.texts["brief"][-1]) == OWN
+        script.own.texts["brief"].append(json.dumps(changed))
+        await page.get_by_role("button", name="Edit: brief").click()
+        script.own.texts["brief"].append(json.dumps(OWN | {"name": "other"}))
+        await editor.get_by_role("textbox", name="Name").fill("mine")
+        await expect(editor.get_by_role("list", name="Problems")).to_have_text("Nothing is wrong.")
+        await editor.get_by_role("button", name="Publish").click()
+        await expect(editor.get_by_role("alert").first).to_contain_text("is in force, not")
+        await editor.get_by_role("button", name="Close").click()
+        await page.get_by_role("button", name="Edit: brief").click()
+        await editor.get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("There is none.")).to_be_visible()
