@@ -6,15 +6,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.plan import Plan, make_plan
+from tests.simulation.processes import run_in_processes
 from tests.simulation.report import write_report
 from tests.simulation.simulate import Result, prepare_process, simulate_seed
 
-SEEDS_PER_TASK = 5
+SEEDS_PER_PROCESS = 10
 REPORT_EVERY_S = 10.0
 
 
@@ -66,24 +67,20 @@ def run_series(series: Series) -> int:
     """Simulate all seeds; return 1 if one broke a promise."""
     summary = Summary()
     reported_s = summary.began_s
-    parts = [series.seeds[at : at + SEEDS_PER_TASK] for at in range(0, len(series.seeds), SEEDS_PER_TASK)]
-    # A new process for each part where two are compared: what an earlier seed has left must not show.
-    fresh = 1 if series.is_twice else None
-    context = get_context("spawn" if series.is_twice else "fork")
-    if not series.is_twice:
+    parts = [series.seeds[at : at + SEEDS_PER_PROCESS] for at in range(0, len(series.seeds), SEEDS_PER_PROCESS)]
+    tasks = [partial(_simulate_all, part, series) for part in parts]
+    if series.is_twice:
+        tasks += [partial(_simulate_all, part[::-1], series, shakes=True) for part in parts]
+    else:
         prepare_process()
-    with ProcessPoolExecutor(
-        series.jobs, mp_context=context, initializer=prepare_process, max_tasks_per_child=fresh
-    ) as pool:
-        running: list[Future[list[Result]]] = [pool.submit(_simulate_all, part, series) for part in parts]
-        if series.is_twice:
-            running += [pool.submit(_simulate_all, part[::-1], series, shakes=True) for part in parts]
-        for done in as_completed(running):
-            for result in done.result():
-                summary.add(result)
-            if time.perf_counter() - reported_s > REPORT_EVERY_S:
-                reported_s = time.perf_counter()
-                say(*summary.describe())
+    # Where two are compared, each process loads everything at addresses of its own.
+    context = get_context("spawn") if series.is_twice else get_context("fork")
+    for results in run_in_processes(context, tasks, series.jobs):
+        for result in results:
+            summary.add(result)
+        if time.perf_counter() - reported_s > REPORT_EVERY_S:
+            reported_s = time.perf_counter()
+            say(*summary.describe())
     say(*summary.describe())
     say(*(f"{count:8}  {' '.join(key)}" for key, count in sorted(summary.bites.items())))
     say(*(f"{count:8}  {kind}" for kind, count in sorted(summary.counts.items())))
@@ -93,7 +90,11 @@ def run_series(series: Series) -> int:
 
 
 def _simulate_all(seeds: Sequence[int], series: Series, *, shakes: bool = False) -> list[Result]:
-    return [simulate_seed(seed, make=series.make, bug=series.bug, shakes=shakes) for seed in seeds]
+    if series.is_twice:
+        prepare_process()
+    return [
+        simulate_seed(seed, make=series.make, bug=series.bug, is_exact=series.is_twice, shakes=shakes) for seed in seeds
+    ]
 
 
 def say(*lines: str) -> None:

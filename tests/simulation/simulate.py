@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -53,8 +54,14 @@ JUDGING_S = 1200.0
 ENDING_S = 120.0
 """Simulated time in which all services stop, one after another."""
 
-SEEDS_PER_COLLECTION = 5
-"""A collection looks at every object of the process; a few worlds have room beside each other."""
+WORLDS_PER_COLLECTION = 20
+"""A collection looks at every object of the process; some worlds have room beside each other."""
+
+_worlds = itertools.count(1)
+"""Worlds that this process has run."""
+
+_running: list[World] = []
+"""The world that runs."""
 
 JUDGE = "judge"
 
@@ -88,6 +95,7 @@ def prepare_process() -> None:
     if missing:
         raise RuntimeError(f"a world needs these settings from its process's start: {missing}")
     install()
+    _configure_logs()
     warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of the dead are never awaited
     sys.unraisablehook = _ignore  # nor do they end as they should when they are collected
     encoding(ESTIMATE_ENCODING)
@@ -98,28 +106,32 @@ def prepare_process() -> None:
     gc.freeze()
 
 
-def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, bug: str = "", shakes: bool = False) -> Result:
+def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, **options: Any) -> Result:
     """Run the world of `seed`, whose plan `make` makes; what it raises is a problem of this seed, and others go on."""
     try:
-        return simulate(make(seed), bug=bug, shakes=shakes)
+        return simulate(make(seed), **options)
     except Exception:
         return Result(seed, problems=[f"the simulation failed: {traceback.format_exc()}"])
 
 
-def simulate(plan: Plan, *, bug: str = "", traces: bool = False, shakes: bool = False) -> Result:
-    """Run a world to its end, with a planted bug if one is named, and objects at other addresses if it `shakes`."""
+def simulate(
+    plan: Plan, *, bug: str = "", traces: bool = False, is_exact: bool = False, shakes: bool = False
+) -> Result:
+    """Run a world to its end, with a planted bug if one is named; the digest has the messages if it `is_exact`, and
+    objects are at other addresses if it `shakes`."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=SHM if SHM.exists() else None))
     was_enabled = gc.isenabled()
     gc.disable()  # finalizers would run at another moment each time
     loop = SimulatedLoop(Random(f"{plan.seed}/loop"))
     world = World(plan, folder, loop)
     plant(world, bug)
+    world.story.is_exact = is_exact or traces
     if traces:
         world.story.traced = []
     if shakes:
         world.story.shaken = []
     result = Result(plan.seed)
-    _collect_logs(world)
+    _running[:] = [world]
     loop.set_exception_handler(lambda _, context: _note_failure(world, context))
     try:
         loop.run_until_complete(_run(world, plan, result))
@@ -204,18 +216,21 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
     result.problems += world.left
 
 
-def _collect_logs(world: World) -> None:
-    def collect(_logger: Any, _method: str, event: Any) -> Any:
-        process = find_process(copy_context())
-        world.logged.append({**event, "process": process.name if process else ""})
-        world.story.trace("log", str(event["event"]), ())
-        raise structlog.DropEvent
-
+def _configure_logs() -> None:
+    """Have what services log noted in the world that runs; loggers are made once, as in services."""
     structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, collect],
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _note_log],
         wrapper_class=structlog.make_filtering_bound_logger(30),
-        cache_logger_on_first_use=False,
+        cache_logger_on_first_use=True,
     )
+
+
+def _note_log(_logger: Any, _method: str, event: Any) -> Any:
+    process = find_process(copy_context())
+    world = _running[-1]
+    world.logged.append({**event, "process": process.name if process else ""})
+    world.story.trace("log", str(event["event"]), ())
+    raise structlog.DropEvent
 
 
 def _ignore(_: object) -> None:
@@ -237,5 +252,5 @@ def _bury(world: World, loop: SimulatedLoop) -> None:
     loop.set_exception_handler(lambda _loop, _context: None)
     loop.close()
     world.forget_all()
-    if int(world.seed) % SEEDS_PER_COLLECTION == 0:
+    if next(_worlds) % WORLDS_PER_COLLECTION == 0:
         gc.collect()

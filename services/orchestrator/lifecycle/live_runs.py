@@ -24,7 +24,8 @@ class LiveRuns:
         """A chat's runs in order, of which the first executes."""
         self._leaving: dict[str, asyncio.Future[None]] = {}
         """Runs that are being parked, which nobody may use any more."""
-        self._idle = asyncio.Event()
+        self._idle, self._busy = asyncio.Event(), asyncio.Event()
+        """Without runs, and with some: one of the two is set."""
         self._idle.set()
 
     def add(self, run: Run) -> None:
@@ -32,6 +33,7 @@ class LiveRuns:
         self._by_id[run.id] = run
         self._capacity.acquire(run.identity.tenant)
         self._idle.clear()
+        self._busy.set()
         queue = self._by_chat.setdefault(run.chat_id, [])
         queue.append(run)
         if queue[0] is run:
@@ -44,6 +46,7 @@ class LiveRuns:
         self._capacity.release(run.identity.tenant)
         if not self._by_id:
             self._idle.set()
+            self._busy.clear()
         queue = self._by_chat[run.chat_id]
         queue.remove(run)
         if queue:
@@ -112,6 +115,10 @@ class LiveRuns:
 
     def before(self, run: Run) -> list[Run]:
         return list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
+
+    async def wait_until_busy(self) -> None:
+        """Return when there is a run."""
+        await self._busy.wait()
 
     async def wait_until_idle(self, within_s: float) -> bool:
         try:

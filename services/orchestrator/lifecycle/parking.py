@@ -55,6 +55,8 @@ class Parking:
 
     async def watch(self) -> None:
         while self._park_after_s >= 0:
+            if not self._held.all():
+                await self._live.wait_until_busy()  # an idle process wakes for nothing
             await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, self._park_after_s / 4)))
             try:
                 await self._park_all()

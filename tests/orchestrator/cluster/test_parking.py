@@ -17,7 +17,13 @@ from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, memory_pb2
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
+from services.orchestrator.lifecycle.admission.fair_use import NoLimits
+from services.orchestrator.lifecycle.held_runs import HeldRuns
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.parking import Parking
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
+from services.runtime.capacity import Capacity
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.calls.test_answerers import APPROVE, Asked, only
@@ -361,6 +367,24 @@ async def test_a_schedule_finds_its_chats_parked_run(overlap: str, house: Open) 
         assert_seamless(await read(it.client, gate[0]))
         if overlap == "queue":
             assert (await read(it.client, firing.run_id))[-1]["type"] == "run.complete"
+
+
+class CountedRuns(LiveRuns):
+    looks = 0
+
+    def all(self) -> list[Run]:
+        self.looks += 1
+        return super().all()
+
+
+async def test_a_process_without_runs_is_not_looked_at() -> None:
+    live = CountedRuns(Capacity(8, is_shared=False), NoLimits())
+    async with open_channel("127.0.0.1:1") as nobody:
+        peers = Peers.from_channels(llm_gateway=nobody, memory=nobody, tools=nobody)
+        watching = asyncio.create_task(Parking(live, HeldRuns(), peers, 0, lambda _: True).watch())
+        await asyncio.wait([watching], timeout=0.1)  # five looks
+        watching.cancel()
+    assert live.looks == 0
 
 
 async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(house: Open) -> None:

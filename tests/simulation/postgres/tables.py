@@ -16,6 +16,9 @@ Row: TypeAlias = "tuple[Any, ...]"
 CONNECT: Any = sqlite3.connect
 """Of before a world puts its own in its place, which watches the files of the other store."""
 
+STATEMENTS_MAX = 1000
+"""Statements that a connection keeps prepared: the store's, with as many rows as they have at most."""
+
 REFUSALS: dict[str, type[asyncpg.PostgresError]] = {
     "UNIQUE": asyncpg.UniqueViolationError,
     "FOREIGN KEY": asyncpg.ForeignKeyViolationError,
@@ -34,7 +37,8 @@ class Tables:
         """What shows what is committed, and takes the one transaction that writes."""
 
     def _connect(self) -> sqlite3.Connection:
-        database = CONNECT(self._path, isolation_level=None, check_same_thread=False)
+        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
+        database = CONNECT(self._path, cached_statements=STATEMENTS_MAX, **options)
         for pragma in ("journal_mode=WAL", "synchronous=OFF", "foreign_keys=ON", "case_sensitive_like=ON"):
             database.execute(f"PRAGMA {pragma}")
         database.create_function("nextval", 1, self._take_place)

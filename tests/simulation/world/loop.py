@@ -11,7 +11,7 @@ from contextvars import Context, copy_context
 from random import Random
 from typing import Any
 
-from tests.simulation.world.processes import find_process
+from tests.simulation.world.processes import PROCESS, find_process
 
 HOP_S = (0.000_02, 0.000_5)
 """How long a thread takes to begin, and its result to be noticed."""
@@ -44,11 +44,34 @@ class NumberedTask(asyncio.Task[Any]):
         return self.number
 
 
+class SlimHandle(asyncio.TimerHandle):
+    """A callback, with a time or without: as asyncio's, but for what only its debug mode needs."""
+
+    __slots__ = ()
+    _callback: Any
+    _args: Any
+    _loop: SimulatedLoop
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: SimulatedLoop, context: Context | None) -> None:
+        self._when, self._callback, self._args, self._loop = when, callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            if self._scheduled:
+                self._loop.count_cancelled()
+            self._callback = self._args = None
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Runs the callbacks of all simulated processes but the dead ones; time passes only between them."""
 
     _ready: Any
     _stopping: bool
+    _closed: bool
     _timer_cancelled_count: int
 
     def __init__(self, random: Random) -> None:
@@ -75,9 +98,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
+        handle: Any = SlimHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         handle._scheduled = True  # so that its cancellation is counted
+        return handle
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if self._closed:
+            raise RuntimeError("the world has ended")
+        handle = SlimHandle(0.0, callback, args, self, context)
+        self._ready.append(handle)
         return handle
 
     def call_later(
@@ -153,29 +185,41 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def _run_once(self) -> None:
-        timers, ready = self._timers, self._ready
-        if len(timers) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(timers):
-            self._drop_cancelled()
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)[2]._scheduled = False
-            self._timer_cancelled_count -= 1
-        if not ready and not self._stopping:
-            if not timers:
-                raise Stuck("nothing is left that could happen")
-            self._now_s = max(self._now_s, timers[0][0])
-        while timers and timers[0][0] <= self._now_s:
-            handle = heapq.heappop(timers)[2]
-            handle._scheduled = False
-            self._timer_cancelled_count -= handle._cancelled
-            ready.append(handle)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            process = find_process(handle._context)
-            if process is None or process.takes_turn():
-                self.turns += 1
-                handle._run()
+        """Run callbacks until the loop is told to stop."""
+        timers, ready, drop_first = self._timers, self._ready, heapq.heappop
+        while True:
+            if len(timers) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(timers):
+                self._drop_cancelled()
+            while timers and timers[0][2]._cancelled:
+                drop_first(timers)[2]._scheduled = False
+                self._timer_cancelled_count -= 1
+            if not ready and not self._stopping:
+                if not timers:
+                    raise Stuck("nothing is left that could happen")
+                self._now_s = max(self._now_s, timers[0][0])
+            while timers and timers[0][0] <= self._now_s:
+                handle = drop_first(timers)[2]
+                handle._scheduled = False
+                self._timer_cancelled_count -= handle._cancelled
+                ready.append(handle)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                process = handle._context.get(PROCESS)
+                if process is None or process.takes_turn():
+                    self.turns += 1
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if self._stopping:
+                return
+
+    def count_cancelled(self) -> None:
+        self._timer_cancelled_count += 1
 
     def _drop_cancelled(self) -> None:
         kept: list[tuple[float, int, Any]] = []

@@ -238,7 +238,7 @@ class _TracedLink(Link):
         if self._note is not None:
             self._note(self._connection, receive.__name__, args, self._wire.loop.time())
         self._wire.story.trace(self._name, receive.__name__, args)
-        if any(isinstance(arg, list) and UNIMPLEMENTED in arg for arg in args):
+        if receive.__name__ == "receive_trailers" and UNIMPLEMENTED in args[1]:
             self._wire.problems.append(f"{self._name}: a service was asked for what it does not serve")
         super().send(receive, *args)
 

@@ -57,6 +57,9 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
+SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 20.0
+"""Pause between looks for schedules that are due, with the services' own where there are some."""
+
 DRAIN_S = 3.0
 
 OPEN, BY_PEERS = AuthSettings(), AuthSettings(auth="peers", internal_token="of this world alone, and known to all")
@@ -89,7 +92,7 @@ class World:
         """Name of a planted bug (tests/simulation/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
-        self._folder, self._has_provider = folder, plan.has_provider
+        self._folder, self._has_provider, self._has_schedules = folder, plan.has_provider, bool(plan.schedules)
         self.sockets = Sockets(loop, Random(f"{seed}/sockets"), self.wire)
         self.sockets.servers[HOST] = Listener(lambda: Provider(self.outside))
         self.database: Database | None = None
@@ -263,6 +266,7 @@ class World:
                 config_dir=config_dir,
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
+                schedule_look_s=SCHEDULES_LOOK_S if self._has_schedules else NO_SCHEDULES_LOOK_S,
                 park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
                 memory_address=self.memory_address,
                 llm_gateway_address=self._gateway_address,

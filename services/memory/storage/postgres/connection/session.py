@@ -16,6 +16,12 @@ class Session(asyncpg.Connection):
     """The server's start time. Another server may lack unacknowledged data, so nothing read from one holds for the
     other."""
 
+    def get_reset_query(self) -> str:
+        """Return what the pool sends when a connection is given back: nothing, as the store keeps nothing in a session
+        (locks and settings are of transactions, and who listens has a connection of its own). A round trip less for
+        each call; an open transaction is rolled back all the same."""
+        return ""
+
 
 def strip_nul(value: Any) -> Any:
     """Remove NUL from a text, as the types text and jsonb cannot hold it; other values stay as they are."""
