@@ -34,7 +34,7 @@ KINDS = {
 OF_DISK = ("power", "EIO", "ENOSPC")
 """Faults of memory's own disk, which it does not have over PostgreSQL."""
 
-SHARES = {FACADE: 0.55, POSTGRES: 0.5}
+SHARES = {FACADE: 0.5, POSTGRES: 0.65}
 """Of the faults in worlds with such a service, so that each kind meets it as often as another service."""
 
 PEERS = {
@@ -47,8 +47,10 @@ PEERS = {
 }
 """Whom a service speaks with, for faults of pairs."""
 OF_PAIRS = ("cut", "part")
+OF_WORK = ("model", "tool", "EIO", "ENOSPC")
+"""Faults that hit what a run does: where nobody's run is open a schedule's, at the start of one an earlier one's."""
 
-FAULTS = (14, 20)
+FAULTS = (17, 24)
 
 POSTGRES_EVERY = 3
 """Of so many seeds one has a world with PostgreSQL."""
@@ -59,7 +61,7 @@ SKEWS_S = (0.0, 0.0, 0.1, 7.0)
 GATE_RULES = ("", "", "two", "four eyes", "escalating")
 """Who may answer where a tool needs approval (outside/outside.py); empty: everybody is one user, with no credential."""
 
-PHASES = {"idle": 1, "start": 2, "model": 1, "tool": 1, "gate": 4, "compaction": 4, "between": 1}
+PHASES = {"idle": 1, "start": 2, "model": 2, "tool": 1, "gate": 4, "compaction": 4, "between": 1}
 """What an open run was doing when a fault hit: `start` until its reader has an event, `idle` without one. How
 often each is chosen: what misses a short or seldom one meets another."""
 
@@ -267,15 +269,30 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
     [phase] = random.choices([*PHASES], [*PHASES.values()])
     if phase == "idle":
-        return Fault(random.uniform(0, SPAN_S), kind, target, other, lasts_s, None, "", turns)
+        return Fault(_choose_idle_s(random, plan, kind, lasts_s), kind, target, other, lasts_s, None, "", turns)
     agents = WAITED_FOR.get(phase, ())
     able = [at for at in acts if plan.people[at[0]][at[1]].agent in agents]
     act = random.choice(able or acts)
+    if phase == "start" and kind in OF_WORK:
+        queued = [at for at in acts if plan.people[at[0]][at[1]].when_busy == "enqueue"]
+        act = random.choice(queued or acts)
     if phase == "start":
         return Fault(random.uniform(0, START_S), kind, target, other, lasts_s, act, "", turns)
     if phase not in WAITED_FOR or (agents and not able):
         return Fault(random.uniform(0, MEETING_S), kind, target, other, lasts_s, act, "", turns)
     return Fault(random.uniform(0, IN_PHASE_S), kind, target, other, lasts_s, act, phase, turns)
+
+
+def _choose_idle_s(random: Random, plan: Plan, kind: str, lasts_s: float) -> float:
+    """Choose when a fault begins that is to meet nobody's run; one that needs some work meets a schedule's."""
+    times_s = [
+        schedule.at_s + after_s
+        for schedule in plan.schedules
+        for after_s in (*schedule.triggers_s, *(() if schedule.every_minutes else (schedule.in_s,)))
+    ]
+    if kind in OF_WORK and times_s:
+        return max(0.0, random.choice(times_s) - random.uniform(0, lasts_s / 2))
+    return random.uniform(0, SPAN_S)
 
 
 def _list_faults(plan: Plan, random: Random) -> list[tuple[str, str]]:

@@ -13,11 +13,13 @@ import argparse
 import os
 import re
 import sys
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
 from tests.simulation.plan import make_plan
 from tests.simulation.planted.bugs import BUGS
+from tests.simulation.processes import run_in_processes
 from tests.simulation.report import PAGE
 from tests.simulation.series import say
 from tests.simulation.shrink import shrink
@@ -31,29 +33,27 @@ STORY_LINES_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    bug: str
     seed: int = 0
     """0: the judges find nothing."""
     problem: str = ""
+    lines: int = 0
+    """Of the story of the smallest world found that shows the bug."""
 
 
 def find_bug(bug: str, seeds_max: int) -> Found:
-    """Search the seeds in order."""
+    """Search the seeds in order, and make the first world that shows the bug smaller."""
     for seed in range(1, seeds_max + 1):
         if problems := simulate_seed(seed, bug=bug).problems:
-            return Found(seed, problems[-1])
-    return Found()
+            smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
+            return Found(bug, seed, problems[-1], len(simulate(smallest, bug=bug).story))
+    return Found(bug)
 
 
-def count_lines(bug: str, seed: int) -> int:
-    """Return the length of the story of the smallest world found that shows the bug."""
-    smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
-    return len(simulate(smallest, bug=bug).story)
-
-
-def write_row(bug: str, seed: int, lines: int | None) -> None:
-    """Put what is known of a bug into its row of the page; `lines` is None before the world was made smaller."""
-    row = f"| {bug} | {seed or f'none of {SEEDS_MAX}'} | {'' if lines is None else lines} |"
-    PAGE.write_text(re.sub(rf"(?m)^\| {bug} \|.*$", row, PAGE.read_text()))
+def write_row(found: Found) -> None:
+    """Put what is known of a bug into its row of the page."""
+    row = f"| {found.bug} | {found.seed or f'none of {SEEDS_MAX}'} | {found.lines or ''} |"
+    PAGE.write_text(re.sub(rf"(?m)^\| {found.bug} \|.*$", row, PAGE.read_text()))
 
 
 def main() -> int:
@@ -64,23 +64,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep what is found in docs/reliability.md")
     given = parser.parse_args()
     missed = 0
-    with ProcessPoolExecutor(given.jobs, initializer=prepare_process) as pool:
-        searches = {pool.submit(find_bug, bug, given.seeds): bug for bug in given.bugs or BUGS}
-        shrinks: dict[Future[int], tuple[str, int]] = {}
-        for search in as_completed(searches):
-            found, bug = search.result(), searches[search]
-            missed += not found.seed
-            say(f"{bug:22} {f'seed {found.seed}: {found.problem[:160]}' if found.seed else 'NOT FOUND'}")
-            if given.write:
-                write_row(bug, found.seed, None)
-            if found.seed:
-                shrinks[pool.submit(count_lines, bug, found.seed)] = bug, found.seed
-        for shrunk in as_completed(shrinks):
-            bug, seed = shrinks[shrunk]
-            missed += shrunk.result() > STORY_LINES_MAX
-            say(f"{bug:22} seed {seed}: {shrunk.result()} lines")
-            if given.write:
-                write_row(bug, seed, shrunk.result())
+    prepare_process()
+    tasks = [partial(find_bug, bug, given.seeds) for bug in given.bugs or BUGS]
+    for found in run_in_processes(get_context("fork"), tasks, given.jobs):
+        missed += not found.seed or found.lines > STORY_LINES_MAX
+        where = f"seed {found.seed}, {found.lines} lines: {found.problem[:160]}" if found.seed else "NOT FOUND"
+        say(f"{found.bug:22} {where}")
+        if given.write:
+            write_row(found)
     return min(missed, 1)
 
 
