@@ -38,13 +38,15 @@ class Found:
     """0: the judges find nothing."""
     problem: str = ""
     lines: int = 0
-    """Of the story of the smallest world found that shows the bug."""
+    """Of the story of the smallest world found that shows the bug; 0: the world was not made smaller."""
 
 
-def find_bug(bug: str, seeds_max: int) -> Found:
-    """Search the seeds in order, and make the first world that shows the bug smaller."""
+def find_bug(bug: str, seeds_max: int, shrinks: bool) -> Found:
+    """Search the seeds in order, and make the first world that shows the bug smaller if it `shrinks`."""
     for seed in range(1, seeds_max + 1):
         if problems := simulate_seed(seed, bug=bug).problems:
+            if not shrinks:
+                return Found(bug, seed, problems[-1])
             smallest = shrink(make_plan(seed), lambda plan: bool(simulate(plan, bug=bug).problems))
             return Found(bug, seed, problems[-1], len(simulate(smallest, bug=bug).story))
     return Found(bug)
@@ -60,12 +62,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted.find_bugs", description=__doc__)
     parser.add_argument("bugs", nargs="*", choices=[[], *BUGS], help="all, if none is named")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="how many are searched for each")
+    parser.add_argument("--search", action="store_true", help="make no world smaller")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that search beside each other")
     parser.add_argument("--write", action="store_true", help="keep what is found in docs/reliability.md")
     given = parser.parse_args()
     missed = 0
     prepare_process()
-    tasks = [partial(find_bug, bug, given.seeds) for bug in given.bugs or BUGS]
+    tasks = [partial(find_bug, bug, given.seeds, not given.search) for bug in given.bugs or BUGS]
     for found in run_in_processes(get_context("fork"), tasks, given.jobs):
         missed += not found.seed or found.lines > STORY_LINES_MAX
         where = f"seed {found.seed}, {found.lines} lines: {found.problem[:160]}" if found.seed else "NOT FOUND"

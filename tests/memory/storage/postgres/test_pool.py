@@ -79,8 +79,11 @@ async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_ca
 async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) -> None:
     said: list[str] = []
 
+    def note(sent: Any) -> None:
+        said.append(sent.query)
+
     async def ask(connection: Any) -> None:
-        connection.add_query_logger(lambda query: said.append(query.query))
+        connection.add_query_logger(note)
         await connection.fetchval("SELECT 1")
 
     async def connect(url: str, **options: Any) -> Any:
