@@ -69,7 +69,7 @@ RPCS = {
     " RotateScheduleSecret ReceiveWebhook ListDueSchedules RecordFiring",
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
-    " ListFiles ListLimits",
+    " ListFiles CompleteAuthorization ListLimits",
     "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
     " ListDeliveries ReplayDeliveries PutRunWebhook ListRunWebhooks DeleteRunWebhook",
 }
@@ -166,6 +166,7 @@ ROUTES = {
     "GET /api/tools": "ToolService.ListTools",
     "GET /api/tool": "ToolService.GetTool",
     "GET /api/skills": "ToolService.ListSkills",
+    "POST /api/mcp/authorization": "ToolService.CompleteAuthorization",
     "POST /api/upload": "ToolService.UploadFile",
     "GET /api/resource": "ToolService.ReadFile",
     "GET /api/viewport": "ToolService.GetViewport",

@@ -121,6 +121,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "answerers": AnswererRule,
     "sampling": mcp_settings.Sampling,
     "root": mcp_settings.Root,
+    "oauth": mcp_settings.OAuth,
     "stdio": mcp_settings.Stdio,
     "http": mcp_settings.Http,
 }

@@ -260,6 +260,16 @@ class Client(
 
         return self._send(self._tools.UploadFile, send(), UPLOAD_TIMEOUT_S)
 
+    def complete_authorization(
+        self, state: str, code: str, issuer: str | None = None
+    ) -> tools_pb2.CompleteAuthorizationResponse:
+        """Pass on what an authorization server has sent the user's browser back with, as the page at redirectUrl.
+
+        The MCP server acts for the caller from now on.
+        """
+        request = tools_pb2.CompleteAuthorizationRequest(state=state, code=code, issuer=issuer)
+        return self._send(self._tools.CompleteAuthorization, request)
+
     def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """Return the agents, ordered by key."""
         request = agent_pb2.ListAgentsRequest(tag=tag)

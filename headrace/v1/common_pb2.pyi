@@ -446,6 +446,7 @@ class InputNeed(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
+    AUTHORIZES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among all that the call asks."""
     server: _builtins.str
@@ -456,6 +457,10 @@ class InputNeed(_message.Message):
     """JSON Schema of the answer; absent: the person is sent to `url`, and says when that is done."""
     url: _builtins.str
     """Address that the person is to visit, of the server's choosing; absent: a form is answered."""
+    authorizes: _builtins.bool
+    """The person is to authorize Headrace there (OAuth 2.1). The browser comes back to the entry's redirectUrl, whose page
+    calls CompleteAuthorization.
+    """
     def __init__(
         self,
         *,
@@ -464,10 +469,11 @@ class InputNeed(_message.Message):
         message: _builtins.str = ...,
         schema: _builtins.str | None = ...,
         url: _builtins.str | None = ...,
+        authorizes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_schema", b"_schema", "_url", b"_url", "schema", b"schema", "url", b"url"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schema", b"_schema", "_url", b"_url", "message", b"message", "name", b"name", "schema", b"schema", "server", b"server", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schema", b"_schema", "_url", b"_url", "authorizes", b"authorizes", "message", b"message", "name", b"name", "schema", b"schema", "server", b"server", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__schema: _TypeAlias = _typing.Literal["schema"]  # noqa: Y015
     _WhichOneofArgType__schema: _TypeAlias = _typing.Literal["_schema", b"_schema"]  # noqa: Y015

@@ -86,6 +86,11 @@ class ToolServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_tools__pb2.ListFilesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_tools__pb2.ListFilesResponse.FromString,
                 _registered_method=True)
+        self.CompleteAuthorization = channel.unary_unary(
+                '/headrace.v1.ToolService/CompleteAuthorization',
+                request_serializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.FromString,
+                _registered_method=True)
         self.ListLimits = channel.unary_unary(
                 '/headrace.v1.ToolService/ListLimits',
                 request_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
@@ -212,6 +217,18 @@ class ToolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompleteAuthorization(self, request, context):
+        """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+
+        Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
+        the user's calls from now on. A state counts once, for an hour.
+        Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
+        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListLimits(self, request, context):
         """List the limits that this service holds the caller to, for OperatorService.GetLimits.
 
@@ -273,6 +290,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.ListFiles,
                     request_deserializer=headrace_dot_v1_dot_tools__pb2.ListFilesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_tools__pb2.ListFilesResponse.SerializeToString,
+            ),
+            'CompleteAuthorization': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteAuthorization,
+                    request_deserializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.SerializeToString,
             ),
             'ListLimits': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLimits,
@@ -551,6 +573,33 @@ class ToolService(object):
             '/headrace.v1.ToolService/ListFiles',
             headrace_dot_v1_dot_tools__pb2.ListFilesRequest.SerializeToString,
             headrace_dot_v1_dot_tools__pb2.ListFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteAuthorization(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ToolService/CompleteAuthorization',
+            headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.SerializeToString,
+            headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.FromString,
             options,
             channel_credentials,
             insecure,

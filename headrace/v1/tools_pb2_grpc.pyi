@@ -108,6 +108,14 @@ class ToolServiceStub:
 
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
     """
+    CompleteAuthorization: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CompleteAuthorizationRequest, _tools_pb2.CompleteAuthorizationResponse]
+    """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+
+    Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
+    the user's calls from now on. A state counts once, for an hour.
+    Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
+    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+    """
     ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
     """List the limits that this service holds the caller to, for OperatorService.GetLimits.
 
@@ -192,6 +200,14 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """List files of a chat's workspace, ordered by path, without links. Changes nothing.
 
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+    """
+    CompleteAuthorization: _aio.UnaryUnaryMultiCallable[_tools_pb2.CompleteAuthorizationRequest, _tools_pb2.CompleteAuthorizationResponse]  # type: ignore[assignment]
+    """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+
+    Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
+    the user's calls from now on. A state counts once, for an hour.
+    Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
+    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
     """
     ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
     """List the limits that this service holds the caller to, for OperatorService.GetLimits.
@@ -334,6 +350,20 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """List files of a chat's workspace, ordered by path, without links. Changes nothing.
 
         Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+        """
+
+    @_abc_1.abstractmethod
+    def CompleteAuthorization(
+        self,
+        request: _tools_pb2.CompleteAuthorizationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.CompleteAuthorizationResponse, _abc.Awaitable[_tools_pb2.CompleteAuthorizationResponse]]:
+        """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+
+        Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
+        the user's calls from now on. A state counts once, for an hour.
+        Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
+        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
         """
 
     @_abc_1.abstractmethod

@@ -9,6 +9,8 @@ from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 from services.tools.workspace.quota import RESERVE_BYTES
 
+SECRETS_KEY_CHARS_MIN = 32
+
 SANDBOXES = ("auto", "process", "bubblewrap", "external", "none")
 
 
@@ -59,6 +61,11 @@ class Config:
     search_key: str = setting("", secret=True)
     """The search endpoint's key, where it has one."""
 
+    secrets_key: str = setting("", secret=True)
+    """What users' tokens for MCP servers (`oauth` of mcp.json) are encrypted with in the data folder, the same for all
+    replicas: 32 characters or more, that nobody can guess. Empty: no server with `oauth` is used. With another key,
+    users authorize anew."""
+
     network_allow: str = ""
     """Hosts, host:port and networks, separated by commas, that commands reach through the proxy; in the bubblewrap tier
     alone. Empty: commands have no network."""
@@ -85,6 +92,8 @@ class Config:
                 raise ValueError(f"HEADRACE_TOOLS_{name}_ALLOW: {error}") from error
         if self.search_url and not self.search_url.startswith(("http://", "https://")):
             raise ValueError("HEADRACE_TOOLS_SEARCH_URL: must begin with http:// or https://")
+        if self.secrets_key and len(self.secrets_key) < SECRETS_KEY_CHARS_MIN:
+            raise ValueError(f"HEADRACE_TOOLS_SECRETS_KEY: must have {SECRETS_KEY_CHARS_MIN} characters or more")
         if self.disk_reserve_bytes < 0:
             raise ValueError("HEADRACE_TOOLS_DISK_RESERVE_BYTES: must not be less than 0")
         if self.workspace_retention_days <= 0:

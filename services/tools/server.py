@@ -23,6 +23,8 @@ from services.tools.config import Config
 from services.tools.execution.effect_records import EffectRecords, Sync
 from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import run_pool
+from services.tools.mcp_client.authorizations import Authorizations
+from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.servers import run_mcp_servers
 from services.tools.sandbox.leftovers import make_mark, sweep_leftovers
 from services.tools.sandbox.tier import Sandbox
@@ -68,7 +70,10 @@ async def tool_server(
             remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
         )
         stack.callback(guard_task(daily).cancel)
-        await stack.enter_async_context(run_mcp_servers(config.config_dir, env or {}, catalogue.replace_source))
+        tokens = TokenStore(config.data_dir / "mcp_tokens", config.secrets_key) if config.secrets_key else None
+        mcp = await stack.enter_async_context(
+            run_mcp_servers(config.config_dir, env or {}, catalogue.replace_source, tokens)
+        )
         environments = SkillEnvironments(config.data_dir / "skill_envs", group)
         stack.callback(environments.stop)
         sandbox = dataclasses.replace(
@@ -94,7 +99,9 @@ async def tool_server(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
         )
         rights = ChatRights(memory, workspaces)
-        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights)
+        service = ToolService(
+            catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights, Authorizations(tokens, mcp)
+        )
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, memory))
         yield await stack.enter_async_context(serving_grpc(config.server, [served], keys=keys))

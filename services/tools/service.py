@@ -13,6 +13,7 @@ from services.tools.execution import effect_guard
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.execution.executor import Executor
 from services.tools.limits_in_force import list_limits
+from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.sandbox.tier import Sandbox
 from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
@@ -38,6 +39,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         web: Web,
         config: Config,
         rights: ChatRights,
+        authorizations: Authorizations,
     ) -> None:
         self._catalogue = catalogue
         self._executor = executor
@@ -49,6 +51,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._sandbox = sandbox
         self._web = web
         self._config = config
+        self._authorizations = authorizations
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
@@ -106,6 +109,11 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
         await self._rights.enter_chat(request.chat_id)
         return await downloads.list_files(self._workspaces, request)
+
+    async def CompleteAuthorization(
+        self, request: tools_pb2.CompleteAuthorizationRequest, context: Any
+    ) -> tools_pb2.CompleteAuthorizationResponse:
+        return tools_pb2.CompleteAuthorizationResponse(server=await self._authorizations.complete(request))
 
     async def ListLimits(self, request: limits_pb2.ListLimitsRequest, context: Any) -> limits_pb2.ListLimitsResponse:
         return list_limits(self._config, self._executor)

@@ -46,6 +46,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     schema: str = ""
     url: str = ""
+    authorizes: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -159,14 +160,19 @@ def to_message(outcome: Outcome) -> tools_pb2.ToolOutcome:
 
 
 def to_pause(asks: Iterable[common_pb2.InputNeed], course: str) -> Pause:
-    return Pause([Ask(ask.name, ask.server, ask.message, ask.schema, ask.url) for ask in asks], course)
+    return Pause([Ask(ask.name, ask.server, ask.message, ask.schema, ask.url, ask.authorizes) for ask in asks], course)
 
 
 def to_asking(pause: Pause) -> tools_pb2.ToolDelta:
     """Return the result of a call that waits: what it asks."""
     asks = [
         common_pb2.InputNeed(
-            name=ask.name, server=ask.server, message=ask.message, schema=ask.schema or None, url=ask.url or None
+            name=ask.name,
+            server=ask.server,
+            message=ask.message,
+            schema=ask.schema or None,
+            url=ask.url or None,
+            authorizes=ask.authorizes,
         )
         for ask in pause.asks
     ]

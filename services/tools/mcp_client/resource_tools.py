@@ -12,7 +12,7 @@ import mcp_types as types
 from headrace.v1 import tools_pb2
 from services.tools.mcp_client.asking.exchange import Exchange
 from services.tools.mcp_client.session import McpSession
-from services.tools.mcp_client.tool_calls import SessionSource, execute_request
+from services.tools.mcp_client.tool_calls import SessionSource, authorizing, execute_request
 from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Execute, Tool
 
@@ -66,6 +66,7 @@ def _make_tool(server: SessionSource, name: str, description: str, parameters: d
         execute=_make_execute(server, work),
         tier="enabled",
         begins_itself=True,
+        may_ask=server.authorizer is not None,
         category="mcp",
         server=server.name,
     )
@@ -81,7 +82,7 @@ def _make_execute(server: SessionSource, work: Work) -> Execute:
             async for delta in deltas:
                 yield delta
 
-    return execute
+    return authorizing(server, execute)
 
 
 async def _list(session: McpSession, arguments: dict[str, Any]) -> types.CallToolResult:

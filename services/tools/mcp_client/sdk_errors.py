@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import anyio
 import httpx2
@@ -30,15 +31,31 @@ FOREIGN = (
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a server says of how to be authorized, where it says something (WWW-Authenticate)."""
+
+    resource_metadata: str = ""
+    scope: str = ""
+
+
 class ServerFailed(Exception):
     """A server cannot be reached, has gone, or refuses; the text says why."""
 
-    is_refusal = False
-    """Whether it has refused the credential."""
+    challenge: Challenge | None = None
+    """There when it has refused the credential."""
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.challenge is not None
 
 
 class CredentialRefused(httpx2.TransportError):
-    """A server has answered with status 401; the SDK would tell nobody."""
+    """A server has answered with status 401, or wants more scopes; the SDK would tell nobody."""
+
+    def __init__(self, message: str, challenge: Challenge) -> None:
+        super().__init__(message)
+        self.challenge = challenge
 
 
 @contextmanager
@@ -59,7 +76,7 @@ def server_errors() -> Generator[None]:
 
 def _make_failure(error: Exception) -> ServerFailed:
     failure = ServerFailed(_format_reason(error))
-    failure.is_refusal = isinstance(error, CredentialRefused)
+    failure.challenge = error.challenge if isinstance(error, CredentialRefused) else None
     return failure
 
 

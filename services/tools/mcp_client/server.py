@@ -6,13 +6,17 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import mcp
 import structlog
 
+from services.runtime.auth.identity import require_identity
 from services.tools.mcp_client.asking.live_calls import LiveCalls
 from services.tools.mcp_client.asking.shared_handlers import make_shared_handlers
+from services.tools.mcp_client.connect_tool import make_connect_tool
+from services.tools.mcp_client.oauth.authorizer import Authorizer
+from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.resource_tools import make_resource_tools
 from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession, SessionHandlers, open_session
@@ -20,6 +24,8 @@ from services.tools.mcp_client.settings import Http, Settings
 from services.tools.mcp_client.tool_calls import make_execute
 from services.tools.mcp_client.tool_mapping import map_tools
 from services.tools.mcp_client.user_sessions import UserSessions
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.credentials import find_authorization
 from services.tools.toolkit.tool import Tool
 
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
@@ -43,10 +49,19 @@ log = structlog.get_logger()
 
 class McpServer:
     def __init__(
-        self, name: str, settings: Settings, env: Mapping[str, str], offer: Callable[[Sequence[Tool]], None]
+        self,
+        name: str,
+        settings: Settings,
+        env: Mapping[str, str],
+        offer: Callable[[Sequence[Tool]], None],
+        tokens: TokenStore | None = None,
     ) -> None:
+        """`tokens` are there where the settings have users authorize."""
         self.name = name
         self.tried = asyncio.Event()
+        self.authorizer: Authorizer | None = None
+        if isinstance(settings, Http) and settings.oauth is not None and tokens is not None:
+            self.authorizer = Authorizer(name, settings, tokens)
         self.settings = settings
         self.live_calls = LiveCalls()
         self._env = env
@@ -57,6 +72,8 @@ class McpServer:
         """Whether its version, of the last session that there was, is 2026-07-28 or later."""
         self._user_sessions: UserSessions | None = None
         self._problem = "it is not connected yet"
+        self._refusal: ServerFailed | None = None
+        """What it said when it refused the list of its tools; it is then listed as a user who has agreed."""
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
@@ -64,10 +81,19 @@ class McpServer:
         if authorization and self._user_sessions is not None and isinstance(self.settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
+        elif self._refusal is not None:  # the session is another user's
+            raise self._refusal
         elif self._session is not None and not self._session.ended:
             yield self._session
         else:
             raise ServerFailed(self._problem)
+
+    async def find_authorization(self, context: ToolContext) -> str:
+        """Return the user's Authorization header; empty: there is none."""
+        given = find_authorization(self.name, context.credentials)
+        if given or self.authorizer is None:
+            return given
+        return await self.authorizer.find_header(require_identity())
 
     def open_own_session(
         self, authorization: str, handlers: SessionHandlers
@@ -103,16 +129,35 @@ class McpServer:
             if not delay_s:
                 log.warning("mcp server down", server=self.name, problem=problem)
             delay_s = min(delay_s * 2 or RETRY_S, RETRY_S_MAX)
-            await asyncio.sleep(delay_s * random.uniform(0.8, 1.2))
+            await self._pause(delay_s * random.uniform(0.8, 1.2))
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, not longer than until a user has agreed."""
+        if self.authorizer is None:
+            await asyncio.sleep(delay_s)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self.authorizer.stored.wait()
+        self.authorizer.stored.clear()
 
     async def _connect(self) -> str:
+        header = ""
         try:
-            async with self._open_shared_session() as session:
+            if self.authorizer is not None and self._refusal is not None:
+                header = await self.authorizer.find_newest_header()
+            async with self._open_shared_session(header) as session:
                 try:
                     await self._follow_session(session)
                 finally:
                     self._mark_unavailable(ENDED)  # at once: closing takes a process some time
         except ServerFailed as failure:
+            if self.authorizer is not None and failure.is_refusal and not header:
+                self._refusal = failure
+                self._offer_tools()
+                return "its users have to authorize Headrace first"
+            if self.authorizer is not None and failure.is_refusal:
+                await self.authorizer.forget(header)
             return str(failure)
         except Exception:
             # Ours or the SDK's bug: this server must not take the others and the service with it.
@@ -148,7 +193,7 @@ class McpServer:
         if self.settings.resources and session.client.server_capabilities.resources:
             taken = {tool.name.casefold() for tool in self._tools}
             self._tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
-        self._offer(self._tools)
+        self._offer_tools()
         self.tried.set()
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
@@ -158,4 +203,8 @@ class McpServer:
         self._session, self._problem = None, problem
         if self._tools and self._tools[0].unavailable != text:
             self._tools = [dataclasses.replace(tool, unavailable=text) for tool in self._tools]
-            self._offer(self._tools)
+            self._offer_tools()
+
+    def _offer_tools(self) -> None:
+        beside = [make_connect_tool(self)] if self._refusal is not None else []
+        self._offer([*self._tools, *beside])

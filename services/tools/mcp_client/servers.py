@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from services.runtime.file_watch import watching_paths
-from services.tools.mcp_client.settings import BadMcpFile, McpFile, Settings, read_servers
+from services.tools.mcp_client.settings import BadMcpFile, Http, McpFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 
 if TYPE_CHECKING:
+    from services.tools.mcp_client.oauth.token_store import TokenStore
     from services.tools.mcp_client.server import McpServer
 
 FILE = "mcp.json"
@@ -27,7 +28,16 @@ ReplaceSource = Callable[[str, Sequence[Tool]], None]
 
 
 class McpServers:
-    def __init__(self, path: Path, env: Mapping[str, str], put: ReplaceSource, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        path: Path,
+        env: Mapping[str, str],
+        put: ReplaceSource,
+        group: asyncio.TaskGroup,
+        tokens: TokenStore | None = None,
+    ) -> None:
+        """`tokens` are those of users who have authorized Headrace; None: none can."""
+        self._tokens = tokens
         self._path = path
         self._env = env
         self._put = put
@@ -56,12 +66,21 @@ class McpServers:
                 task.cancel()
                 del self._running[name]
         for name, settings in stated.servers.items():
-            if name not in self._running:
+            if isinstance(settings, Http) and settings.oauth is not None and self._tokens is None:
+                problem = "oauth: HEADRACE_TOOLS_SECRETS_KEY is not set"
+                log.error("mcp server refused", file=self._path.name, server=name, problem=problem)
+            elif name not in self._running:
                 self._start_server(name, settings)
 
     async def wait_tried(self) -> None:
         for _, server, _ in list(self._running.values()):
             await server.tried.wait()
+
+    def note_authorization(self, name: str) -> None:
+        """A user has authorized Headrace at the server, whose tools may be listed now."""
+        _, server, _ = self._running.get(name, (None, None, None))
+        if server is not None and server.authorizer is not None:
+            server.authorizer.stored.set()
 
     def stop(self) -> None:
         for _, _, task in self._running.values():
@@ -79,7 +98,7 @@ class McpServers:
                 self._put(source, tools)
 
         self._put(source, ())  # what another server of this name may have left
-        server = McpServer(name, settings, self._env, offer)
+        server = McpServer(name, settings, self._env, offer, self._tokens)
         self._running[name] = (settings, server, self._group.create_task(server.run()))
 
 
@@ -96,16 +115,18 @@ def _import_sdk() -> None:
 
 
 @asynccontextmanager
-async def run_mcp_servers(config_dir: Path, env: Mapping[str, str], put: ReplaceSource) -> AsyncGenerator[None]:
+async def run_mcp_servers(
+    config_dir: Path, env: Mapping[str, str], put: ReplaceSource, tokens: TokenStore | None = None
+) -> AsyncGenerator[McpServers]:
     """Runs the servers inside the block; leaving it stops their processes."""
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
-        servers = McpServers(path, env, put, group)
+        servers = McpServers(path, env, put, group, tokens)
         try:
             async with watching_paths([path], servers.read_file, servers.follow):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(START_S):
                         await servers.wait_tried()
-                yield
+                yield servers
         finally:
             servers.stop()

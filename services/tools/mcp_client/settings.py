@@ -48,6 +48,32 @@ class Root(BaseModel):
     """A name for people."""
 
 
+class OAuth(BaseModel):
+    """How users authorize Headrace at a server (OAuth 2.1, authorization code with PKCE)."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+    redirect_url: Annotated[
+        str, Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost)[:/])[^\s#]+$", max_length=2_000)
+    ]
+    """Where browsers come back to: the facade's `/console/authorized.html`, as users reach it, or a page of yours that
+    calls CompleteAuthorization."""
+
+    scope: str = ""
+    """Scopes that are asked for, with spaces between; empty: those that the server names."""
+
+    client_id: str = ""
+    """Headrace's id at the authorization server, where it was registered by hand. Empty: its metadata document, or else
+    it registers itself."""
+
+    client_secret: Annotated[str, Field(repr=False)] = ""
+    """The secret of that registration, where it has one; `env:NAME` as in `headers`."""
+
+    client_metadata_url: str = ""
+    """An https address at which you serve Headrace's client id metadata document; used where the authorization server
+    takes one."""
+
+
 class Server(BaseModel):
     """What is granted to a server of any kind."""
 
@@ -106,6 +132,10 @@ class Http(Server):
     headers: dict[str, str] = {}
     """Headers of every request; `env:NAME` as in `env` above. A user's own credential, which comes with a query's
     request as `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
+
+    oauth: OAuth | None = None
+    """Each user authorizes Headrace at the server: a call that it answers with 401 opens a gate with the address.
+    Needs HEADRACE_TOOLS_SECRETS_KEY."""
 
 
 Settings = Stdio | Http
@@ -168,7 +198,11 @@ def _parse_server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) 
         raise ValueError("either command or url is expected")
     settings = _FORMS[kinds[0]].validate_python(stated)
     if isinstance(settings, Http):
-        return settings.model_copy(update={"headers": _fill_from_environment("headers", settings.headers, env)})
+        filled: dict[str, Any] = {"headers": _fill_from_environment("headers", settings.headers, env)}
+        if settings.oauth is not None:
+            secret = _fill_from_environment("oauth", {"clientSecret": settings.oauth.client_secret}, env)
+            filled["oauth"] = settings.oauth.model_copy(update={"client_secret": secret["clientSecret"]})
+        return settings.model_copy(update=filled)
     cwd = str((folder / settings.cwd).absolute())
     return settings.model_copy(update={"env": _fill_from_environment("env", settings.env, env), "cwd": cwd})
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import mcp_types as types
 from mcp import MCPError
 
 from headrace.v1 import common_pb2, tools_pb2
+from services.runtime.auth.identity import require_identity
 from services.tools.errors import CredentialNeeded, InputNeeded, ToolFailed
 from services.tools.mcp_client.asking.exchange import Exchange, Sampled
 from services.tools.mcp_client.asking.live_calls import LIVE, LiveCall, LiveCalls, send_after_visits
 from services.tools.mcp_client.asking.rounds import Rounds
 from services.tools.mcp_client.asking.sampling import Sampler
+from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, COURSE, Authorizer
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
 from services.tools.mcp_client.session import McpSession, SessionHandlers
 from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.tool_results import stream_result
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
 from services.tools.toolkit.context import ToolContext
-from services.tools.toolkit.credentials import find_authorization
 from services.tools.toolkit.tool import Effect, Execute, make_output
 
 Send: TypeAlias = Callable[[McpSession, Exchange], Coroutine[Any, Any, types.CallToolResult]]
@@ -36,9 +38,12 @@ class SessionSource(Protocol):
     name: str
     settings: Settings
     live_calls: LiveCalls
+    authorizer: Authorizer | None
 
     @property
     def is_modern(self) -> bool: ...
+
+    async def find_authorization(self, context: ToolContext) -> str: ...
 
     def borrow_session(self, authorization: str) -> AbstractAsyncContextManager[McpSession]: ...
 
@@ -58,7 +63,28 @@ def make_execute(server: SessionSource, tool: str, effect: Effect) -> Execute:
             async for delta in deltas:
                 yield delta
 
-    return execute
+    return authorizing(server, execute)
+
+
+def authorizing(server: SessionSource, execute: Execute) -> Execute:
+    """Return a function that does the same, and sends the user to where they agree when the server refuses them."""
+
+    async def execute_authorized(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        said = [answer for answer in context.request.answers if answer.name.startswith(AUTHORIZE)]
+        if any(answer.action != "accept" for answer in said):
+            raise ToolFailed(f"the user does not authorize the use of MCP server {server.name!r}")
+        context = replace(context, course="" if context.course == COURSE else context.course)
+        try:
+            async with aclosing(execute(context)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except ServerFailed as failure:
+            if server.authorizer is None or failure.challenge is None or not context.request.effect_key:
+                raise ToolFailed(f"MCP server {server.name!r}: {failure}") from failure
+            refused = await server.find_authorization(context)
+            raise await server.authorizer.ask(require_identity(), refused, failure.challenge) from failure
+
+    return execute_authorized
 
 
 async def execute_request(
@@ -68,7 +94,7 @@ async def execute_request(
     exchange = Exchange()
 
     async def work() -> types.CallToolResult:
-        async with server.borrow_session(find_authorization(server.name, context.credentials)) as session:
+        async with server.borrow_session(await server.find_authorization(context)) as session:
             exchange.session = session
             await context.begin()
             return await _await_answer(session, send(session, exchange))
@@ -152,7 +178,7 @@ async def _follow(
 
 
 async def _call_live(server: SessionSource, tool: str, context: ToolContext, call: LiveCall) -> types.CallToolResult:
-    authorization = find_authorization(server.name, context.credentials)
+    authorization = await server.find_authorization(context)
     async with server.open_own_session(authorization, call.make_handlers()) as session:
         call.exchange.session = session
         await context.begin()
@@ -174,6 +200,8 @@ def _translate_errors(server: SessionSource, context: ToolContext, exchange: Exc
     except ServerFailed as failure:
         if failure.is_refusal and context.credentials:
             raise CredentialNeeded(context.credentials[0].name, "refused") from failure
+        if failure.is_refusal and server.authorizer is not None:
+            raise
         doubt = UNKNOWN if exchange.session is not None and exchange.session.ended else ""
         raise ToolFailed(f"MCP server {server.name!r}: {failure}{doubt}") from failure
 

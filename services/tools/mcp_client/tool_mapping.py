@@ -10,7 +10,7 @@ import mcp
 import mcp_types
 import structlog
 
-from services.tools.mcp_client.settings import Server
+from services.tools.mcp_client.settings import Http, Server
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
@@ -47,7 +47,7 @@ def map_tools(
                 effect=effect,
                 execute=execute(tool.name, effect),
                 needs=frozenset({"model"}) if granted.sampling is not None else frozenset(),
-                may_ask=granted.elicitation,
+                may_ask=granted.elicitation or (isinstance(granted, Http) and granted.oauth is not None),
                 tier="enabled",
                 begins_itself=True,
                 category="mcp",

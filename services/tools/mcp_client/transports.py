@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from errno import ENOENT
 from pathlib import Path
@@ -14,10 +14,16 @@ from typing import Any, Self
 
 import httpx2
 from mcp import StdioServerParameters, stdio_client
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+)
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 
-from services.tools.mcp_client.sdk_errors import CredentialRefused
+from services.tools.mcp_client.bounded_stream import BoundedStream
+from services.tools.mcp_client.sdk_errors import Challenge, CredentialRefused
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
@@ -29,7 +35,7 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 CONNECT_S = 10.0
 
-UNAUTHORIZED = 401
+UNAUTHORIZED, FORBIDDEN = 401, 403
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
 """Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
@@ -121,26 +127,21 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
-        if response.status_code == UNAUTHORIZED:
+        if _is_refusal(response):
             await response.aclose()
-            raise CredentialRefused("it has refused the credential (401)")
+            text = f"it has refused the credential ({response.status_code})"
+            raise CredentialRefused(text, _read_challenge(response))
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream)
+            response.stream = BoundedStream(response.stream, ANSWER_BYTES_MAX)
         return response
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
+def _is_refusal(response: httpx2.Response) -> bool:
+    wants_more = extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    return response.status_code == UNAUTHORIZED or (response.status_code == FORBIDDEN and wants_more)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen_bytes = 0
-        async for piece in self._stream:
-            seen_bytes += len(piece)
-            if seen_bytes > ANSWER_BYTES_MAX:
-                raise httpx2.ReadError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
-            yield piece
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+def _read_challenge(response: httpx2.Response) -> Challenge:
+    metadata = extract_resource_metadata_from_www_auth(response)
+    return Challenge(metadata or "", extract_scope_from_www_auth(response) or "")

@@ -5,14 +5,16 @@ import { createForm } from "./form_view.js";
 import { submitForm } from "./submission.js";
 
 /** Create the form for `ask`, an InputNeed; `submit(payload)` sends the answer. */
-export function createAskForm({ server = "", message = "", schema, url }, submit) {
+export function createAskForm({ server = "", message = "", schema, url, authorizes }, submit) {
   const trouble = createElement("p", { role: "alert", class: "problem" });
   const send = (payload) => submitForm(fieldset, trouble, () => submit(payload));
   const fieldset = createElement(
     "fieldset",
     { class: "ask" },
     createElement("p", {}, `The server ${server} asks: ${message}`),
-    url ? createElement("p", {}, "It sends you to ", createPlace(url)) : createForm("", schema ?? null, {}, submit),
+    url
+      ? createElement("p", {}, "It sends you to ", createPlace(url, authorizes))
+      : createForm("", schema ?? null, {}, submit),
     createElement(
       "div",
       { class: "actions" },
@@ -24,8 +26,9 @@ export function createAskForm({ server = "", message = "", schema, url }, submit
   return fieldset;
 }
 
-function createPlace(url) {
+function createPlace(url, authorizes) {
   if (!/^https?:\/\//.test(url)) return url;
-  // The whole address is shown: whoever follows it sees where it leads.
+  // Of an authorization's address the rest is for machines. It stays in the tab, which alone has the user's credential.
+  if (authorizes) return createElement("a", { href: url, rel: "noreferrer" }, new URL(url).origin);
   return createElement("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url);
 }

@@ -108,6 +108,13 @@ export const askBack = async (body) =>
   (await fetchEnvelope("/api/gate/ask", buildPost({ requestId: createId(), ...body }))).data;
 
 /** List the approvals in force that hold for later calls. */
+export const completeAuthorization = ({ state, code, issuer, error }) =>
+  postData("/api/mcp/authorization", {
+    state,
+    ...(code && { code }),
+    ...(issuer && { issuer }),
+    ...(error && { error }),
+  });
 export const listGrants = async (parameters) => (await getEnvelope("/api/grants", parameters)).data;
 export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
 

@@ -1,0 +1,28 @@
+// Takes what an authorization server has sent the browser back with: the user has authorized Headrace at an MCP server.
+
+import { completeAuthorization } from "../server/api.js";
+import { setUpSignIn } from "../server/credential.js";
+
+const outcome = document.getElementById("outcome");
+const query = new URLSearchParams(location.search);
+const given = { state: query.get("state"), code: query.get("code"), issuer: query.get("iss"), error: query.get("error") };
+
+/** Keep the authorization, and say how that went. */
+async function complete() {
+  if (!given.state) {
+    outcome.textContent = "There is no authorization in this address.";
+    return;
+  }
+  try {
+    const { server } = await completeAuthorization(given);
+    outcome.textContent = `Headrace may use ${server} for you now. Say so where you were asked.`;
+  } catch (error) {
+    outcome.textContent = error.message;
+    if (error.status === 401) return; // signing in loads the address again
+  }
+  history.replaceState(null, "", location.pathname); // the code counts once, and is nobody else's business
+}
+
+document.getElementById("inbox").href = "/#page=inbox";
+setUpSignIn(document.getElementById("sign-in"));
+await complete();

@@ -1,0 +1,51 @@
+"""Requests to authorization servers: bounded, without redirects, by https alone."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+
+from services.tools.mcp_client.bounded_stream import BoundedStream
+
+TIMEOUT_S = 15.0
+
+ANSWER_BYTES_MAX = 256 * 1024
+
+_SAFE = re.compile(r"https://[^\s/?#@]+([/?][^\s#]*)?|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?([/?][^\s#]*)?")
+"""By https, where nobody reads along; on this machine also without."""
+
+
+class AuthorizationFailed(Exception):
+    """An authorization server cannot be used, or refuses; the text says why, and has no secret in it."""
+
+
+class TokensRefused(AuthorizationFailed):
+    """It takes a code or a refresh token no more."""
+
+
+async def send(request: httpx2.Request) -> httpx2.Response:
+    """Send it and read the answer, of any status. Raises AuthorizationFailed."""
+    check_url(str(request.url))
+    timeout = httpx2.Timeout(TIMEOUT_S)
+    try:
+        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=_Transport()) as client:
+            response = await client.send(request)
+            await response.aread()
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        # The error's own text may have the address with what stands in it.
+        raise AuthorizationFailed(f"{request.url.host} does not answer ({type(error).__name__})") from error
+    return response
+
+
+def check_url(url: str) -> None:
+    if not _SAFE.fullmatch(url):
+        raise AuthorizationFailed("an address that it names is not https")
+
+
+class _Transport(httpx2.AsyncHTTPTransport):
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = BoundedStream(response.stream, ANSWER_BYTES_MAX)
+        return response

@@ -1,0 +1,173 @@
+"""Keeps users' tokens, and authorizations on their way, as encrypted files.
+
+data_dir/mcp_tokens/<server>/: <user>.token, <state>.pending and <authorization server>.client, which is what
+Headrace was registered as there; each name is a hash. Replicas may share the files. These functions block.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+from cryptography.fernet import Fernet, InvalidToken
+
+from services.runtime.auth.identity import Identity
+from services.runtime.disk import disk_errors
+
+WHAT = "a user's token"
+
+PENDING_S = 3600.0
+"""Time for a user to agree."""
+
+PENDING_MAX = 10_000
+"""Authorizations of a server on their way; the oldest make room."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Client(msgspec.Struct, frozen=True):
+    """What Headrace is at an authorization server."""
+
+    client_id: str
+    client_secret: str = ""
+    auth_method: str = "none"
+
+
+class Grantor(msgspec.Struct, frozen=True):
+    """Where tokens come from: the authorization server, and what is said to it each time."""
+
+    issuer: str
+    token_endpoint: str
+    resource: str
+    client: Client
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A user is on the way to agree."""
+
+    server: str
+    tenant: str
+    user: str
+    grantor: Grantor
+    verifier: str
+    redirect_url: str
+    says_issuer: bool
+    made_at: float
+
+
+class Token(msgspec.Struct, frozen=True):
+    tenant: str
+    user: str
+    grantor: Grantor
+    access: str
+    refresh: str = ""
+    expires_at: float = 0.0
+    """Unix seconds; 0: not said."""
+
+
+class TokenStore:
+    def __init__(self, root: Path, key: str) -> None:
+        """`key` is any text; raises ValueError without one."""
+        if not key:
+            raise ValueError("oauth: HEADRACE_TOOLS_SECRETS_KEY is not set")
+        self._root = root
+        self._cipher = Fernet(base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()))
+
+    def put_token(self, server: str, token: Token) -> None:
+        self._write(self._find_folder(server) / f"{_hash(token.tenant, token.user)}.token", token)
+
+    def find_token(self, server: str, caller: Identity) -> Token | None:
+        return self._read(self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token", Token)
+
+    def find_newest_token(self, server: str) -> Token | None:
+        """Return any user's token, the last that was stored."""
+        paths = sorted(self._find_folder(server).glob("*.token"), key=_get_time)
+        return next((token for path in reversed(paths) if (token := self._read(path, Token)) is not None), None)
+
+    def delete_token(self, server: str, token: Token) -> None:
+        """Forget the token; one that has come meanwhile stays."""
+        path = self._find_folder(server) / f"{_hash(token.tenant, token.user)}.token"
+        if (kept := self._read(path, Token)) is not None and kept.access == token.access:
+            path.unlink(missing_ok=True)
+
+    def put_pending(self, state: str, pending: Pending) -> None:
+        folder = self._find_folder(pending.server)
+        paths = sorted(folder.glob("*.pending"), key=_get_time)
+        surplus = len(paths) - PENDING_MAX + 1
+        for number, path in enumerate(paths):
+            if number < surplus or _get_time(path) < time.time() - PENDING_S:
+                path.unlink(missing_ok=True)
+        self._write(folder / f"{_hash(state)}.pending", pending)
+
+    def take_pending(self, state: str, caller: Identity) -> Pending | None:
+        """Return what the state stands for and forget it; None for one that is not the caller's, which stays."""
+        for path in self._root.glob(f"*/{_hash(state)}.pending"):
+            pending = self._read(path, Pending)
+            if pending is None or (pending.tenant, pending.user) != (caller.tenant, caller.user):
+                return None
+            try:
+                path.unlink()
+            except FileNotFoundError:  # another call has taken it
+                return None
+            return pending if pending.made_at > time.time() - PENDING_S else None
+        return None
+
+    def put_client(self, server: str, issuer: str, redirect_url: str, client: Client) -> None:
+        self._write(self._find_client(server, issuer, redirect_url), client)
+
+    def find_client(self, server: str, issuer: str, redirect_url: str) -> Client | None:
+        return self._read(self._find_client(server, issuer, redirect_url), Client)
+
+    def delete_client(self, server: str, issuer: str, redirect_url: str) -> None:
+        self._find_client(server, issuer, redirect_url).unlink(missing_ok=True)
+
+    def _find_client(self, server: str, issuer: str, redirect_url: str) -> Path:
+        return self._find_folder(server) / f"{_hash(issuer, redirect_url)}.client"
+
+    def _find_folder(self, server: str) -> Path:
+        return self._root / _hash(server)
+
+    def _write(self, path: Path, value: msgspec.Struct) -> None:
+        with disk_errors(WHAT, path.name):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary = path.parent / f"{secrets.token_hex(8)}.tmp"
+            try:
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                    file.write(self._cipher.encrypt(msgspec.json.encode(value)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def _read(self, path: Path, kind: type[T]) -> T | None:
+        with disk_errors(WHAT, path.name):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            return msgspec.json.decode(self._cipher.decrypt(data), type=kind)
+        except (InvalidToken, msgspec.DecodeError):  # of another key, or an earlier version
+            log.warning("token unreadable", file=path.name)
+            return None
+
+
+def _hash(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()
+
+
+def _get_time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,0 +1,84 @@
+"""A code becomes tokens, and a refresh token new ones."""
+
+from __future__ import annotations
+
+import base64
+import time
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused, send
+from services.tools.mcp_client.oauth.token_store import Grantor, Pending, Token
+
+EARLY_S = 60.0
+"""Time before its end at which a token is renewed."""
+
+TOKEN_CHARS_MAX = 4_000
+"""Limit of an access token, which is a header's value."""
+
+
+class _Answer(msgspec.Struct):
+    access_token: str
+    token_type: str = "Bearer"
+    refresh_token: str = ""
+    expires_in: float = 0.0
+
+
+async def exchange_code(pending: Pending, code: str) -> Token:
+    """Raises AuthorizationFailed."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": pending.redirect_url,
+        "code_verifier": pending.verifier,
+    }
+    answer = await _ask(pending.grantor, form)
+    return _make_token(Token(pending.tenant, pending.user, pending.grantor, ""), answer)
+
+
+async def renew(token: Token) -> Token:
+    """Raises TokensRefused where the user has to agree anew, AuthorizationFailed where nobody answers."""
+    return _make_token(
+        token, await _ask(token.grantor, {"grant_type": "refresh_token", "refresh_token": token.refresh})
+    )
+
+
+def is_due(token: Token) -> bool:
+    return bool(token.expires_at) and time.time() > token.expires_at - EARLY_S
+
+
+async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
+    client = grantor.client
+    headers = {"Accept": "application/json"}
+    form = {**form, "client_id": client.client_id, "resource": grantor.resource}
+    if client.auth_method == "client_secret_basic":
+        pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif client.auth_method == "client_secret_post":
+        form["client_secret"] = client.client_secret
+    response = await send(httpx2.Request("POST", grantor.token_endpoint, data=form, headers=headers))
+    if response.status_code in (400, 401, 403):
+        raise TokensRefused("the authorization server takes it no more")
+    if response.status_code not in (200, 201):
+        raise AuthorizationFailed(f"the authorization server answers with status {response.status_code}")
+    try:
+        answer = msgspec.json.decode(response.content, type=_Answer)
+    except msgspec.DecodeError:
+        raise AuthorizationFailed("the authorization server's answer has no token") from None
+    token = answer.access_token
+    if answer.token_type.casefold() != "bearer" or not 0 < len(token) <= TOKEN_CHARS_MAX:
+        raise AuthorizationFailed("the authorization server gives a token of another kind")
+    if not token.isascii() or not token.isprintable():
+        raise AuthorizationFailed("the authorization server gives a token that is none")
+    return answer
+
+
+def _make_token(before: Token, answer: _Answer) -> Token:
+    return msgspec.structs.replace(
+        before,
+        access=answer.access_token,
+        refresh=answer.refresh_token or before.refresh,
+        expires_at=time.time() + answer.expires_in if answer.expires_in > 0 else 0.0,
+    )

@@ -1,0 +1,233 @@
+"""Servers that want each user's authorization, with a real authorization server: agreed, renewed, refused, apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import structlog
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.identity import DEFAULT, Identity, acting_as
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.config import Config
+from services.tools.mcp_client.oauth.completion import complete
+from services.tools.mcp_client.oauth.token_store import TokenStore
+from services.tools.sandbox.selftest import Sandbox
+from services.tools.server import tool_server
+from tests.tools import calls
+from tests.tools.mcp_client.mcp_http import Http, http_server
+from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
+from tests.tools.mcp_client.test_servers import Suite, write
+
+REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
+KEY = "a key that nobody can guess, of 32 or more"
+BEN = Identity(DEFAULT.tenant, "ben")
+
+VERSIONS = pytest.mark.parametrize("is_legacy", [False, True], ids=["2026-07-28", "2025-11-25"])
+
+
+@asynccontextmanager
+async def serving(folder: Path, http: Http, key: str = KEY, **oauth: Any) -> AsyncGenerator[Suite]:
+    write(folder, {"s": {"url": http.url, "oauth": {"redirectUrl": REDIRECT, **oauth}}})
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    config = Config(server=settings, config_dir=folder, data_dir=folder, secrets_key=key)
+    async with (
+        asyncio.timeout(200),
+        tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env={}) as running,
+        open_channel(running.addresses[0]) as channel,
+    ):
+        yield Suite(tools_pb2_grpc.ToolServiceStub(channel), folder)
+
+
+def protected(authority: Authority, *, is_legacy: bool = False) -> Any:
+    return http_server(make_app=partial(make_protected_app, authority), is_legacy=is_legacy)
+
+
+async def execute(suite: Suite, tool: str, key: str, *answers: tools_pb2.InputAnswer) -> tools_pb2.ToolOutcome:
+    request = calls.request(tool, {}, effect_key=key, answers=answers)
+    async with reading(suite.stub.Execute(request)) as deltas:
+        return [delta async for delta in deltas][-1].result
+
+
+async def agree(need: common_pb2.InputNeed) -> tools_pb2.CompleteAuthorizationRequest:
+    """Be the user's browser: go to the address, and come back with what it is sent back with."""
+    async with httpx2.AsyncClient() as browser:
+        sent_back = await browser.get(need.url)
+    address = sent_back.headers["location"]
+    assert address.startswith(REDIRECT + "?")
+    query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+    return tools_pb2.CompleteAuthorizationRequest(state=query["state"], code=query["code"], issuer=query.get("iss"))
+
+
+async def come_back(suite: Suite, given: tools_pb2.CompleteAuthorizationRequest) -> str:
+    with rpc_errors():
+        return (await suite.stub.CompleteAuthorization(given)).server
+
+
+def accept(need: common_pb2.InputNeed) -> tools_pb2.InputAnswer:
+    return tools_pb2.InputAnswer(name=need.name, action="accept")
+
+
+async def connect(suite: Suite) -> common_pb2.InputNeed:
+    """Have the user agree, and wait until the server's tools are there."""
+    await suite.until("s__connect")
+    [need] = (await execute(suite, "s__connect", "c1")).asks
+    assert await come_back(suite, await agree(need)) == "s"
+    await suite.until("s__whoami")
+    return need
+
+
+def read_all(folder: Path) -> bytes:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not any(path.stat().st_mode & 0o077 for path in files if path.suffix == ".token")
+    return b"".join(path.read_bytes() for path in files)
+
+
+@VERSIONS
+async def test_a_user_agrees_and_the_call_goes_on(tmp_path: Path, *, is_legacy: bool) -> None:
+    authority = Authority()
+    with structlog.testing.capture_logs() as logged:
+        async with protected(authority, is_legacy=is_legacy) as http, serving(tmp_path, http) as suite:
+            need = await connect(suite)
+            query = {name: values[0] for name, values in parse_qs(urlsplit(need.url).query).items()}
+            assert (need.authorizes, need.server, query["code_challenge_method"]) == (True, "s", "S256")
+            assert (query["redirect_uri"], query["resource"], query["scope"]) == (REDIRECT, http.url, "read")
+            assert (await execute(suite, "s__connect", "c1", accept(need))).ok
+            said = await execute(suite, "s__whoami", "k1")
+            assert (said.ok, said.result) == (True, "ann")
+    [token] = authority.access
+    [client] = authority.clients.values()
+    assert (client.client_name, client.token_endpoint_auth_method) == ("Headrace", "none")
+    told = json.dumps(logged, default=repr)
+    kept = read_all(tmp_path)
+    for secret in (token, *authority.refresh):
+        assert secret not in told
+        assert secret.encode() not in kept
+    assert b"whoami" in kept, "the search finds what is there"
+
+
+async def test_a_token_is_renewed_once_and_survives_a_restart(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http:
+        async with serving(tmp_path, http) as suite:
+            authority.lasts_s = 1  # so it is due at once
+            await connect(suite)
+            authority.lasts_s = 3600
+            said = await asyncio.gather(*(execute(suite, "s__whoami", f"k{number}") for number in range(5)))
+            assert [outcome.result for outcome in said] == ["ann"] * 5
+            renewals = authority.renewals
+            assert renewals <= 2, "once the list of tools, once the calls together"
+        async with serving(tmp_path, http) as suite:
+            await suite.until("s__whoami")
+            assert (await execute(suite, "s__whoami", "k9")).result == "ann"
+        assert authority.renewals == renewals
+        assert len(authority.clients) == 1, "it has registered once"
+
+
+async def test_a_token_that_is_refused_is_asked_for_anew(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        authority.access.clear()
+        authority.person = "ann again"
+        [need] = (await execute(suite, "s__whoami", "k1")).asks
+        await come_back(suite, await agree(need))
+        assert (await execute(suite, "s__whoami", "k1", accept(need))).result == "ann again"
+
+
+async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
+    async with protected(Authority()) as http, serving(tmp_path, http) as suite:
+        await suite.until("s__connect")
+        [need] = (await execute(suite, "s__connect", "c1")).asks
+        declined = tools_pb2.InputAnswer(name=need.name, action="decline")
+        refused = await execute(suite, "s__connect", "c1", declined)
+        assert (refused.ok, "does not authorize" in refused.result) == (False, True)
+        back = await agree(need)
+        with pytest.raises(InvalidRequest, match="refused"):
+            await come_back(suite, tools_pb2.CompleteAuthorizationRequest(state=back.state, error="access_denied"))
+        with pytest.raises(NotFound):
+            await come_back(suite, back)
+
+
+async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
+    async with protected(Authority()) as http, serving(tmp_path, http) as suite:
+        await suite.until("s__connect")
+        [need] = (await execute(suite, "s__connect", "c1")).asks
+        back = await agree(need)
+        store = TokenStore(tmp_path / "mcp_tokens", KEY)
+        with acting_as(BEN), pytest.raises(NotFound):
+            await complete(store, back)
+        other = tools_pb2.CompleteAuthorizationRequest(state=back.state + "x", code=back.code)
+        with pytest.raises(NotFound):
+            await come_back(suite, other)
+        await come_back(suite, back)
+        with pytest.raises(NotFound):
+            await come_back(suite, back)
+        assert store.find_token("s", DEFAULT) is not None
+        assert store.find_token("s", BEN) is None
+        assert store.find_token("other", DEFAULT) is None
+        assert TokenStore(tmp_path / "mcp_tokens", KEY + "!").find_token("s", DEFAULT) is None
+
+
+async def test_a_code_of_another_authorization_server_is_refused(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await suite.until("s__connect")
+        [need] = (await execute(suite, "s__connect", "c1")).asks
+        back = await agree(need)
+        back.issuer = "https://evil.example"
+        with pytest.raises(InvalidRequest, match="issuer"):
+            await come_back(suite, back)
+        assert authority.codes, "its code was sent to nobody"
+
+
+async def test_who_has_not_agreed_never_uses_anothers_session(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        store = TokenStore(tmp_path / "mcp_tokens", KEY)
+        token = store.find_token("s", DEFAULT)
+        assert token is not None
+        store.delete_token("s", token)
+        asked = await execute(suite, "s__whoami", "k1")  # while the tools are listed over the session of that token
+        assert (len(asked.asks), "ann" in asked.result) == (1, False)
+
+
+async def test_without_a_key_no_token_is_kept(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with protected(Authority()) as http, serving(tmp_path, http, key="") as suite:
+            assert await suite.tools() == {}
+            with pytest.raises(NotFound):
+                await come_back(suite, tools_pb2.CompleteAuthorizationRequest(state="x", code="y"))
+    [refused] = [entry for entry in logged if entry["event"] == "mcp server refused"]
+    assert "HEADRACE_TOOLS_SECRETS_KEY" in refused["problem"]
+
+
+async def test_metadata_of_another_server_is_not_believed(tmp_path: Path) -> None:
+    """A server that names another's resource would be given a token for that."""
+
+    def make_app(http: Http) -> Any:
+        twisted = Http(http.port)
+        app = make_protected_app(Authority(), twisted)
+        assert app.settings.auth is not None
+        app.settings.auth.resource_server_url = type(app.settings.auth.issuer_url)("https://bank.example/mcp")
+        return app
+
+    async with http_server(make_app=make_app) as http, serving(tmp_path, http) as suite:
+        await suite.until("s__connect")
+        refused = await execute(suite, "s__connect", "c1")
+        assert (refused.ok, len(refused.asks)) == (False, 0)
+        assert "authorization" in refused.result
