@@ -5,6 +5,7 @@ The objects are those of lf.a2a.v1 in protobuf's JSON form.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from services.facade.responses import envelope
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 VERSION = "1.0"
+_WORD_BREAK = re.compile(r"(?<=[a-z])_([a-z])")
+
 MEDIA_TYPES = ("application/json", "application/a2a+json")
 """Of requests; JSON-RPC has the first, HTTP+JSON the second, and clients send either."""
 
@@ -142,7 +145,16 @@ def parse_rpc(body: bytes) -> Call:
         raise A2aError(BAD_REQUEST, "the body must be a JSON-RPC 2.0 request with an id")
     if not isinstance(params, dict):
         raise A2aError(BAD_PARAMS, "params: must be an object")
-    return Call(method, params, given["id"], is_rpc=True)
+    return Call(method, use_json_names(params), given["id"], is_rpc=True)
+
+
+def use_json_names(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's fields by their JSON names; readers of protobuf's JSON take those of the proto, too."""
+    named = {_WORD_BREAK.sub(lambda found: found[1].upper(), key): value for key, value in given.items()}
+    for field in ("message", "configuration", "taskPushNotificationConfig"):
+        if isinstance(named.get(field), dict):
+            named[field] = use_json_names(named[field])
+    return named
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from services.facade.a2a.protocol import BAD_PARAMS, NO_METHOD, A2aError, Call, parse_object, read_json
+from services.facade.a2a.protocol import BAD_PARAMS, NO_METHOD, A2aError, Call, parse_object, read_json, use_json_names
 
 _PATHS = {
     ("POST", "message:send"): "SendMessage",
@@ -48,7 +48,7 @@ async def read_rest_call(request: web.Request) -> Call:
     if method is None:
         raise A2aError(NO_METHOD, f"no operation {request.method} {operation[:128]}")
     if method.startswith(("Send", "Create")):
-        return Call(method, parse_object(await read_json(request)) | params)
+        return Call(method, use_json_names(parse_object(await read_json(request))) | params)
     query: dict[str, Any] = dict(request.query)
     if "pageSize" in query:
         if not query["pageSize"].isascii() or not query["pageSize"].isdigit():

@@ -44,6 +44,17 @@ async def test_a_config_is_made_shown_without_its_secrets_listed_and_deleted(tmp
         assert await call(facade, "Get", id="c") == -32001
 
 
+async def test_fields_may_have_the_names_of_the_proto(tmp_path: Path) -> None:
+    config = {"context_id": "", "message_id": "m"}, {"task_push_notification_config": CONFIG}
+    params = {"message": {"role": "ROLE_USER", "parts": [{"data": {"a_b": 1}}]} | config[0], "configuration": config[1]}
+    async with suite(tmp_path, script()) as facade:
+        await post(facade, rpc("SendMessage", params))
+        _, answer = await post(facade, rpc("ListTaskPushNotificationConfigs", {"task_id": RUN}))
+        assert answer["result"]["configs"] == [SHOWN]
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        assert (query.request_id, query.message) == ("m", '{"a_b":1}')
+
+
 async def test_http_has_it_as_a_resource(tmp_path: Path) -> None:
     async with suite(tmp_path, script()) as facade:
         assert await post(facade, CONFIG, PATH) == (200, SHOWN)

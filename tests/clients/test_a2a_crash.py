@@ -1,0 +1,53 @@
+"""Fifty tasks of A2A's SDK at once, whose facade or orchestrator is killed in mid-answer: nothing is lost, or twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.clients.catalogue import ROOT
+from tests.clients.test_grpc import get_environment
+from tests.e2e.suite import fresh_suite
+
+PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_reconnect.py"
+
+COUNT = 50
+
+WAIT_MS = 20_000
+"""For how long the model is silent in mid-answer: longer than a facade takes to be killed."""
+
+
+@pytest.mark.parametrize(
+    ("form", "victim", "binding"),
+    [("--split", "facade", "GRPC"), ("--split", "orchestrator", "JSONRPC"), ("--one-process", "suite", "GRPC")],
+)
+async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: str, victim: str, binding: str) -> None:
+    python = get_environment("a2a") / "bin" / "python"
+    # A port that stays: clients come back to the address that they have from the card.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
+    async with asyncio.timeout(900), fresh_suite(tmp_path, form=form, **settings) as suite:
+        suite.play({"steps": [{"content": ["one ", "two "]}, {"waitMs": WAIT_MS}, {"content": "three"}]})
+        command = (python, PROGRAM, suite.url, binding, "react", str(COUNT))
+        reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert reader.stdout is not None
+        assert await reader.stdout.readline() == b"begun\n"
+        suite.play({"steps": [{"content": ["one ", "two ", "three"]}]})  # what is asked again is answered at once
+        os.kill(suite.services()[victim], signal.SIGKILL)
+        told = json.loads(await reader.stdout.readline())
+        assert await reader.wait() == 0
+        asked = len(suite.requests())
+    assert told == {
+        "texts": ["one two three"],
+        "states": ["TASK_STATE_COMPLETED"],
+        "tasks": COUNT,
+        "broken": COUNT,
+    }
+    assert asked == (COUNT if victim == "facade" else 2 * COUNT)
