@@ -21,8 +21,11 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.memory.__main__ import build_audit_service, build_schedule_service, build_spend_service
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
+from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime import json_form
@@ -30,6 +33,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.memory.conftest import CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, Files, Tables
 from tests.order import Event, check_order
 from tests.runtime.auth.issuing import key_settings
 from tests.summaries import write_summary
@@ -401,6 +405,8 @@ class House:
     agents: Path
     stop: Callable[[], Awaitable[None]]
     """Stops the orchestrator as SIGTERM does."""
+    kept: Files | Tables
+    """Where memory keeps the chats."""
     config: Config = field(default_factory=Config)
     """Of the orchestrator; another one with it is the same owner."""
     address: str = ""
@@ -428,6 +434,17 @@ def as_json(delta: agent_pb2.AgentDelta) -> Event:
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[House]]
 
 
+@asynccontextmanager
+async def _open_store(kept: Files | Tables) -> AsyncGenerator[Engine]:
+    if isinstance(kept, Tables):
+        async with open_postgres(kept.url, Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)) as engine:
+            yield engine
+    else:
+        with closing(Disk(kept.folder)) as disk:
+            async with open_files(disk) as engine:
+                yield engine
+
+
 @pytest.fixture
 def house(tmp_path: Path) -> Open:
     """`house(turn, turn, …, react={…})`: an orchestrator whose model plays these turns; fields change the agents."""
@@ -440,9 +457,11 @@ def house(tmp_path: Path) -> Open:
         park_after_s: float = PARK_AFTER_S,
         keys: Mapping[str, str] | None = None,
         agents_precedence: str = "files",
+        database_url: str = "",
         **changes: Any,
     ) -> AsyncGenerator[House]:
-        """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client."""
+        """`keys` are those of tests.runtime.auth.issuing.keys_file; the first is that of the house's client. With a
+        `database_url` memory keeps the chats there."""
         auth = key_settings(tmp_path, **keys) if keys else AuthSettings()
         server = replace(ANYWHERE, auth=auth)
         agents = tmp_path / "agents"
@@ -456,8 +475,8 @@ def house(tmp_path: Path) -> Open:
             gateway = await stack.enter_async_context(serving_grpc(server, [llm_served]))
             gateway_channel = await stack.enter_async_context(open_channel(gateway.addresses[0]))
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
-            disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
-            store = await stack.enter_async_context(open_files(disk))
+            kept = Tables(database_url) if database_url else Files(memory_config.logs_dir)
+            store = await stack.enter_async_context(_open_store(kept))
             real = memory_served(store, memory_config, llm_pb2_grpc.LlmServiceStub(gateway_channel))
             watched = WatchedMemory(real.servicer)
             watched.before = before_append
@@ -496,6 +515,6 @@ def house(tmp_path: Path) -> Open:
                     reattach_s=0,
                 )
             )
-            yield House(client, watched, llm, tools, agents, service.aclose, config, running.addresses[0])
+            yield House(client, watched, llm, tools, agents, service.aclose, kept, config, running.addresses[0])
 
     return start

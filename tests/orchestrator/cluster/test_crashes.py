@@ -11,7 +11,6 @@ import os
 import random
 import re
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,9 +68,7 @@ def known(events: list[Event]) -> tuple[list[str], list[str], str]:
     return sorted(blocks), files, folded["end"]["type"]
 
 
-async def gone_on_with(
-    it: House, world: World, seen: list[Event], folder: Path, *, seqs_max: int = 10_000
-) -> list[Event]:
+async def gone_on_with(it: House, world: World, seen: list[Event], *, seqs_max: int = 10_000) -> list[Event]:
     """The whole of a run whose process died, to its end by the next one; everything that must hold is looked at."""
     run_id, chat_id = it_run(seen), next(event["chatId"] for event in seen if event["type"] == "request.query")
     async with again(it) as client:
@@ -88,8 +85,8 @@ async def gone_on_with(
             before = whole[:index]
             assert fold([*before, *await read(client, run_id, before[-1]["seq"] if before else 0)]) == expected
         assert all(count == 1 for (tool, _), count in world.runs.items() if tool == ONCE)
-        log = [json.loads(line) for line in (folder / "data" / "chats" / f"{chat_id}.json").read_text().splitlines()]
-        assert_whole(log, run_id)
+        log = (await it.kept.log(chat_id)).splitlines()
+        assert_whole([json.loads(line) for line in log], run_id)
         async with client.ask("and then?", chat_id=chat_id) as deltas:
             after = [as_json(delta) async for delta in deltas]
         assert after[-1]["type"] == "run.complete"
@@ -119,7 +116,7 @@ def assert_whole(log: list[dict[str, Any]], run_id: str) -> None:
 
 @pytest.mark.parametrize("case", RUNS)
 async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_that_goes_on(
-    house: Open, tmp_path: Path, case: str
+    house: Open, case: str
 ) -> None:
     agent, play, changes = RUNS[case]
     async with house(**changes_of(changes)) as it:
@@ -132,10 +129,10 @@ async def test_a_process_that_dies_at_any_line_of_the_log_is_followed_by_one_tha
             seen = await killed(it, crashes, agent, None)
             assert seen[-1]["type"] not in TERMINAL
             crashes.kill_at(-1)
-            assert known(await gone_on_with(it, world, seen, tmp_path, seqs_max=SEQS_MAX)) == expected
+            assert known(await gone_on_with(it, world, seen, seqs_max=SEQS_MAX)) == expected
 
 
-async def test_a_process_may_die_at_any_event(house: Open, tmp_path: Path) -> None:
+async def test_a_process_may_die_at_any_event(house: Open) -> None:
     rounds = random.Random(7)
     cases = list(RUNS) * (-(-ROUNDS // len(RUNS) // HOUSE_ROUNDS) or 1)
     for case in cases:
@@ -146,7 +143,7 @@ async def test_a_process_may_die_at_any_event(house: Open, tmp_path: Path) -> No
             alone = await killed(it, crashes, agent, None)
             for _ in range(-(-ROUNDS // len(cases))):
                 seen = await killed(it, crashes, agent, rounds.randrange(3, len(alone)))
-                assert known(await gone_on_with(it, world, seen, tmp_path)) == known(alone), case
+                assert known(await gone_on_with(it, world, seen)) == known(alone), case
 
 
 def changes_of(changes: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.postgresql import FAST, running
 from headrace.errors import NotFound, ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.runtime.refused_files import REFUSED_FILES, collecting_refusals
+from tests.memory.conftest import needs_postgres
 from tests.orchestrator import people
 from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read
 from tests.orchestrator.conftest import MODEL, House, Open, Step, ToolStep, as_json, content, finish
@@ -128,19 +130,31 @@ async def test_what_a_mode_says_at_once_stands_behind_the_runs_first_events(
 async def test_a_mode_killed_at_each_line_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
     write_mode(tmp_path, EVERYTHING)
     async with house() as it:
-        await it.stop()
-        world, crashes = World(it, speak), Crashes(it)
-        alone = await killed(it, crashes, "own", None)
-        assert alone[-1]["type"] == "run.complete"
-        appends = crashes.appends[it_run(alone)]
-        for append in range(1, appends):
-            crashes.kill_at(append)
-            seen = await killed(it, crashes, "own", None)
-            assert seen[-1]["type"] not in TERMINAL
-            crashes.kill_at(-1)
-            whole = await gone_on_with(it, world, seen, tmp_path, seqs_max=2)
-            assert known(whole) == known(alone), append
-            assert text(whole).endswith("Now answer, for the 1. time.")
+        await kill_at_lines(it)
+
+
+@needs_postgres
+async def test_a_mode_over_postgresql_that_is_killed_goes_on_to_the_same_end(house: Open, tmp_path: Path) -> None:
+    """At every fifth line: what a mode records is the same, whoever keeps it."""
+    write_mode(tmp_path, EVERYTHING)
+    with running(*FAST) as server:
+        async with house(database_url=server.url()) as it:
+            await kill_at_lines(it, each=5)
+
+
+async def kill_at_lines(it: House, each: int = 1) -> None:
+    await it.stop()
+    world, crashes = World(it, speak), Crashes(it)
+    alone = await killed(it, crashes, "own", None)
+    assert alone[-1]["type"] == "run.complete"
+    for append in range(1, crashes.appends[it_run(alone)], each):
+        crashes.kill_at(append)
+        seen = await killed(it, crashes, "own", None)
+        assert seen[-1]["type"] not in TERMINAL
+        crashes.kill_at(-1)
+        whole = await gone_on_with(it, world, seen, seqs_max=2)
+        assert known(whole) == known(alone), append
+        assert text(whole).endswith("Now answer, for the 1. time.")
 
 
 DONE: list[ToolStep] = [tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result="{}"))]
