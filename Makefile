@@ -90,9 +90,9 @@ $(CLIENTS)/%/done: tests/clients/python/%.txt $(VENV)/dev
 	$(BIN)/pip --python $(@D)/bin/python $(PIP:pip%=%) --no-deps --no-compile -r $<
 	@touch $@
 
-# Tests wait more than they compute: with two workers one computes while the other waits, and who is done takes from what
-# the other has left. More of them would make those late that look at a clock.
-SHARED := -n 2 --dist worksteal
+# Tests wait about as long as they compute: with three workers two cores have work, and who is done takes from what another
+# has left.
+SHARED := -n 3 --dist worksteal
 
 # What RPCs go through on their way, and commands, which are forked beside gRPC's threads; nothing else that is behind the
 # handlers sees the transport.
