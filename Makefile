@@ -25,15 +25,20 @@ demo: $(VENV)/run ## Start the suite with a simulated model, ask one question, s
 up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
-NAME ?= four-eyes
-OWN_MODES := triage digest debate
-example: $(VENV)/run ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), or a mode of one's own (NAME=triage, digest or debate)
-	@$(BIN)/python $(if $(filter $(NAME),$(OWN_MODES)),examples/own_modes/show.py $(NAME),examples/people/$(subst -,_,$(NAME)).py)
-
 # Others' programs, each with what it needs in an environment of its own; `make test` tries the small ones.
 CLIENTS := build/clients
+
+NAME ?= four-eyes
+CALL ?=
+OWN_MODES := triage digest debate
+SHOW_ag-ui = examples/clients/show_ag_ui.py $(CLIENTS)/ag_ui/page
+SHOW_mcp-inspector = examples/clients/show_mcp_inspector.py $(CLIENTS)/node/node_modules/.bin/mcp-inspector $(CALL)
+SHOW_NEEDS := $(patsubst ag-ui,$(CLIENTS)/ag_ui/done,$(patsubst mcp-inspector,$(CLIENTS)/node/done,$(filter ag-ui mcp-inspector,$(NAME))))
+example: $(VENV)/run $(SHOW_NEEDS) ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), a mode of one's own (NAME=triage, digest or debate), agents in a React page (NAME=ag-ui) or in the MCP Inspector (NAME=mcp-inspector)
+	@$(BIN)/python $(or $(SHOW_$(NAME)),$(if $(filter $(NAME),$(OWN_MODES)),examples/own_modes/show.py $(NAME),examples/people/$(subst -,_,$(NAME)).py))
+
 SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor oidc $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
-LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript) \
+LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript ag_ui) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 
 test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) $(SMALL_CLIENTS) ## Run all tests
@@ -73,6 +78,12 @@ $(CLIENTS)/typescript/done: build/image.binpb $(VENV)/dev $(wildcard $(EXAMPLES)
 	@rm -rf $(@D) && mkdir -p $(CLIENTS) && cp -r $(EXAMPLES)/typescript $(@D)
 	cd $(@D) && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts
 	cd $(@D) && $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb && npm run --silent build
+	@touch $@
+
+AG_UI := $(EXAMPLES)/ag-ui
+$(CLIENTS)/ag_ui/done: $(AG_UI)/package.json $(wildcard $(AG_UI)/page/*.html $(AG_UI)/page/*.css $(AG_UI)/src/*)
+	@rm -rf $(@D) && mkdir -p $(CLIENTS) && cp -r $(AG_UI) $(@D)
+	cd $(@D) && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts && npm run --silent build
 	@touch $@
 
 $(CLIENTS)/java/done: $(PROTOS) $(EXAMPLES)/java/pom.xml $(wildcard $(EXAMPLES)/java/src/main/java/example/*)

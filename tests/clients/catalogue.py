@@ -70,6 +70,7 @@ CLIENTS = [
 
 OTHERS = (
     "@ag-ui/client",
+    "@ag-ui/client in a page of React",
     *("a2a-sdk (Python)", "mcp (Python)", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "MCP Inspector"),
     "Open WebUI",
     "grpc-go",

@@ -15,8 +15,20 @@ export function resumingFetch({ open = fetch, attempts = 20, pauseMs = PAUSE_MS 
   return async (url, init) => {
     const first = await open(url, init);
     if (!first.ok || !first.body) return first;
-    return new Response(ReadableStream.from(readOn(first, { url, init, open, attempts, pauseMs })), first);
+    return new Response(createStream(readOn(first, { url, init, open, attempts, pauseMs })), first);
   };
+}
+
+/** Chromium has no ReadableStream.from (156). */
+function createStream(chunks) {
+  return new ReadableStream({
+    async pull(controller) {
+      const { value, done } = await chunks.next();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: () => chunks.return(),
+  });
 }
 
 async function* readOn(response, { url, init, open, attempts, pauseMs }) {
