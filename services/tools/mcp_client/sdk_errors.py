@@ -60,7 +60,7 @@ class CredentialRefused(httpx2.TransportError):
 
 @contextmanager
 def server_errors() -> Generator[None]:
-    """Raises ServerFailed in place of foreign errors; the SDK's task groups wrap even a single one."""
+    """Raises ServerFailed in place of foreign errors, and others bare; the SDK's task groups wrap even a single one."""
     try:
         yield
     except ExceptionGroup as group:
@@ -68,7 +68,7 @@ def server_errors() -> Generator[None]:
         while isinstance(first, ExceptionGroup):
             first = first.exceptions[0]
         if not isinstance(first, FOREIGN):
-            raise
+            raise first from group  # ours, of a call in a session of its own, or a bug
         raise _make_failure(first) from group
     except FOREIGN as error:
         raise _make_failure(error) from error

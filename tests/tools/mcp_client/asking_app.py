@@ -6,6 +6,7 @@ from typing import Annotated
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
+from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp_types import (
     CreateMessageResult,
     ElicitRequest,
@@ -70,6 +71,15 @@ def make_asking_app(http: Http) -> MCPServer:
             return f"paid: {context.input_responses['bill'].action}"  # pyright: ignore[reportAttributeAccessIssue] - an ElicitResult
         params = ElicitRequestURLParams(message="Pay the bill", url=PAY_URL)
         return InputRequiredResult(input_requests={"bill": ElicitRequest(params=params)})
+
+    @app.tool()
+    def ship() -> str:
+        """Ship what was paid, which has to be agreed to at an address first (2025-11-25)."""
+        http.effects.append("asked to ship")
+        if len(http.effects) == 1:
+            visit = ElicitRequestURLParams(message="Agree to the terms", url=PAY_URL, elicitation_id="e2")
+            raise UrlElicitationRequiredError([visit])
+        return "shipped"
 
     @app.resource("note://one", description="A note")
     def note() -> str:

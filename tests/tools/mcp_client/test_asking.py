@@ -92,6 +92,20 @@ async def test_a_person_is_sent_to_an_address(tmp_path: Path, *, is_legacy: bool
         assert (paid.ok, paid.result) == (True, "paid: accept")
 
 
+async def test_a_call_that_wants_a_visit_first_is_sent_again_after_it(tmp_path: Path) -> None:
+    async with asking(tmp_path, is_legacy=True, elicitation=True) as (http, suite):
+        [need] = (await execute(suite, "s__ship"))[-1].result.asks
+        assert (need.url, need.message) == (PAY_URL, "Agree to the terms")
+        shipped = (await execute(suite, "s__ship", answers=[accept(need)]))[-1].result
+        assert (shipped.ok, shipped.result) == (True, "shipped")
+        assert http.effects == ["asked to ship"] * 2
+        http.effects.clear()
+        [need] = (await execute(suite, "s__ship", key="k2"))[-1].result.asks
+        declined = tools_pb2.InputAnswer(name=need.name, action="decline")
+        assert not (await execute(suite, "s__ship", answers=[declined], key="k2"))[-1].result.ok
+        assert http.effects == ["asked to ship"]
+
+
 @VERSIONS
 async def test_an_answer_that_comes_after_a_restart_never_repeats_an_effect(tmp_path: Path, *, is_legacy: bool) -> None:
     async with http_server(make_app=make_asking_app, is_legacy=is_legacy) as http:
