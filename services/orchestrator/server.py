@@ -62,11 +62,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; entering it waits for memory, leaving it drains the runs."""
     shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
-        channels = {
-            "llm_gateway": await stack.enter_async_context(open_channel(config.llm_gateway_address, shown)),
-            "memory": await stack.enter_async_context(open_channel(config.memory_address, shown)),
-            "tools": await stack.enter_async_context(open_channel(config.tools_address, shown)),
-        }
+        places = {name: getattr(config, f"{name}_address") for name in ("llm_gateway", "memory", "tools")}
+        channels = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in places.items()}
         peers = Peers.from_channels(**channels)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
@@ -85,8 +82,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         pins = Pins(peers, modes)
         key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
-        publishing = Publishing(peers, registry, pins)
-        await _read_stored_agents(publishing)
+        publishing = await _open_publishing(peers, registry, pins)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
         stack.enter_context(metrics.exposing_runs(live.all))
@@ -97,8 +93,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
         schedules = DueSchedules(runs, takeover, peers, config.schedule_look_s)
-        read = partial(read_changes, peers)
-        stored_agents = registry.stored.follow(read, config.agents_poll_s)
+        stored_agents = registry.stored.follow(partial(read_changes, peers), config.agents_poll_s)
         for beside in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
@@ -137,12 +132,15 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         )
 
 
-async def _read_stored_agents(publishing: Publishing) -> None:
+async def _open_publishing(peers: Peers, registry: Registry, pins: Pins) -> Publishing:
+    """Return what keeps tenants' agents, once it has read them."""
+    publishing = Publishing(peers, registry, pins)
     try:
         await patiently(publishing.look)
     except grpc.aio.AioRpcError as error:
         if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
             raise  # else memory is of an earlier version, in the middle of an upgrade
+    return publishing
 
 
 def _list_services(agents: AgentService, gates: GateService, operators: OperatorService) -> list[GrpcService]:

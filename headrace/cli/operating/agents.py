@@ -171,9 +171,9 @@ def delete(url: str, agent_key: str, expected_version: int | None) -> None:
     make_request(url, lambda facade: facade.delete("/api/agent", agentKey=agent_key, **wanted))
 
 
-@agents.command()
+@agents.command("stored")
 @url_option
-def stored(url: str) -> None:
+def list_stored(url: str) -> None:
     """List the tenant's own agents: key, version, when and by whom it was put, and why it is not in force.
 
     Needs a credential with the scope publish.
