@@ -125,8 +125,8 @@ class QueryRequest(_message.Message):
 
     @_builtins.property
     def trial(self) -> Global___AgentTrial:
-        """Another model or prompt than the agent has, for this run alone: to compare them before the agent is changed. It needs
-        the scope `publish`.
+        """Another model or prompt than the agent has, or a whole other definition, for this run alone: to compare them before
+        the agent is changed. It needs the scope `publish`.
         """
 
     def __init__(
@@ -222,29 +222,39 @@ class AgentTrial(_message.Message):
     PROVIDER_KEY_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of the provider in providers.json; absent: the agent's."""
     model: _builtins.str
     """Name of the model, in all stages; absent: the agent's."""
     system_prompt: _builtins.str
     """The system prompt, with placeholders; absent: the agent's. Not for an agent that plans, whose stages have one each."""
+    definition: _builtins.str
+    """A whole definition as PutAgent takes it, of the agent that agentKey names, which need not be there: the run is of it as
+    of an agent of the tenant's own, within what the operator grants, and no version of it is kept. Not beside agentVersion.
+    """
     def __init__(
         self,
         *,
         provider_key: _builtins.str | None = ...,
         model: _builtins.str | None = ...,
         system_prompt: _builtins.str | None = ...,
+        definition: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_definition", b"_definition", "_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "definition", b"definition", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_definition", b"_definition", "_model", b"_model", "_provider_key", b"_provider_key", "_system_prompt", b"_system_prompt", "definition", b"definition", "model", b"model", "provider_key", b"provider_key", "system_prompt", b"system_prompt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__definition: _TypeAlias = _typing.Literal["definition"]  # noqa: Y015
+    _WhichOneofArgType__definition: _TypeAlias = _typing.Literal["_definition", b"_definition"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__provider_key: _TypeAlias = _typing.Literal["provider_key"]  # noqa: Y015
     _WhichOneofArgType__provider_key: _TypeAlias = _typing.Literal["_provider_key", b"_provider_key"]  # noqa: Y015
     _WhichOneofReturnType__system_prompt: _TypeAlias = _typing.Literal["system_prompt"]  # noqa: Y015
     _WhichOneofArgType__system_prompt: _TypeAlias = _typing.Literal["_system_prompt", b"_system_prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__definition) -> _WhichOneofReturnType__definition | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload

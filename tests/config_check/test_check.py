@@ -99,6 +99,7 @@ BREAKS: dict[str, Break] = {
     "mcp.json: mcpServers.lame: either command or url": write(
         "mcp.json", '{"mcpServers": {"lame": {}, "example": {}}}'
     ),
+    "tenant-agents.yaml: grants.0.tenants: ": write("tenant-agents.yaml", "grants: [{tenants: []}]"),
     "budgets.yaml: budgets.0.period: ": write("budgets.yaml", "budgets: [{id: a, period: week, usd: 1}]"),
     "approvals.yaml: tools.hammer: there is no such tool": add_rule("hammer"),
 }

@@ -33,6 +33,7 @@ from services.orchestrator.lifecycle.held_runs import HeldRuns
 from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
+from services.orchestrator.lifecycle.versions.choice import read_trial
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
@@ -257,7 +258,9 @@ class Takeover:
     ) -> Definition | None:
         """Return None for a run that is pinned to nothing, when its agent is gone or has changed to another mode."""
         try:
-            agent = version.agent if version is not None else self._registry.get(query.query.agent_key)
+            agent = read_trial(query.query) or (
+                version.agent if version is not None else self._registry.get(query.query.agent_key)
+            )
             agent = agent.with_query(query.query)
         except (NotFound, PermissionDenied, InvalidRequest, UnknownPlaceholder):
             return None

@@ -1,4 +1,4 @@
-"""Selects a query's agent: the named one, the chat's last one, or the router's choice."""
+"""Selects a query's agent: the one that it brings along, the named one, the chat's last one, or the router's choice."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission import agent_router
 from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
+from services.orchestrator.lifecycle.versions.choice import read_trial
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -38,6 +39,8 @@ async def choose(
 
 
 async def _find_named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:
+    if (tried := read_trial(request)) is not None:
+        return tried
     if request.agent_key or not request.chat_id:
         return registry.choose(request.agent_key)
     try:

@@ -10,10 +10,10 @@ import structlog
 
 from headrace.errors import InvalidRequest, LogDamaged, NotFound
 from headrace.v1 import agent_pb2
-from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.lifecycle.versions.pins import Pins
-from services.runtime.auth.identity import require_scope
+from services.runtime.auth.identity import require_identity, require_scope
 
 KEYWORDS = frozenset({"", "default", "auto"})
 """Words for an agent, of which nobody can say a version."""
@@ -28,13 +28,18 @@ class ChosenVersion:
     """All agents that the run may call."""
 
     version: AgentVersion | None
-    """What the run is pinned to; None where memory keeps no versions."""
+    """What the run is pinned to; None where memory keeps no versions, and for an agent that the query brings along."""
 
 
 def check_version(query: agent_pb2.QueryRequest) -> None:
     """Raise InvalidRequest or PermissionDenied for a version or trial that the caller may not ask for."""
     if query.HasField("trial"):
         require_scope("publish")
+    if query.trial.HasField("definition"):
+        if query.agent_key in KEYWORDS:
+            raise InvalidRequest.of("agentKey", "must name the agent of trial.definition")
+        if query.HasField("agent_version"):
+            raise InvalidRequest.of("trial.definition", "must not stand beside agentVersion")
     if not query.HasField("agent_version"):
         return
     require_scope("operate")
@@ -42,6 +47,23 @@ def check_version(query: agent_pb2.QueryRequest) -> None:
         raise InvalidRequest.of("agentVersion", "needs an agentKey that names an agent")
     if query.agent_version < 1:
         raise InvalidRequest.of("agentVersion", "must be the number of a version, from 1")
+
+
+def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
+    """Return the agent that a query brings along, as one of the current tenant's own; None where it brings none.
+
+    Raises:
+        InvalidRequest: The definition is invalid, or of another agent than the query names.
+    """
+    if not query.trial.HasField("definition"):
+        return None
+    try:
+        agent = parse_agent(query.trial.definition.encode(), query.agent_key)
+    except DefinitionError as error:
+        raise InvalidRequest.of("trial.definition", str(error)) from error
+    if agent.key != query.agent_key:
+        raise InvalidRequest.of("agentKey", f"must be the key of trial.definition, {agent.key!r}")
+    return agent.take_tenant(require_identity().tenant)
 
 
 async def choose_version(
@@ -52,6 +74,8 @@ async def choose_version(
     Raises:
         NotFound, LogDamaged: The version that the query asks for is not there.
     """
+    if query.trial.HasField("definition"):
+        return ChosenVersion(agent, there_are, None)
     if query.HasField("agent_version"):
         return _take(await pins.get(agent.key, query.agent_version, agent.tenant), query, there_are)
     canary = agent.canary

@@ -70,7 +70,7 @@ async def test_versions_are_compared_tried_and_brought_back(opening: Opening) ->
         await editor.get_by_role("textbox", name="Message").fill("How is the weather?")
         await editor.get_by_role("button", name="Ask").click()
         asked = await script.first(agent_pb2.QueryRequest)
-        assert (asked.agent_key, asked.trial.system_prompt) == ("brief", "You are <b>loud</b>.")
+        assert (asked.agent_key, json.loads(asked.trial.definition)) == ("brief", changed | {"key": "brief"})
         await editor.get_by_role("button", name="Take this text").click()
         await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are brief.")
         await editor.get_by_role("button", name="Publish").click()

@@ -110,6 +110,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
         for number in (1, 2, 3):
             kept = memory_pb2.PutAgentVersionRequest(agent_key="guide", is_shared=number < 3, definition=str(number))
             await memory.stub.PutAgentVersion(kept)
+        own = memory_pb2.PutAgentDefinitionRequest(agent_key="brief", definition="{}", version=1)
+        await memory.stub.PutAgentDefinition(own)
     async with memory_in(database_url) as memory:
         second = await write(memory)
         there = await views(memory, second)
@@ -118,7 +120,7 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     await tool(folder, "export", "--output", b, second, url=database_url)
     assert (await tool(folder, "import", a, url=database_url)).split() == [first]
     assert await tool(folder, "export", "--output", str(tmp_path / "c"), url=database_url) == ""
-    for name in ("facts.jsonl", "schedules.jsonl", "keys.jsonl", "agent_versions.jsonl"):
+    for name in ("facts.jsonl", "schedules.jsonl", "keys.jsonl", "agent_versions.jsonl", "agents.jsonl"):
         assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
     await tool(tmp_path / "new", "import", str(tmp_path / "c"))
     assert (await tool(folder, "import", b)).split() == [second]
@@ -141,6 +143,8 @@ async def test_a_chat_that_moves_between_the_engines_loses_nothing(
     async with memory_over(tmp_path / "new") as new:
         wanted = memory_pb2.ReadAgentVersionRequest(agent_key="guide", is_shared=True, version=2)
         assert (await new.stub.ReadAgentVersion(wanted)).definition == "2"
+        changes = await new.stub.ReadAgentChanges(memory_pb2.ReadAgentChangesRequest())
+        assert [(agent.agent_key, agent.definition) for agent in changes.agents] == [("brief", "{}")]
         assert await new.remember("again", "r1") == facts[0]
         assert len(await new.search("no request")) == 1
 

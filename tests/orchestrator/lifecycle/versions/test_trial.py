@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError, InvalidRequest, PermissionDenied, UnknownPlaceholder
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, PermissionDenied, UnknownPlaceholder
 from headrace.v1 import agent_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.cluster.test_crashes import it_run, read
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.own_agents import grant, make, run, tenants
 from tests.orchestrator.owners import Crashes, again
 from tests.order import Event
 
@@ -50,6 +51,47 @@ async def test_a_trial_is_of_one_run_and_outlives_its_process(house: Open, tmp_p
             rest = await read(client, it_run(seen))
     assert rest[-1]["type"] == "run.complete"
     assert show_last(it) == ("other", "big", "You try.")
+
+
+async def test_a_definition_is_tried_before_it_is_published(house: Open) -> None:
+    async with tenants(house, ANSWER) as (it, ada, bob):
+        tried = make("new", toolConfig={}, react={"systemPrompt": "I am new."})
+        events = await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried))
+        assert events[-1]["type"] == "run.complete"
+        assert show_last(it) == ("scripted", "m", "I am new.")
+        assert await ada.stored_agents() == []
+        assert not it.memory.versions, "what is tried is no version of the agent"
+        with pytest.raises(NotFound):
+            await run(ada, "new")
+        for client, definition, key, error, problem in (
+            (ada, make("new", toolConfig={"backends": ["free_one", "bash"]}), "new", PermissionDenied, "tool 'bash'"),
+            (bob, make("new"), "new", PermissionDenied, "tool 'look'"),
+            (ada, tried, "other", InvalidRequest, "agentKey"),
+            (ada, tried, "", InvalidRequest, "agentKey"),
+            (ada, make("new", react={"systemPrompt": 7}), "new", InvalidRequest, "react.systemPrompt"),
+            (ada, "{", "new", InvalidRequest, "trial.definition"),
+        ):
+            with pytest.raises(error, match=problem):
+                await run(client, key, trial=agent_pb2.AgentTrial(definition=definition))
+        with pytest.raises(InvalidRequest, match="agentVersion"):
+            await run(ada, "new", trial=agent_pb2.AgentTrial(definition=tried), agent_version=1)
+
+
+async def test_a_definition_that_is_tried_outlives_its_process(house: Open) -> None:
+    async with house(call("look") + finish("tool_calls"), ANSWER) as it:
+        grant(it, {"grants": [{"tenants": ["default"], "models": ["scripted/m"], "tools": ["look"]}]})
+        it.tools.tools[0].effect = "read"
+        trial = agent_pb2.AgentTrial(definition=make("new", react={"systemPrompt": "I am new."}))
+        await it.stop()
+        crashes, seen = Crashes(it), list[Event]()
+        crashes.kill_at(2)
+        chat_id = str(uuid.uuid4())
+        async with again(it) as client, client.ask("hello", agent_key="new", chat_id=chat_id, trial=trial) as deltas:
+            seen = [as_json(delta) async for delta in deltas]
+        async with again(it) as client:
+            rest = await read(client, it_run(seen))
+    assert rest[-1]["type"] == "run.complete"
+    assert show_last(it) == ("scripted", "m", "I am new.")
 
 
 async def test_what_cannot_be_tried_is_refused(house: Open) -> None:

@@ -33,7 +33,6 @@ export class Editor {
     this.found = createElement("ul", { class: "found", "aria-label": "Problems", "aria-live": "polite" });
     this.publish = createButton("Publish", () => this.#publish(), { class: "primary" });
     this.scratch = new Scratch(() => this.#readTrial());
-    this.scratch.element.hidden = !agent.version; // what is tried is a published agent with another model or prompt
     this.versions = createElement("select", { "aria-label": "Version", onchange: () => this.#compare() });
     this.difference = createElement("div", {});
     this.history = createElement("details", { class: "folded", hidden: !agent.version, ontoggle: () => this.#compare() });
@@ -227,7 +226,9 @@ export class Editor {
   #readTrial() {
     const definition = parseDefinition(this.text.value);
     if (!definition) throw new Error("The text is no JSON object.");
-    return { agentKey: this.agent.key, definition };
+    const agentKey = definition.key ?? this.agent.key;
+    if (!agentKey) throw new Error("It needs a key.");
+    return { agentKey, definition: this.text.value };
   }
 
   #showFailure(error) {

@@ -1,11 +1,10 @@
-// A chat to try a definition in, before it is published: the published agent with the text's model and prompt.
+// A chat to try a definition in, before it is published.
 
 import { createButton, createElement } from "../elements/dom.js";
 import { createField } from "../elements/page.js";
 import { followRun } from "../events/follow.js";
 import { RunView } from "../run/run_view.js";
 import * as api from "../server/api.js";
-import { readField } from "./definition.js";
 
 export class Scratch {
   #abort = new AbortController();
@@ -24,7 +23,7 @@ export class Scratch {
       createElement(
         "p",
         { class: "about" },
-        "A chat of your own with the model and prompt as they stand here; tools and limits are those that are published.",
+        "A chat of your own with the agent as it stands here. Nobody else gets it before you publish it.",
       ),
       this.runs,
       createElement(
@@ -62,7 +61,7 @@ export class Scratch {
       const message = this.message.value;
       run = this.#addRun(message);
       this.message.value = "";
-      const query = { message, agentKey, chatId: this.#chatId, requestId: api.createId(), trial: makeTrial(definition) };
+      const query = { message, agentKey, chatId: this.#chatId, requestId: api.createId(), trial: { definition } };
       const onEvent = (told) => signal.aborted || run.apply(told);
       await followRun({ query }, { onEvent, onLost() {}, signal });
     } catch (error) {
@@ -85,9 +84,4 @@ export class Scratch {
     this.problem.hidden = !error;
     this.problem.textContent = error ? error.message : "";
   }
-}
-
-function makeTrial(definition) {
-  const [providerKey, model, systemPrompt] = ["providerKey", "model", "prompt"].map((id) => readField(id, definition));
-  return { ...(providerKey && { providerKey }), ...(model && { model }), ...(systemPrompt && { systemPrompt }) };
 }
