@@ -21,6 +21,7 @@ from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.rules import write_grants
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.peers.stubs import translating_peer_errors
+from services.orchestrator.run.budgets.rules import write_budgets
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.run import Run
 from services.orchestrator.tape.lines import Mask, describe_identity, write_line, write_tape
@@ -111,8 +112,11 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
             yield write_line({"mode": name, "sha256": code.digest, "source": code.source}, mask)
     if run.version is not None:
         yield write_line({"version": run.version.number, **describe_offer(run.version)}, mask)
-    files = {"approvals.yaml": run.services.rules.text, "budgets.yaml": run.services.budgets.text}
-    if run.agent.tenant:  # of the tenant alone: the operator's file names others
+    files = {"approvals.yaml": run.services.rules.text}
+    # Of these what is for the run's user alone: the operator's files name others.
+    if run.services.budgets.is_good:
+        files["budgets.yaml"] = write_budgets(run.services.budgets.current, run.identity)
+    if run.agent.tenant:
         files[GRANTS] = write_grants(run.services.grants.current.select(run.identity.tenant))
     for name, text in files.items():
         if text:

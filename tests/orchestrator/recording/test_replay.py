@@ -46,7 +46,9 @@ async def test_each_kind_of_run_comes_about_again(house: Open, kind: str) -> Non
         assert await replay_lines(recorded) == read_cassette(recorded).events[-1]["seq"]
 
 
-async def test_a_run_of_a_tenants_own_agent_comes_about_again(house: Open) -> None:
+async def test_a_run_of_a_tenants_own_agent_comes_about_again(house: Open, tmp_path: Path) -> None:
+    rules = [{"id": name, "period": "day", "tenant": name, "usd": 1000} for name in ("default", "bolt")]
+    (tmp_path / "budgets.yaml").write_text(json.dumps({"budgets": rules}))
     turns = [call("look") + finish("tool_calls"), content("Done.") + finish()]
     async with house(*turns) as h:
         grant(h, {"grants": [GRANTS["grants"][0] | {"tenants": ["default", "bolt"]}]})

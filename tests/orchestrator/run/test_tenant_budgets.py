@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.errors import Overloaded
 from services.orchestrator.run.budgets.allowance import list_agents_below
 from services.orchestrator.run.budgets.file import BudgetsFile
-from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets
+from services.orchestrator.run.budgets.rules import BudgetsError, parse_budgets, write_budgets
 from services.runtime.auth.identity import Identity
 from tests.orchestrator.cluster.test_crashes import it_run, killed, read
 from tests.orchestrator.conftest import House, Open, as_json, content
@@ -184,3 +184,19 @@ def test_a_mistake_is_named(text: str, problem: str, tmp_path: Path) -> None:
     path.write_text(text)
     file.reload()
     assert [rule.id for rule in file.current.rules] == ["a"]
+
+
+def test_what_is_written_for_a_user_names_no_others_and_limits_the_same() -> None:
+    rules = [
+        {"id": "each", "period": "day", "tokens": 5},
+        {"id": "ada", "period": "day", "tenant": "acme", "user": "ada", "tokens": 7, "warnAt": 0.5},
+        {"id": "secret", "period": "month", "tenant": "bolt", "usd": 12.345},
+    ]
+    whole = parse_budgets(json.dumps({"budgets": rules}).encode())
+    for who in (Identity("acme", "ada"), Identity("acme", "carl"), Identity("bolt", "bob")):
+        text = write_budgets(whole, who)
+        written = parse_budgets(text.encode())
+        assert written.select(who, ["a"]) == whole.select(who, ["a"])
+        assert written.limit_money
+        assert ("bolt" in text, "secret" in text, "12.345" in text) == (who.tenant == "bolt",) * 3
+    assert write_budgets(parse_budgets(b""), Identity("acme", "ada")) == ""

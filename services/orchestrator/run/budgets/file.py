@@ -20,8 +20,6 @@ class BudgetsFile:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._budgets: Budgets | None = Budgets()
-        self.text = ""
-        """The file in force."""
 
     @property
     def current(self) -> Budgets:
@@ -43,10 +41,9 @@ class BudgetsFile:
         """Read the file; log problems, and never raise."""
         try:
             if self._path is None or not self._path.exists():
-                self._budgets, self.text = Budgets(), ""
+                self._budgets = Budgets()
             else:
-                source = read_regular_file(self._path, FILE_BYTES_MAX)
-                self._budgets, self.text = parse_budgets(source), source.decode()
+                self._budgets = parse_budgets(read_regular_file(self._path, FILE_BYTES_MAX))
         except (BudgetsError, OSError) as error:
             if self._budgets is None or not self._budgets.rules:
                 self._budgets = None

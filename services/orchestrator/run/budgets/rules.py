@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,6 +18,9 @@ from services.runtime.usage import NANO_PER_USD
 
 EACH = "*"
 """A name that stands for each one by itself."""
+
+NOBODY = " "
+"""No tenant's name."""
 
 API_KEY = "api_key:"
 
@@ -68,12 +72,17 @@ class Rule(_Part):
             raise ValueError("usd or tokens is needed")
         return self
 
+    def is_for(self, identity: Identity) -> bool:
+        """Return whether the rule may hold for runs of `identity`."""
+        key = _find_key(identity)
+        is_meant = self.tenant in (EACH, identity.tenant) and self.user in (None, EACH, identity.user)
+        return is_meant and (self.key is None or (bool(key) and self.key in (EACH, key)))
+
     def list_budgets(self, identity: Identity, agent_keys: Collection[str]) -> Iterator[memory_pb2.SpendBudget]:
         """List what the rule is for a run of `identity` that may ask these agents: nothing if it is not for it."""
-        key = identity.credential if identity.credential.startswith(API_KEY) else ""
-        is_meant = self.tenant in (EACH, identity.tenant) and self.user in (None, EACH, identity.user)
-        if not is_meant or (self.key is not None and (not key or self.key not in (EACH, key))):
+        if not self.is_for(identity):
             return
+        key = _find_key(identity)
         for agent_key in [""] if self.agent is None else sorted(agent_keys):
             if self.agent in (None, EACH, agent_key):
                 yield self._make_budget(identity, key, agent_key)
@@ -91,6 +100,10 @@ class Rule(_Part):
             tokens_max=self.tokens,
             warn_at=self.warn_at,
         )
+
+
+def _find_key(identity: Identity) -> str:
+    return identity.credential if identity.credential.startswith(API_KEY) else ""
 
 
 class File(_Part):
@@ -115,6 +128,19 @@ class Budgets:
 
     def select(self, identity: Identity, agent_keys: Collection[str]) -> list[memory_pb2.SpendBudget]:
         return [budget for rule in self.rules for budget in rule.list_budgets(identity, agent_keys)]
+
+
+def write_budgets(budgets: Budgets, identity: Identity) -> str:
+    """Return a file with the rules for `identity`, by which its runs go as by the whole file; empty: there is none.
+
+    Of others' rules nothing is in it but that money is limited, which makes prices matter to every run.
+    """
+    rules = [rule for rule in budgets.rules if rule.is_for(identity)]
+    if budgets.limit_money and not any(rule.usd is not None for rule in rules):
+        rules.append(Rule(id="others", period="month", tenant=NOBODY, usd=Decimal(0)))
+    if not rules:
+        return ""
+    return json.dumps({"budgets": [rule.model_dump(mode="json", by_alias=True, exclude_none=True) for rule in rules]})
 
 
 def parse_budgets(data: bytes) -> Budgets:
