@@ -41,7 +41,7 @@ PAGE = """<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>Sign-in did not work</title>
 <h1>Sign-in did not work</h1>
-<p>{problem}
+<p>{problem}.
 <p><a href="/auth/sign-in">Try again</a>, or go <a href="/">back to the console</a>.
 </html>
 """
@@ -162,5 +162,6 @@ def _redirect(url: str) -> web.Response:
 
 def _show_problem(error: HeadraceError) -> web.Response:
     status = envelope.HTTP_STATUS[error.code]
-    text = PAGE.format(problem=html.escape(str(error), quote=False))
+    problem = error.message[:1].upper() + error.message[1:]
+    text = PAGE.format(problem=html.escape(problem, quote=False))
     return web.Response(status=status, text=text, content_type="text/html", headers=PAGE_HEADERS)

@@ -21,6 +21,7 @@ import { WaitingGates } from "./people/waiting_gates.js";
 const byId = (id) => document.getElementById(id);
 
 function showProblem(error) {
+  if (error.status === 401) return; // the form by which one signs in has opened
   byId("problem").textContent = error.message;
   byId("problem").hidden = false;
 }

@@ -17,6 +17,7 @@ export function setUpSignIn(form) {
   document.addEventListener("unauthenticated", async () => {
     const { signIn: hasProvider } = await loadSession();
     provider.hidden = !hasProvider;
+    form.elements.show.classList.toggle("primary", !hasProvider);
     form.hidden = false;
     (hasProvider ? provider : form.elements.credential).focus();
   });
