@@ -17,7 +17,7 @@ setup(
     extras_require={"data": PROJECT["optional-dependencies"]["data"]},
     entry_points={"console_scripts": [f"{name} = {target}" for name, target in PROJECT["scripts"].items()]},
     package_dir={"": "../.."},
-    packages=find_packages("../..", include=["headrace.cli*", "services*"]),
+    packages=find_packages("../..", include=["headrace.cli*", "headrace.a2a*", "services*"]),
     package_data={
         package: files
         for package, files in PYPROJECT["tool"]["setuptools"]["package-data"].items()

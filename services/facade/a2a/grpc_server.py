@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from services.facade.a2a.grpc_service import make_grpc_service
 from services.facade.a2a.operations import Operations
 from services.facade.faces.published import PublishedAgents
 from services.runtime.auth.refused_sign_ins import Record
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
-from services.runtime.rpc.server import serving_grpc
 
 
 @asynccontextmanager
@@ -33,6 +31,10 @@ async def serving_a2a(
     if settings is None:
         yield ""
         return
+    # A server of gRPC with its metrics: most facades have no use for it.
+    from services.facade.a2a.grpc_service import make_grpc_service
+    from services.runtime.rpc.server import serving_grpc
+
     async with serving_grpc(
         settings,
         [make_grpc_service(published, Operations.from_peers(peers))],
