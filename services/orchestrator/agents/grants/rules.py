@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from services.orchestrator.agents.definition.modes import MODES
+from services.runtime.yaml_model import load_yaml_model
 
 ALL = "*"
 
@@ -126,14 +126,9 @@ class Grants:
 def parse_grants(data: bytes) -> Grants:
     """Raises GrantsError, with all problems."""
     try:
-        content = yaml.safe_load(data)
-        return Grants(_File.model_validate({} if content is None else content).grants)
-    except yaml.YAMLError as error:
-        raise GrantsError(f"not YAML: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        found = error.errors(include_input=False)
-        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]
-        raise GrantsError("\n".join(lines)) from error
+        return Grants(load_yaml_model(data, _File).grants)
+    except ValueError as error:
+        raise GrantsError(str(error)) from error
 
 
 def write_grants(granted: TenantGrants) -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity
 from services.runtime.usage import NANO_PER_USD
+from services.runtime.yaml_model import load_yaml_model
 
 EACH = "*"
 """A name that stands for each one by itself."""
@@ -146,11 +146,6 @@ def write_budgets(budgets: Budgets, identity: Identity) -> str:
 def parse_budgets(data: bytes) -> Budgets:
     """Raises BudgetsError, with all problems."""
     try:
-        content = yaml.safe_load(data)
-        return Budgets(File.model_validate({} if content is None else content).budgets)
-    except yaml.YAMLError as error:
-        raise BudgetsError(f"not YAML: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        found = error.errors(include_input=False)
-        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]
-        raise BudgetsError("\n".join(lines)) from error
+        return Budgets(load_yaml_model(data, File).budgets)
+    except ValueError as error:
+        raise BudgetsError(str(error)) from error
