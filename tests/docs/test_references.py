@@ -118,6 +118,11 @@ def test_every_path_that_a_newcomer_is_sent_to_exists() -> None:
 SOURCE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|go|js|sql|proto)\b")
 
 
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = Counter(path.name.split("-")[0] for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    assert [number for number, count in numbers.items() if count > 1] == []
+
+
 def test_every_source_file_that_a_decision_names_exists() -> None:
     """A decision may leave out the first folders of a path."""
     tops = ("headrace", "services", "protos", "deploy", "tests", "benchmarks")

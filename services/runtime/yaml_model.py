@@ -1,0 +1,23 @@
+"""Reads a YAML file's content into a pydantic model, and says all that is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load_yaml_model(data: bytes, model: type[M]) -> M:
+    """Return the model; an empty file is one without fields. Raises ValueError with a line `field: rule` a problem."""
+    try:
+        content = yaml.safe_load(data)
+        return model.model_validate({} if content is None else content)
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        found = error.errors(include_input=False)
+        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]
+        raise ValueError("\n".join(lines)) from error
