@@ -11,19 +11,20 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus
 
 import aiohttp
 import orjson
 import structlog
 
 from headrace.errors import Overloaded, Unauthenticated
-from services.facade.sign_in.settings import SignInSettings, is_guarded_url
+from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.jwt_keys import FetchedKeys
 from services.runtime.auth.jwts import JwtVerifier
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.clock import monotonic_s
+from services.runtime.net.authorization_code import add_query, is_safe_url
 from services.runtime.net.bounded_body import read_bounded_body
 
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -89,7 +90,7 @@ class OpenIdProvider:
     async def build_sign_in_url(self, state: str, nonce: str, challenge: str) -> str:
         """Return the address at the provider to which a browser is sent."""
         description = await self.describe()
-        return _add_query(
+        return add_query(
             description.authorization_url,
             {
                 "response_type": "code",
@@ -107,7 +108,7 @@ class OpenIdProvider:
         """Return the address at which the provider ends its own session; empty where it has none."""
         url = (await self.describe()).end_session_url
         back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._settings.public_url}/"}
-        return _add_query(url, back) if url else ""
+        return add_query(url, back) if url else ""
 
     async def redeem_code(self, code: str, code_verifier: str, nonce: str) -> Grant:
         """Return what a code of the provider is good for; raises as `refresh` does."""
@@ -195,7 +196,7 @@ class OpenIdProvider:
         ]
         keys_url = content.get("jwks_uri") or ""
         for url in (*filter(None, urls), urls[0], urls[1], keys_url):
-            if not isinstance(url, str) or not is_guarded_url(url):
+            if not isinstance(url, str) or not is_safe_url(url):
                 raise ValueError(f"it has an address without TLS, or lacks one: {url!r}")
         methods = content.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         return Description(
@@ -233,7 +234,3 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _add_query(url: str, query: Mapping[str, str]) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import html
 import secrets
@@ -20,6 +18,7 @@ from services.facade.sign_in.sessions import Session, Sessions
 from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.refused_sign_ins import RefusedSignIns
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.net.authorization_code import make_challenge
 
 COOKIE = "headrace-sign-in"
 SIGN_IN_S = 600.0
@@ -63,10 +62,8 @@ class SignIn:
     async def begin(self, _: web.Request) -> web.StreamResponse:
         """Send the browser to the provider."""
         state, nonce, code_verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        digest = hashlib.sha256(code_verifier.encode()).digest()
-        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         try:
-            url = await self._provider.build_sign_in_url(state, nonce, challenge)
+            url = await self._provider.build_sign_in_url(state, nonce, make_challenge(code_verifier))
         except HeadraceError as error:
             return _show_problem(error)
         response = _redirect(url)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.net.authorization_code import is_safe_url
 
 KEY_CHARS_MIN = 32
 
@@ -61,7 +62,7 @@ class SignInSettings:
         for name in ("oidc_client_id", "public_url", "session_keys"):
             if not getattr(self, name):
                 raise ValueError(f"HEADRACE_FACADE_{name.upper()}: HEADRACE_FACADE_OIDC_ISSUER needs it")
-        if not is_guarded_url(self.oidc_issuer):
+        if not is_safe_url(self.oidc_issuer):
             raise ValueError("HEADRACE_FACADE_OIDC_ISSUER: expected https://…")
         if not _ORIGIN.fullmatch(self.public_url):
             raise ValueError(
@@ -97,8 +98,3 @@ class SignInSettings:
             raise ValueError(
                 "HEADRACE_AUTH: none, and HEADRACE_FACADE_OIDC_ISSUER wants people to sign in: set api_key or jwt"
             )
-
-
-def is_guarded_url(url: str) -> bool:
-    """Return whether nobody on the way reads what is sent to an address of the provider: TLS, or this machine."""
-    return url.startswith(("https://", "http://127.0.0.1:", "http://localhost:"))

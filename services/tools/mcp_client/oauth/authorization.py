@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import secrets
 import time
-from urllib.parse import urlencode
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
@@ -27,6 +24,7 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from services.runtime.auth.identity import Identity
+from services.runtime.net.authorization_code import add_query, make_challenge
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, check_url, send
 from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, TokenStore
 from services.tools.mcp_client.sdk_errors import Challenge
@@ -60,18 +58,17 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
 
 
 def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> str:
-    digest = hashlib.sha256(pending.verifier.encode()).digest()
     query = {
         "response_type": "code",
         "client_id": pending.grantor.client.client_id,
         "redirect_uri": pending.redirect_url,
         "state": state,
-        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge": make_challenge(pending.verifier),
         "code_challenge_method": "S256",
         "resource": pending.grantor.resource,
     }
     query |= {"scope": scope} if scope else {}
-    address = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+    address = add_query(endpoint, query)
     if len(address) > ADDRESS_CHARS_MAX:
         raise AuthorizationFailed("the address of its authorization server is too long")
     return address
