@@ -11,7 +11,7 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.service import AgentService
 from services.runtime.auth.answerers import may_answer
@@ -19,6 +19,7 @@ from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.rpc.push_stream import opening_sink
 from services.runtime.rpc.watches import Watches
 

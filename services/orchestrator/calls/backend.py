@@ -14,12 +14,12 @@ from services.orchestrator.calls.ask_credential import ask_credential
 from services.orchestrator.calls.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
 from services.orchestrator.peers.model_info import measure_needs
-from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.charges import Origin
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata, name_tool_credential
+from services.runtime.rpc.peer_calls import was_broken_connection
 
 RPC_SLACK_S = 5.0
 """The RPC's deadline is later than the tool's timeout, which the tools service enforces itself."""

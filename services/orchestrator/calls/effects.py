@@ -15,11 +15,12 @@ import structlog
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import ask_person, outcomes
-from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict, verdict
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
 

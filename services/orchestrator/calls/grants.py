@@ -10,7 +10,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.risks import RISKS, Risk
 from services.orchestrator.run.approvals.verdict import Verdict
@@ -19,6 +19,7 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.auth.answerers import REQUESTER
 from services.runtime.auth.identity import acting_as
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 FOR_RUN, FOR_CHAT = "run", "chat"
 

@@ -18,10 +18,11 @@ from headrace.v1 import schedule_pb2
 from services.orchestrator.cluster.due_query import make_query
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from collections.abc import Generator

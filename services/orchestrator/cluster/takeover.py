@@ -36,7 +36,7 @@ from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.lifecycle.versions.choice import read_trial
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, PARKED, crashes
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import ResumePoint
@@ -44,6 +44,7 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_ms
 from services.runtime.randomness import choose_uniform
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 SEQ_PER_GENERATION = 1_000_000
 """Events of generation g are numbered from g times this, plus 1 (docs/reference/events.md)."""

@@ -11,9 +11,10 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
-from services.orchestrator.peers.stubs import Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 RELEASE_TIMEOUT_S = 5.0
 

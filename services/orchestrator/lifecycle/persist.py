@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, stopping
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from services.orchestrator.lifecycle.leases import Owner

@@ -20,7 +20,6 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.rules import write_grants
 from services.orchestrator.agents.version import AgentVersion
-from services.orchestrator.peers.stubs import translating_peer_errors
 from services.orchestrator.run.budgets.rules import write_budgets
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.run import Run
@@ -28,6 +27,7 @@ from services.orchestrator.tape.lines import Mask, describe_identity, write_line
 from services.orchestrator.tape.tape import LISTENER, NOT_STORED, TOO_LARGE, Tape
 from services.runtime.clock import now_ms
 from services.runtime.rpc.call_ids import forward_metadata, list_credentials
+from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.telemetry.masking import mask_secrets
 
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"

@@ -9,9 +9,10 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.v1 import limits_pb2, memory_pb2
-from services.orchestrator.peers.stubs import Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PEER_TIMEOUT_S = 5.0
 """Who looks for a limit that bites does not wait for a service that is away."""

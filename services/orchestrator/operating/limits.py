@@ -18,7 +18,7 @@ from services.orchestrator.lifecycle.admission.fair_use import BEGINNING_MAX, Fa
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.operating.budget_limits import BUDGETS_MAX, PEER_TIMEOUT_S, measure_budgets
 from services.orchestrator.peers import embeddings
-from services.orchestrator.peers.stubs import Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
@@ -27,6 +27,7 @@ from services.runtime.capacity import Capacity
 from services.runtime.process.limits import find_opening_time, finish_limits, make_configured, make_fixed
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 NAME = "orchestrator"
 

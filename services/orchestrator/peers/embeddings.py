@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Overloaded, QueueFull
-from services.orchestrator.peers.stubs import Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2

@@ -11,8 +11,9 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.peers.call_needs import OUTPUT_TOKENS, CallNeeds, make_needs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 log = structlog.get_logger()
 

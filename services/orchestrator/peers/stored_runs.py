@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange, PermissionDenied
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
 
-from headrace.errors import ProviderUnavailable, find_peer_name
-from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.orchestrator.peers.ttl_cache import TtlCache
 from services.orchestrator.tape.taped_stub import tape_calls
+from services.runtime.rpc.peer_calls import repeat_until_answered
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headrace.v1 import llm_pb2, tools_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -72,18 +69,6 @@ DISPENSABLE_S = 2.0
 def limit_tools_wait(time_left_s: float, *, is_needed: bool) -> float:
     """Return the time to wait for tools: half of the run's at most, as the rest is for its work."""
     return min(TOOLS_BACK_S, max(DISPENSABLE_S, time_left_s / 2)) if is_needed else DISPENSABLE_S
-
-
-@contextmanager
-def translating_peer_errors() -> Generator[None]:
-    """Translate a deadline to ProviderUnavailable, like a peer that is away."""
-    try:
-        with rpc_errors():
-            yield
-    except grpc.aio.AioRpcError as error:
-        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise
-        raise ProviderUnavailable(f"{find_peer_name(error)} did not answer in time; try again") from error
 
 
 @dataclass(frozen=True, slots=True)

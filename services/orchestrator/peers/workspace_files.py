@@ -8,8 +8,9 @@ import structlog
 from headrace.errors import HeadraceError, NotFound
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 log = structlog.get_logger()
 

@@ -13,10 +13,11 @@ import structlog
 
 from headrace.errors import HeadraceError, Overloaded, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
 """Memory refuses while its disk or database is behind or away."""

@@ -9,9 +9,10 @@ import msgspec
 
 from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 CHANGES_MAX = 5
 """The only other writers are calls of the same answer."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import side_question
 from services.orchestrator.turn.compacting import compact_command
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 GOAL_CHARS_MAX = 200
 

@@ -11,11 +11,12 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
 from services.orchestrator.agents.version import is_named
-from services.orchestrator.peers.stubs import Peers, limit_tools_wait, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers, limit_tools_wait
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 LINK_TIMEOUT_S = 120.0
 """A first link installs the skill's requirements."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents import prompts
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.prompt_context import PromptContext
 from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
@@ -14,6 +14,7 @@ from services.orchestrator.setup.file_values import load_file_values
 from services.orchestrator.setup.run_setup import RunSetup
 from services.runtime.clock import now_utc
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:

@@ -15,10 +15,11 @@ from services.orchestrator.calls.executor import KINDS
 from services.orchestrator.calls.own_tools import facts, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
-from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait, translating_peer_errors
+from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait
 from services.orchestrator.run.granted import find_grants
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
 """What a version decides: which tools a model is shown, and as what."""

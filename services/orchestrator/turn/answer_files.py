@@ -12,10 +12,11 @@ import structlog
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, tools_pb2
 from services.orchestrator.calls.effects import GONE
-from services.orchestrator.peers.stubs import DISPENSABLE_S, UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import DISPENSABLE_S, UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PIECE_BYTES = 256 * 1024
 """Size of a message to UploadFile, which accepts 1 MiB."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import BudgetExceeded, HeadraceError, StreamStalled
 from headrace.v1 import common_pb2
 from services.orchestrator.peers.call_needs import CallNeeds
-from services.orchestrator.peers.reconnect import was_broken_connection
+from services.runtime.rpc.peer_calls import was_broken_connection
 
 
 def estimate_untold(

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents import recap
 from services.orchestrator.peers.model_info import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
 from services.orchestrator.turn.compacting.compaction import Compaction, RequestFrame, make_window_settings
 from services.orchestrator.turn.reminders import make_reminders
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 class Context:

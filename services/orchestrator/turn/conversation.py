@@ -15,7 +15,6 @@ from services.orchestrator.calls import executor
 from services.orchestrator.calls.own_tools import history
 from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens, make_needs
 from services.orchestrator.peers.model_info import get_model_info, get_priced_model
-from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
@@ -30,6 +29,7 @@ from services.orchestrator.turn.call_charges import estimate_untold
 from services.orchestrator.turn.context import Context
 from services.orchestrator.turn.model_stream import stream_model
 from services.orchestrator.turn.output_form import Output, OutputForm
+from services.runtime.rpc.peer_calls import was_broken_connection
 
 JSON_SCHEMA = "json_schema"
 """Capability of models that keep to a schema while they write."""

@@ -7,15 +7,15 @@ authentication everybody is one user, and it is not asked.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import DEFAULT, Identity, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import repeat_until_answered, translating_peer_errors
 from services.tools.workspace.owners import CHAT_OWNER
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from services.tools.workspace.workspace import Workspaces
 
 TIMEOUT_S = 10.0
+"""Memory may be restarting, or starting, as this service is."""
 
 
 class ChatRights:
     def __init__(self, memory: grpc.aio.Channel, workspaces: Workspaces) -> None:
-        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
-        self._memory: Any = MemoryServiceStub(memory)
+        self._get_chat = repeat_until_answered(MemoryServiceStub(memory).GetChat)
         self._workspaces = workspaces
 
     async def enter_chat(self, chat_id: str, run_id: str | None = None) -> None:
@@ -42,8 +42,8 @@ class ChatRights:
             return
         request = memory_pb2.GetChatRequest(chat_id=chat_id, run_id=run_id, without_events=True)
         try:
-            with rpc_errors():
-                chat = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=forward_metadata())
+            with translating_peer_errors():
+                chat = await self._get_chat(request, timeout=TIMEOUT_S, metadata=forward_metadata())
         except NotFound:
             return
         if chat.access in PARTICIPATING or chat.access == RUN_ONLY:

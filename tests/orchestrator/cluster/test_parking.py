@@ -389,20 +389,24 @@ async def test_a_process_without_runs_is_not_looked_at() -> None:
 
 async def test_an_answer_waits_for_what_comes_of_a_parking_that_memory_does_not_take(house: Open) -> None:
     async with house(park_after_s=0, **LISTED) as it, asyncio.TaskGroup() as group:
-        world, refused, allowed = set_up(it), asyncio.Event(), asyncio.Event()
+        again = call("act", '{"at": 2}', call_id="again") + finish("tool_calls")
+        world, refused, allowed = set_up(it, [ACT[0], again, ACT[1]]), asyncio.Event(), asyncio.Event()
 
         async def refuse(request: memory_pb2.ReleaseLeaseRequest) -> None:
             if request.due_at and not allowed.is_set():
                 refused.set()
                 raise Overloaded("not now")
 
+        first = await begin(it.client)
+        await wait_for_nobody(it, first[0])
         it.memory.before_release = refuse
-        gate = await begin(it.client)
-        await refused.wait()
-        answering = group.create_task(answer(it.client, gate))
+        assert await answer(it.client, first) == "accepted"
+        await refused.wait()  # of the second gate, which nobody has read
+        [listed] = (await it.client.gates()).gates
+        answering = group.create_task(answer(it.client, (listed.run_id, listed.gate_id)))
         await asyncio.wait([answering], timeout=0.3)
         assert not answering.done()
         allowed.set()
         assert await answering == "accepted"
-        assert_seamless(await read(it.client, gate[0]))
-        assert sum(world.runs.values()) == 1
+        assert_seamless(await read(it.client, first[0]))
+        assert sum(world.runs.values()) == 2

@@ -11,8 +11,8 @@ from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.orchestrator.peers.stubs import translating_peer_errors
 from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-000000000001")
 

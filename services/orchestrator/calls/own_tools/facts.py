@@ -12,10 +12,11 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 OwnTool: TypeAlias = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 

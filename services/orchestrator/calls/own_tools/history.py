@@ -13,10 +13,11 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.calls import outcomes, shown_media
 from services.orchestrator.peers.model_info import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 WINDOW_CHARS_RATIO = 0.25
 """Characters of an answer for each token of the model's window: about a sixteenth of it."""

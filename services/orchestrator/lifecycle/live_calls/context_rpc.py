@@ -12,7 +12,7 @@ from services.orchestrator.agents import recap
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.model_info import get_model_info, make_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.attention import Todo, Upload
@@ -26,6 +26,7 @@ from services.orchestrator.turn.context import make_load_request
 from services.orchestrator.turn.conversation import select_history_tools
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 async def get_context(

@@ -18,7 +18,7 @@ from services.orchestrator.lifecycle.live_calls import approval_answers, approva
 from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
@@ -27,6 +27,7 @@ from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 DETAILS = {
     "accepted": "the run goes on with it",

@@ -19,11 +19,12 @@ from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Definition, DefinitionError
 from services.orchestrator.agents.mode_files import ModeFiles
 from services.orchestrator.agents.version import AgentVersion, make_version, read_version
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.peers.ttl_cache import TtlCache
 from services.orchestrator.setup import skills, tool_selection
 from services.runtime.auth.identity import require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 LISTING_S = 2.0
 """Time in which the tools service is to say what there is, before a query is accepted."""

@@ -16,9 +16,10 @@ from services.orchestrator.agents.tenant_view import FILE_WINS
 from services.orchestrator.lifecycle.versions.pins import Pins
 from services.orchestrator.lifecycle.versions.validation import make_problem, validate_agent
 from services.orchestrator.lifecycle.versions.version_rpcs import check_number, read_version
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 
 class Publishing:

@@ -11,8 +11,9 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version_diff import diff_documents
 from services.orchestrator.lifecycle.versions.pins import read_stored
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 CHANGES_MAX = 1000
 

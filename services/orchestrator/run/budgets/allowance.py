@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.peers.call_needs import CallNeeds
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.identity import Identity
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.usage import to_nano_usd
 
 SPARE_CALLS = 3

@@ -19,11 +19,12 @@ from services.orchestrator.agents.definition import ModelConfig
 from services.orchestrator.agents.definition.memory import Memory
 from services.orchestrator.peers import model_info
 from services.orchestrator.peers.call_needs import CallNeeds, estimate_tokens
-from services.orchestrator.peers.stubs import Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn.compacting import mentioned_files
 from services.orchestrator.turn.compacting.summary_charges import SummaryCharges
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 COMPACT_TIMEOUT_S = 150.0
 """More than the time that memory waits for all calls of a summary, as it also counts and commits."""

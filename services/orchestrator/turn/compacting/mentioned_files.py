@@ -9,10 +9,11 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.peers.workspace_files import list_workspace, read_start
 from services.orchestrator.turn.compacting.path_mentions import PathMentions
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
 
 FILES_MAX = 5
 LINES_MAX = 1000

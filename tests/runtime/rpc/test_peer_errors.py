@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable
-from services.orchestrator.peers.stubs import translating_peer_errors
+from services.runtime.rpc.peer_calls import translating_peer_errors
 from tests.scripted_llm import COUNT, SILENCE_S, serving_script
 
 

@@ -12,9 +12,9 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
-from services.orchestrator.peers.reconnect import repeat_until_answered
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.peer_calls import repeat_until_answered
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
 REQUEST = memory_pb2.ListUnfinishedRunsRequest()

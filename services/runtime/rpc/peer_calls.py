@@ -1,19 +1,34 @@
-"""Repeats idempotent calls whose connection broke until their deadline, as the peer may be restarting.
+"""Calls of one service of the suite to another, which may be restarting.
 
-Answers, errors included, are never repeated.
+Idempotent ones whose connection broke are repeated until their deadline; answers, errors included, never are.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import grpc
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, ProviderUnavailable, find_peer_name
+from headrace.streams import rpc_errors
 
 DELAY_S = 0.05
 """The channel itself waits until its peer is there."""
+
+
+@contextmanager
+def translating_peer_errors() -> Generator[None]:
+    """Translate a deadline to ProviderUnavailable, like a peer that is away."""
+    try:
+        with rpc_errors():
+            yield
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+        raise ProviderUnavailable(f"{find_peer_name(error)} did not answer in time; try again") from error
 
 
 class Unary(Protocol):
