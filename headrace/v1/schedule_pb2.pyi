@@ -555,40 +555,52 @@ class TriggerScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Its id."""
+    request_id: _builtins.str
+    """A name of the caller's choice: the same one again is the same trigger, also after its run has begun, for the last 200
+    of a schedule. Without one, each request that comes while no triggered run waits is another one.
+    """
     def __init__(
         self,
         *,
         schedule_id: _builtins.str = ...,
+        request_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "request_id", b"request_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "request_id", b"request_id", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
 
 Global___TriggerScheduleRequest: _TypeAlias = TriggerScheduleRequest  # noqa: Y015
 
 @_typing.final
 class TriggerScheduleResponse(_message.Message):
-    """The schedule, with triggered_at."""
+    """The schedule, with what was triggered."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    DUE_AT_FIELD_NUMBER: _builtins.int
+    due_at: _builtins.int
+    """The time that was triggered, Unix milliseconds: the due_at of its firing."""
     @_builtins.property
     def schedule(self) -> Global___Schedule:
-        """The schedule."""
+        """The schedule, whose triggered_at is 0 where the run has begun."""
 
     def __init__(
         self,
         *,
         schedule: Global___Schedule | None = ...,
+        due_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schedule", b"schedule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_at", b"due_at", "schedule", b"schedule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

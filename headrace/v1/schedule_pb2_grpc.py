@@ -145,7 +145,8 @@ class ScheduleServiceServicer(object):
     def TriggerSchedule(self, request, context):
         """Begin a run of the schedule now, beside its times; also of one that is paused.
 
-        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
+        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is
+        one; behind it, too, where it has the same request_id.
         Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -67,7 +67,8 @@ class ScheduleServiceStub:
     TriggerSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.TriggerScheduleRequest, _schedule_pb2.TriggerScheduleResponse]
     """Begin a run of the schedule now, beside its times; also of one that is paused.
 
-    Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
+    Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is
+    one; behind it, too, where it has the same request_id.
     Errors: NOT_FOUND.
     """
     RotateScheduleSecret: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]
@@ -141,7 +142,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     TriggerSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.TriggerScheduleRequest, _schedule_pb2.TriggerScheduleResponse]  # type: ignore[assignment]
     """Begin a run of the schedule now, beside its times; also of one that is paused.
 
-    Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
+    Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is
+    one; behind it, too, where it has the same request_id.
     Errors: NOT_FOUND.
     """
     RotateScheduleSecret: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]  # type: ignore[assignment]
@@ -248,7 +250,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.TriggerScheduleResponse, _abc.Awaitable[_schedule_pb2.TriggerScheduleResponse]]:
         """Begin a run of the schedule now, beside its times; also of one that is paused.
 
-        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is one.
+        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is
+        one; behind it, too, where it has the same request_id.
         Errors: NOT_FOUND.
         """
 

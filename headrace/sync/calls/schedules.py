@@ -64,9 +64,9 @@ class ScheduleCalls(UnaryCalls):
         reply: schedule_pb2.UpdateScheduleResponse = self._send(self._schedules.UpdateSchedule, request)
         return reply.schedule
 
-    def trigger_schedule(self, schedule_id: str) -> schedule_pb2.Schedule:
-        """Begin a run of the schedule within some seconds, beside its times."""
-        request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule_id)
+    def trigger_schedule(self, schedule_id: str, request_id: str | None = None) -> schedule_pb2.Schedule:
+        """Begin a run of the schedule within some seconds, beside its times; once for the same `request_id`."""
+        request = schedule_pb2.TriggerScheduleRequest(schedule_id=schedule_id, request_id=request_id)
         reply: schedule_pb2.TriggerScheduleResponse = self._send(self._schedules.TriggerSchedule, request)
         return reply.schedule
 

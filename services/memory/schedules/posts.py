@@ -80,16 +80,21 @@ def add_post(schedule: Schedule, webhook_id: str, payload: str, now_ms: int) -> 
     """Return the schedule with the post, which is kept until its run has begun. Raises QueueFull."""
     if len(schedule.posts) >= POSTS_MAX:
         raise QueueFull(f"{POSTS_MAX} posts wait for their runs; try again later", retry_after_s=RETRY_AFTER_S)
-    times = {schedule.triggered_at, schedule.next_at, *(post.due_at for post in schedule.posts)}
-    times |= {firing.due_at for firing in schedule.firings}
-    due_at = max([now_ms, *(post.due_at + 1 for post in schedule.posts)])
-    while due_at in times:  # a time is one run
-        due_at += 1
+    due_at = find_free_time(schedule, max([now_ms, *(post.due_at + 1 for post in schedule.posts)]))
     return replace(
         schedule,
         posts=(*schedule.posts, Post(due_at, webhook_id, payload)),
         taken_ids=(webhook_id, *schedule.taken_ids)[:TAKEN_MAX],
     )
+
+
+def find_free_time(schedule: Schedule, earliest_ms: int) -> int:
+    """Return the first time that is no other run's, as a time is one run."""
+    times = {schedule.triggered_at, schedule.next_at, *(post.due_at for post in schedule.posts)}
+    times |= {firing.due_at for firing in schedule.firings}
+    while earliest_ms in times:
+        earliest_ms += 1
+    return earliest_ms
 
 
 def remove_post(schedule: Schedule, due_at: int) -> Schedule:

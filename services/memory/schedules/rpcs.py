@@ -68,8 +68,8 @@ class ScheduleService(ScheduleServiceServicer):
     async def TriggerSchedule(
         self, request: schedule_pb2.TriggerScheduleRequest, context: Context
     ) -> schedule_pb2.TriggerScheduleResponse:
-        schedule = await self._schedules.trigger(request.schedule_id)
-        return schedule_pb2.TriggerScheduleResponse(schedule=_make_message(schedule, schedule.firings))
+        schedule, due_at = await self._schedules.trigger(request.schedule_id, request.request_id)
+        return schedule_pb2.TriggerScheduleResponse(schedule=_make_message(schedule, schedule.firings), due_at=due_at)
 
     async def RotateScheduleSecret(
         self, request: schedule_pb2.RotateScheduleSecretRequest, context: Context

@@ -13,7 +13,7 @@ from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule
+from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
@@ -37,6 +37,9 @@ GRACE_MS = 120_000
 """A time is missed when nobody could begin it for so long; restarts take less."""
 
 TRIES_MAX = 20
+
+TRIGGERS_MAX = 200
+"""Triggers by whose ids repetitions are known."""
 """Changes of others that one change waits for."""
 
 NAME_CHARS = 60
@@ -138,11 +141,20 @@ class ScheduleStore:
             await self._check_chat(replace(await self.get(schedule_id), chat_id=changes["chat_id"]))
         return await self._change(await self.get(schedule_id), change)
 
-    async def trigger(self, schedule_id: str) -> Schedule:
-        def change(schedule: Schedule) -> Schedule:
-            return schedule if schedule.triggered_at else replace(schedule, triggered_at=self._clock())
+    async def trigger(self, schedule_id: str, request_id: str) -> tuple[Schedule, int]:
+        """Begin a run beside the times, once for a `request_id` that is not empty; return its time, too."""
+        due_at = 0
 
-        return await self._change(await self.get(schedule_id), change)
+        def change(schedule: Schedule) -> Schedule:
+            nonlocal due_at
+            known = next((one.due_at for one in schedule.triggers if request_id and one.request_id == request_id), 0)
+            due_at = known or schedule.triggered_at or posts.find_free_time(schedule, self._clock())
+            if known:
+                return schedule
+            named = (Trigger(due_at, request_id),) if request_id else ()
+            return replace(schedule, triggered_at=due_at, triggers=(*named, *schedule.triggers)[:TRIGGERS_MAX])
+
+        return await self._change(await self.get(schedule_id), change), due_at
 
     async def rotate(self, schedule_id: str, keep_s: int) -> tuple[Schedule, str]:
         """Return the schedule with a new secret for posts, and that; the one before counts for `keep_s` more."""
@@ -295,6 +307,7 @@ def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
                 "secrets",
                 "posts",
                 "taken_ids",
+                "triggers",
             )
         },
     )

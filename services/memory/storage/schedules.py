@@ -40,6 +40,11 @@ class Post(msgspec.Struct, frozen=True, rename="camel"):
     payload: str
 
 
+class Trigger(msgspec.Struct, frozen=True, rename="camel"):
+    due_at: int
+    request_id: str
+
+
 class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Times are Unix milliseconds, 0 for none."""
 
@@ -79,6 +84,8 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The oldest first."""
     taken_ids: tuple[str, ...] = ()
     """Ids of the last posts that were taken, the newest first."""
+    triggers: tuple[Trigger, ...] = ()
+    """The last that have an id, the newest first."""
 
     @property
     def owner(self) -> Identity:

@@ -222,6 +222,22 @@ async def test_a_trigger_begins_a_run_beside_the_times(memory: Memory, clock: Cl
     assert not (await list_due(memory)).due
 
 
+async def test_a_trigger_that_is_repeated_by_its_id_is_one_also_behind_its_run(memory: Memory, clock: Clock) -> None:
+    schedule = await create(memory, cron="0 * * * *")
+    first, second = (
+        schedule_pb2.TriggerScheduleRequest(schedule_id=schedule.schedule_id, request_id=name) for name in ("a", "b")
+    )
+    with rpc_errors():
+        assert (await memory.schedules.TriggerSchedule(first)).due_at == START
+        (due,) = (await list_due(memory)).due
+        await record(memory, due, run_id="r")
+        again = await memory.schedules.TriggerSchedule(first)
+        assert (again.due_at, again.schedule.triggered_at) == (START, 0)
+        assert not (await list_due(memory)).due
+        # In the same millisecond: a time is one run.
+        assert (await memory.schedules.TriggerSchedule(second)).due_at == START + 1
+
+
 async def test_twenty_firings_and_the_last_run_are_kept(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, cron="* * * * *")
     failure = common_pb2.Failure(code="NOT_FOUND", message="agent 'guide' does not exist")

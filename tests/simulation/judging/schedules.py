@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.storage.schedules import FIRINGS_MAX
 from tests.simulation.judging.chats import Logs
+from tests.simulation.postgres.faults import SEEN_AND_GONE
 
 if TYPE_CHECKING:
     from tests.simulation.people.asked import Kept
@@ -29,12 +30,14 @@ def judge_schedules(people: Iterable[User], logs: Logs, copies: Collection[str])
                 begun[request_id] += 1
                 runs[request_id] = line["runId"]
     problems: list[str] = []
-    for kept in (kept for user in people for kept in user.kept):
-        problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, begun, runs)]
+    for owner, kept in [(user, kept) for user in people for kept in user.kept]:
+        # A trigger that was never acknowledged may have been read, and begun, before it was gone.
+        ghosts_max = kept.unanswered if owner.story.counts[SEEN_AND_GONE] else 0
+        problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, begun, runs, ghosts_max)]
     return problems
 
 
-def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str]) -> list[str]:
+def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str], ghosts_max: int) -> list[str]:
     problems: list[str] = []
     firings = kept.last.firings
     is_whole = len(firings) < FIRINGS_MAX
@@ -56,11 +59,11 @@ def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str]) -> list[str]:
             problems.append(f"{time} has {count} runs and the outcome {outcomes.get(name)!r}")
     if is_whole:
         problems += [f"the trigger of {time} was never begun" for time in {*kept.triggered_at} - {*due}]
-        problems += _judge_times(kept)
+        problems += _judge_times(kept, ghosts_max)
     return problems
 
 
-def _judge_times(kept: Kept) -> list[str]:
+def _judge_times(kept: Kept, ghosts_max: int) -> list[str]:
     """All times up to the next one have an outcome, or were counted behind one."""
     schedule = kept.last
     if not schedule.cron:
@@ -69,6 +72,6 @@ def _judge_times(kept: Kept) -> list[str]:
     step_ms = int(schedule.cron.split()[0].removeprefix("*/")) * MINUTE_MS
     count = (schedule.next_at - 1) // step_ms - schedule.created_at // step_ms
     told = sum(1 + firing.passed for firing in schedule.firings if firing.due_at not in kept.triggered_at)
-    if told != count:
+    if not count <= told <= count + ghosts_max:
         return [f"{count} times have come, and {told} were told of: {schedule}"]
     return []

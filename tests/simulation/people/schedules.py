@@ -72,9 +72,16 @@ async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str],
 
 async def _trigger(user: Person, kept: Kept, after_s: float) -> None:
     await asyncio.sleep(after_s)
-    request = schedule_pb2.TriggerScheduleRequest(schedule_id=kept.schedule_id)
-    answer = await user.try_until_answered(lambda: user.schedules.TriggerSchedule(request, timeout=CALL_S))
+    request = schedule_pb2.TriggerScheduleRequest(schedule_id=kept.schedule_id, request_id=new_uuid())
+
+    async def try_once() -> schedule_pb2.TriggerScheduleResponse:
+        kept.unanswered += 1
+        answer = await user.schedules.TriggerSchedule(request, timeout=CALL_S)
+        kept.unanswered -= 1
+        return answer
+
+    answer = await user.try_until_answered(try_once)
     if answer is None:
         user.problems.append(f"a trigger of schedule {kept.schedule_id} was refused: {user.refusal}")
     else:
-        kept.triggered_at.append(answer.schedule.triggered_at)
+        kept.triggered_at.append(answer.due_at)

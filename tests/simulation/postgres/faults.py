@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 KINDS = ("kill", "stop", "failover", "stall", "ENOSPC")
 """Of the server itself; those of its network are the world's."""
 
+SEEN_AND_GONE = "database seen and gone"
+"""Count of fail-overs to a standby that had not what clients had read."""
+
 STRIKES_S = 3.0
 """How long a fault waits for its message; then it strikes anyway."""
 
@@ -77,7 +80,9 @@ async def _fail_over(database: Database, fault: Fault) -> None:
             if server.is_up:
                 _crash(database, fault, asyncpg.ConnectionDoesNotExistError(GONE), keeps_last=False)
             tables.restore(standby)
-            database.story.tell("database the standby takes over without what was not acknowledged")
+            database.story.tell(
+                "database the standby takes over without what was not acknowledged", count=SEEN_AND_GONE
+            )
     server.has_standby = True
     _start(database)
 
