@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes kube-check
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -305,6 +305,22 @@ $(SBOM)/python.cdx.json: pyproject.toml constraints.txt packaging/requirements.t
 $(SBOM)/gateway.cdx.json: build/gateway
 	@mkdir -p $(SBOM)
 	$(GO_RUN) go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -output $(CURDIR)/$@ $(CURDIR)/build/gateway
+
+# Which files are the versions of constraints.txt: what the suite needs, what [data] adds, and what builds the image.
+HASHES := packaging/hashes
+UV := build/uv-venv/bin/uv
+COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-config -c constraints.txt
+hashes: $(UV) ## Write packaging/hashes anew for the versions of constraints.txt
+	$(COMPILE) pyproject.toml >$(HASHES)/suite.txt
+	$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra data pyproject.toml \
+		>$(HASHES)/data.txt
+	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >$(HASHES)/build.txt
+
+$(UV): packaging/requirements.txt
+	$(PYTHON) -m venv --clear build/uv-venv
+	build/uv-venv/bin/$(PIP) -c packaging/requirements.txt uv
+	@touch $@
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py

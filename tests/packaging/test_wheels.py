@@ -64,9 +64,8 @@ class Environment:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def install(self, *wheels: Path) -> None:
-        pins = ["-c", str(ROOT / "constraints.txt")]
-        self.run_pip("install", "--quiet", "--no-compile", *pins, *map(str, wheels))
+    def install(self, *arguments: str | Path) -> None:
+        self.run_pip("install", "--quiet", "--no-compile", *map(str, arguments))
 
     @contextmanager
     def start_suite(self, data_dir: Path) -> Generator[str]:
@@ -100,14 +99,15 @@ def wheels() -> Generator[tuple[Path, Path]]:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory, wheels: tuple[Path, Path]) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("client"))
-    environment.install(wheels[0])
+    environment.install("-c", ROOT / "constraints.txt", wheels[0])
     return environment
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, wheels: tuple[Path, Path]) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("server"))
-    environment.install(*wheels)
+    environment.install("--require-hashes", "-r", ROOT / "packaging" / "hashes" / "suite.txt")
+    environment.install("--no-deps", *wheels)
     return environment
 
 
@@ -119,6 +119,10 @@ def test_the_client_brings_three_libraries_and_no_server(client: Environment) ->
     assert installed == CLIENT_NEEDS | {"headrace-client", "typing_extensions"}
     find = "import importlib.util as u; print(*(u.find_spec(name) for name in ('services', 'headrace.cli')))"
     assert client.run("python", "-c", find) == "None None\n"
+
+
+def test_what_the_hashes_allow_is_all_that_the_server_needs(server: Environment) -> None:
+    assert server.run_pip("check") == "No broken requirements found.\n"
 
 
 def test_a_client_asks_a_server(client: Environment, server: Environment, tmp_path: Path) -> None:
