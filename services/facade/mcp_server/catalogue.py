@@ -31,7 +31,9 @@ OUTPUT: dict[str, Any] = {
 }
 
 
-def build_tools(agents: Sequence[agent_pb2.Agent]) -> list[dict[str, Any]]:
+def build_tools(agents: Sequence[agent_pb2.Agent], *, may_be_tasks: bool) -> list[dict[str, Any]]:
+    """Return the tools; where their calls `may_be_tasks`, as 2025-11-25 has them, they say so."""
+    execution = {"execution": {"taskSupport": "optional"}} if may_be_tasks else {}
     return [
         {
             "name": agent.key,
@@ -41,6 +43,7 @@ def build_tools(agents: Sequence[agent_pb2.Agent]) -> list[dict[str, Any]]:
             "outputSchema": OUTPUT,
             "annotations": {"title": agent.name, "openWorldHint": True},
         }
+        | execution
         for agent in agents
     ]
 

@@ -28,14 +28,32 @@ META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
 
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension of tasks, which 2025-11-25 has as a part of the protocol."""
+
 PARSE_ERROR, BAD_REQUEST, NO_METHOD, BAD_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
-NO_RESOURCE, HEADER_MISMATCH, BAD_VERSION = -32002, -32020, -32022
+NO_RESOURCE, HEADER_MISMATCH, NO_CAPABILITY, BAD_VERSION = -32002, -32020, -32021, -32022
 OTHER = -32000
 
-STATUS = {PARSE_ERROR: 400, BAD_REQUEST: 400, BAD_PARAMS: 400, HEADER_MISMATCH: 400, BAD_VERSION: 400, NO_METHOD: 404}
+STATUS = {
+    PARSE_ERROR: 400,
+    BAD_REQUEST: 400,
+    BAD_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    NO_CAPABILITY: 400,
+    BAD_VERSION: 400,
+    NO_METHOD: 404,
+}
 """HTTP statuses of errors in MODERN; earlier versions have 200."""
 
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 _SESSION = re.compile(r"hr-(e?)-[0-9a-f]{32}")
 
 
@@ -59,6 +77,9 @@ class Message:
     can_elicit: bool = False
     """Whether the client can ask its user."""
 
+    knows_tasks: bool = False
+    """Whether the client declares the extension of tasks, or speaks the version that has them."""
+
     @property
     def progress_token(self) -> str | int | None:
         return self.params.get("_meta", {}).get("progressToken")
@@ -80,8 +101,16 @@ def parse_message(request: web.Request, body: bytes) -> Message:
     meta = params.get("_meta", {})
     if META_VERSION in meta:
         _check_modern(request, method, params, meta)
-        can_elicit = isinstance(meta.get(META_CAPABILITIES), dict) and "elicitation" in meta[META_CAPABILITIES]
-        return Message(method, given.get("id"), params, is_modern=True, can_elicit=can_elicit)
+        declared = meta[META_CAPABILITIES] if isinstance(meta[META_CAPABILITIES], dict) else {}
+        extensions = declared.get("extensions")
+        return Message(
+            method,
+            given.get("id"),
+            params,
+            is_modern=True,
+            can_elicit="elicitation" in declared,
+            knows_tasks=isinstance(extensions, dict) and TASKS in extensions,
+        )
     version = request.headers.get(VERSION, HANDSHAKE[0])
     if version == MODERN and method and "id" in given:
         raise McpError(BAD_PARAMS, f"params._meta must have {META_VERSION!r} and {META_CAPABILITIES!r}")
@@ -89,7 +118,8 @@ def parse_message(request: web.Request, body: bytes) -> Message:
         raise _make_version_error(version)
     session = _SESSION.fullmatch(request.headers.get(SESSION_ID, ""))
     result = given.get("result") if isinstance(given.get("result"), dict) else {"action": "cancel"}
-    return Message(method, given.get("id"), params, result or {}, can_elicit=bool(session and session[1]))
+    can_elicit, knows_tasks = bool(session and session[1]), version == HANDSHAKE[0]
+    return Message(method, given.get("id"), params, result or {}, can_elicit=can_elicit, knows_tasks=knows_tasks)
 
 
 def _check_modern(request: web.Request, method: str, params: dict[str, Any], meta: dict[str, Any]) -> None:

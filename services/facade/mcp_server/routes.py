@@ -25,6 +25,7 @@ from services.facade.mcp_server.protocol import (
     OTHER,
     SESSION_ID,
     STATUS,
+    TASKS,
     McpError,
     Message,
     build_error,
@@ -34,18 +35,23 @@ from services.facade.mcp_server.protocol import (
     parse_message,
 )
 from services.facade.mcp_server.resources import TEMPLATES, Resources
+from services.facade.mcp_server.run_view import RunView
+from services.facade.mcp_server.tasks import Tasks, build_related, check_method, is_task_wanted
 from services.facade.mcp_server.tool_call import ToolCall, encode_frame
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_body
 from services.facade.responses import envelope
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
+from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.auth import identity
 
 FACE = "mcp"
 
 SERVER = {"name": "headrace", "title": "Headrace", "version": version("headrace")}
 CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
+MODERN_CAPABILITIES = CAPABILITIES | {"extensions": {TASKS: {}}}
+TASK_CAPABILITIES = CAPABILITIES | {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 def add_routes(
@@ -56,17 +62,24 @@ def add_routes(
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
     runs, resources = FaceRuns(peers["orchestrator"]), Resources(peers["memory"], peers["tools"])
-    handlers = _McpHandlers(published, runs, resources, timeouts)
+    tasks = Tasks(peers["orchestrator"], peers["memory"], runs)
+    handlers = _McpHandlers(published, runs, tasks, resources, timeouts)
     application.router.add_post("/mcp", handlers.answer)
     application.router.add_delete("/mcp", handlers.end_session)
 
 
 class _McpHandlers:
     def __init__(
-        self, published: PublishedAgents, runs: FaceRuns, resources: Resources, timeouts: StreamTimeouts
+        self,
+        published: PublishedAgents,
+        runs: FaceRuns,
+        tasks: Tasks,
+        resources: Resources,
+        timeouts: StreamTimeouts,
     ) -> None:
         self._published = published
         self._runs = runs
+        self._tasks = tasks
         self._resources = resources
         self._timeouts = timeouts
         self._calls: dict[tuple[str, ...], ToolCall] = {}
@@ -95,6 +108,8 @@ class _McpHandlers:
             return await self._take_notification(request, message)
         if message.method == "tools/call":
             return await self._call_tool(request, message)
+        if message.method == "tasks/result":
+            return await self._follow_task(request, message)
         answer = _json_response(build_result(message, await self._get_result(message), SERVER))
         if message.method == "initialize":
             capabilities = message.params.get("capabilities") or {}
@@ -107,13 +122,16 @@ class _McpHandlers:
             case "initialize" if not message.is_modern:
                 version = message.params.get("protocolVersion")
                 agreed = version if version in HANDSHAKE else HANDSHAKE[0]
-                return {"protocolVersion": agreed, "capabilities": CAPABILITIES, "serverInfo": SERVER}
+                capabilities = TASK_CAPABILITIES if agreed == HANDSHAKE[0] else CAPABILITIES
+                return {"protocolVersion": agreed, "capabilities": capabilities, "serverInfo": SERVER}
             case "server/discover" if message.is_modern:
-                return {"supportedVersions": [MODERN, *HANDSHAKE], "capabilities": CAPABILITIES} | private
+                return {"supportedVersions": [MODERN, *HANDSHAKE], "capabilities": MODERN_CAPABILITIES} | private
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": build_tools(await self._published.list_agents())} | private
+                may_be_tasks = message.knows_tasks and not message.is_modern
+                tools = build_tools(await self._published.list_agents(), may_be_tasks=may_be_tasks)
+                return {"tools": tools} | private
             case "prompts/list":
                 return {"prompts": build_prompts(await self._published.list_agents())} | private
             case "prompts/get":
@@ -126,6 +144,8 @@ class _McpHandlers:
             case "resources/read":
                 keys = await self._list_keys()
                 return await self._resources.read_resource(keys, message.params.get("uri")) | private
+            case method if method.startswith("tasks/"):
+                return await self._tasks.answer(message, await self._list_keys())
             case _:
                 raise McpError(NO_METHOD, f"no method {message.method[:64]!r} in this version")
 
@@ -134,26 +154,43 @@ class _McpHandlers:
         agent = next((one for one in await self._published.list_agents() if one.key == name), None)
         if agent is None:
             raise McpError(BAD_PARAMS, f"unknown tool: {str(name)[:128]}")
-        writer = FrameWriter(request, self._timeouts)
-        call = ToolCall(message, writer)
+        if is_task_wanted(message):
+            task = await self._tasks.create_task(message, read_query(agent, message.params.get("arguments")))
+            return _json_response(build_result(message, task, SERVER))
+        view, writer = RunView(), FrameWriter(request, self._timeouts)
+        call = ToolCall(message, writer, view)
         source = await self._open_run(agent, message, call)
 
         async def follow() -> None:
             await pipe_run(source, call)
-            await writer.write_frame(encode_frame(build_result(message, call.build_result(), SERVER)))
-
-        def encode_failure(failure: common_pb2.Failure) -> bytes:
-            data = {"reason": failure.code, "retriable": failure.retriable}
-            return encode_frame(build_error(message.id, McpError(OTHER, failure.message, data)))
+            await writer.write_frame(encode_frame(build_result(message, view.build_result(), SERVER)))
 
         key = self._make_key(request, message.id)
         self._calls[key] = call
         try:
-            return await send_stream(writer, follow(), encode_failure, tells_breaks=True)
+            return await send_stream(writer, follow(), _make_encoder(message), tells_breaks=True)
         finally:
             self._calls.pop(key, None)
             if call.run_id and not call.is_over and not call.is_waiting:
                 await self._runs.abandon_run(call.run_id)  # nobody else could find it
+
+    async def _follow_task(self, request: web.Request, message: Message) -> web.StreamResponse:
+        """Answer tasks/result: ask what the task waits for, and give what its call would have been given."""
+        check_method(message)
+        run = await self._tasks.find_run(message, await self._list_keys())
+        view, writer = await self._tasks.look(run), FrameWriter(request, self._timeouts)
+        related = build_related(run.run_id)
+        call = ToolCall(message, writer, view, related)
+
+        async def follow() -> None:
+            for gate, _ in [*view.gates.values()]:
+                call.ask(gate)
+            if not view.is_over:
+                await pipe_run(self._runs.attach_run(run.run_id, view.fold.last_seq), call)
+            result = view.build_result() | {"_meta": related}
+            await writer.write_frame(encode_frame(build_result(message, result, SERVER)))
+
+        return await send_stream(writer, follow(), _make_encoder(message), tells_breaks=True)
 
     async def _open_run(self, agent: agent_pb2.Agent, message: Message, call: ToolCall) -> Any:
         """Start a run, or answer the one that an earlier request has begun."""
@@ -194,6 +231,14 @@ class _McpHandlers:
 
     async def _list_keys(self) -> list[str]:
         return [agent.key for agent in await self._published.list_agents()]
+
+
+def _make_encoder(message: Message) -> ErrorEncoder:
+    def encode_failure(failure: common_pb2.Failure) -> bytes:
+        data = {"reason": failure.code, "retriable": failure.retriable}
+        return encode_frame(build_error(message.id, McpError(OTHER, failure.message, data)))
+
+    return encode_failure
 
 
 def _convert_failure(error: McpError | HeadraceError | grpc.aio.AioRpcError) -> McpError:

@@ -8,8 +8,8 @@ import { randomUUID } from "node:crypto";
 
 import { HttpAgent } from "@ag-ui/client";
 
-const [base, resuming, exercise] = process.argv.slice(2);
-const { resumingFetch } = await import(resuming);
+const [base, resumingFile, exercise] = process.argv.slice(2);
+const { resumingFetch } = await import(resumingFile);
 
 const user = (content) => ({ id: randomUUID(), role: "user", content });
 const texts = (agent) => agent.messages.filter((one) => one.role === "assistant" && one.content).map((one) => one.content);
@@ -149,7 +149,39 @@ const exercises = {
     const kinds = await run(agent, {}, (event) => event.type === "TEXT_MESSAGE_CONTENT" && console.log("words"));
     return [kinds.at(-1), texts(agent)];
   },
+
+  /** Fifty runs that read on when their service is killed; says when all have their first words. */
+  async reconnect() {
+    const begun = new Set();
+    const resuming = resumingFetch({ pauseMs: 200, attempts: 400 });
+    const agents = Array.from({ length: 50 }, () => open("react", "go", { fetch: resuming }));
+    const ends = await Promise.all(
+      agents.map(async (agent) => {
+        const kinds = await run(agent, {}, (event) => {
+          if (event.type !== "TEXT_MESSAGE_CONTENT" || begun.has(agent)) return;
+          begun.add(agent);
+          if (begun.size === agents.length) console.log("begun");
+        });
+        return kinds.at(-1);
+      }),
+    );
+    return { ends: [...new Set(ends)], texts: [...new Set(agents.map((agent) => texts(agent).join()))] };
+  },
+
+  /** Asks, says that it waits, and answers when it is told to. */
+  async answer() {
+    const agent = open("asker", "go");
+    await run(agent);
+    console.log("begun");
+    await createInterface({ input: process.stdin })[Symbol.asyncIterator]().next();
+    await resumeInterrupts(agent, { answer: "the old" });
+    return texts(agent);
+  },
 };
+
+function resumeInterrupts(agent, payload) {
+  return run(agent, { resume: agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload })) });
+}
 
 async function cutAfter(chunks, url, init) {
   const response = await fetch(url, init);

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import ChatBusy, ProviderUnavailable
 from headrace.v1 import agent_pb2
-from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN
+from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
 from tests.conformance.fronts import Timing
 from tests.facade.scripted import Script, Step, Suite, answering, frames_of, opening, suite, text
 from tests.timing import within
@@ -80,6 +80,40 @@ async def test_requests_that_say_their_version_are_checked_against_their_headers
         future = META | {META_VERSION: "2099-01-01"}
         status, answer = await post(facade, call(_meta=future), **headers | {"MCP_Protocol_Version": "2099-01-01"})
         assert (status, answer["error"]["code"], MODERN in answer["error"]["data"]["supported"]) == (400, -32022, True)
+
+
+def ask_task(
+    method: str, task_id: Any, *, declares: bool = True, **params: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The body and the headers of a request of the tasks extension."""
+    meta = META | {META_CAPABILITIES: {"extensions": {TASKS: {}}} if declares else {}}
+    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"taskId": task_id, "_meta": meta} | params}
+    return body, {"MCP_Protocol_Version": MODERN, "Mcp_Method": method, "Mcp_Name": str(task_id)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (ask_task("tasks/get", "nothing"), -32602),
+        (ask_task("tasks/cancel", "11111111-1111-4111-8111-111111111111"), -32602),
+        (ask_task("tasks/update", "11111111-1111-4111-8111-111111111111", inputResponses={}), -32602),
+        (ask_task("tasks/get", "11111111-1111-4111-8111-111111111111", declares=False), -32021),
+        (ask_task("tasks/result", "11111111-1111-4111-8111-111111111111"), -32601),
+        (ask_task("tasks/list", "11111111-1111-4111-8111-111111111111"), -32601),
+    ],
+)
+async def test_tasks_that_are_not_there_and_clients_that_do_not_declare_them(
+    tmp_path: Path, asked: tuple[Any, dict[str, str]], code: int
+) -> None:
+    body, headers = asked
+    async with suite(tmp_path, Script(run=agent_pb2.Run(agent_key="of another"), publish=["mcp"])) as facade:
+        assert (await post(facade, body, **headers))[1]["error"]["code"] == code
+
+
+async def test_a_call_of_an_earlier_version_than_tasks_is_none(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["mcp"])) as facade:
+        _, answer = await post(facade, call(task={}), MCP_Protocol_Version="2025-06-18")
+        assert answer["result"]["structuredContent"]["answer"] == "x"
 
 
 async def test_errors_before_and_in_the_stream_are_errors_of_the_request(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""A run as its call's client is told of it: its answer, the files it has made, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import orjson
+
+from headrace.fold import Fold
+from headrace.v1 import agent_pb2
+from services.facade.faces.gate_answers import APPROVAL, GateRef
+from services.facade.mcp_server.elicitation import build_elicitation
+
+RESOURCES = "headrace://chats/"
+
+ARTIFACTS_MAX = 50
+"""Files of a run that its result links."""
+
+
+class RunView:
+    """Takes a run's events in order; one that attaches begins with none."""
+
+    def __init__(self) -> None:
+        self.fold = Fold()
+        self.gates: dict[str, tuple[agent_pb2.GateOpen, str]] = {}
+        """Open gates, each with its call's arguments."""
+        self._links: dict[str, agent_pb2.ArtifactPublish] = {}
+
+    @property
+    def is_over(self) -> bool:
+        return self.fold.end is not None
+
+    def take(self, delta: agent_pb2.AgentDelta) -> None:
+        self.fold.apply(delta)
+        match delta.WhichOneof("payload"):
+            case "gate_open":
+                gate = delta.gate_open
+                block = self.fold.blocks.get(gate.tool_id)
+                self.gates[gate.gate_id] = gate, (block.params or block.text) if block else ""
+            case "gate_close":
+                self.gates.pop(delta.gate_close.gate_id, None)
+            case "artifact_publish" if len(self._links) < ARTIFACTS_MAX:
+                self._links[delta.artifact_publish.artifact_id] = delta.artifact_publish
+            case _:
+                pass
+
+    def build_input_requests(self) -> dict[str, Any]:
+        """Return what the open gates ask for; the name of each stays for as long as its run does."""
+        return {
+            self.make_name(gate): {"method": "elicitation/create", "params": build_elicitation(gate, arguments)}
+            for gate, arguments in self.gates.values()
+        }
+
+    def make_name(self, gate: agent_pb2.GateOpen) -> str:
+        return str(GateRef(self.fold.run_id, 0, gate.gate_id, gate.kind == APPROVAL))
+
+    def build_result(self) -> dict[str, Any]:
+        """Return the result of the call whose run has ended or waits."""
+        if self.fold.end is None:
+            asked = self.build_input_requests()
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": self.fold.run_id}
+        match self.fold.end.WhichOneof("payload"):
+            case "run_complete":
+                return self._build_answer(self.fold.end.run_complete)
+            case "run_error":
+                why = self.fold.end.run_error.error
+                return _build_failure(f"{why.code}: {why.message}")
+            case _:
+                return _build_failure("CANCELLED: the run was cancelled")
+
+    def _build_answer(self, end: agent_pb2.RunComplete) -> dict[str, Any]:
+        fold = self.fold
+        structured: dict[str, Any] = {"answer": fold.answer, "chatId": fold.chat_id, "runId": fold.run_id}
+        structured |= {"finishReason": end.finish_reason}
+        structured |= {"output": orjson.loads(end.output)} if end.output else {}
+        links = [
+            {
+                "type": "resource_link",
+                "uri": f"{RESOURCES}{fold.chat_id}/files/{quote(_read_path(link.url))}",
+                "name": link.name,
+                "mimeType": link.mime_type,
+                "size": link.size_bytes,
+            }
+            for link in self._links.values()
+        ]
+        content = [{"type": "text", "text": fold.answer or end.output}, *links]
+        return {"content": content, "structuredContent": structured, "isError": False}
+
+
+def _build_failure(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def _read_path(url: str) -> str:
+    """Return the path in the workspace of a file at /api/resource."""
+    return parse_qs(urlsplit(url).query).get("path", [""])[0]

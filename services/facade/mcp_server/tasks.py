@@ -1,0 +1,234 @@
+"""Tasks: runs that their clients come back to, by an id that is the run's.
+
+From 2026-07-28 on an extension (https://modelcontextprotocol.github.io/ext-tasks/specification/2026-07-28/tasks), in
+2025-11-25 a part of the protocol. Nothing is kept here: a task is what its run is, at any facade and after any kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+
+from headrace.errors import Interrupted, InvalidRequest, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
+from services.facade.faces.gate_answers import Answer, parse_gate_ref
+from services.facade.faces.run_pipe import pipe_run
+from services.facade.faces.runs import FaceRuns
+from services.facade.mcp_server.elicitation import read_response
+from services.facade.mcp_server.protocol import BAD_PARAMS, NO_CAPABILITY, NO_METHOD, TASKS, McpError, Message
+from services.facade.mcp_server.run_view import RunView
+from services.runtime.rpc import call_ids
+
+UNARY_TIMEOUT_S = 30.0
+
+LOOK_TIMEOUT_S = 2.0
+"""Longest read of a run that waits for what it waits for."""
+
+POLL_INTERVAL_MS = 1000
+
+CHATS_PAGE = 20
+"""Chats whose runs are a page of tasks, the last changed first."""
+
+RUNS_MAX = 50
+"""Tasks of a chat that are listed."""
+
+RELATED = "io.modelcontextprotocol/related-task"
+
+_STATUSES = {"completed": "completed", "failed": "failed", "cancelled": "cancelled", "waiting": "input_required"}
+
+_EXTENSION_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+_CORE_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/cancel", "tasks/result"})
+
+
+class Tasks:
+    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, runs: FaceRuns) -> None:
+        # Any: the stubs' types know the RPCs of synchronous channels too.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
+        self._runs = runs
+
+    async def create_task(self, message: Message, query: agent_pb2.QueryRequest) -> dict[str, Any]:
+        """Begin a run; it is on disk, and goes on by itself, when this returns."""
+        begun = _UntilBegun()
+        await pipe_run(self._runs.start_run(query), begun)
+        task = _build_task(message, await self._runs.get_run(begun.view.fold.run_id, [query.agent_key]))
+        return {"resultType": "task"} | task if message.is_modern else {"task": task}
+
+    async def answer(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
+        """Answer one of the methods of tasks, but tasks/result."""
+        check_method(message)
+        match message.method:
+            case "tasks/list":
+                return await self._list_tasks(message, agent_keys)
+            case "tasks/update":
+                return await self._update(message, agent_keys)
+            case "tasks/cancel":
+                return await self._cancel(message, agent_keys)
+            case _:
+                return await self._describe(message, await self.find_run(message, agent_keys))
+
+    async def find_run(self, message: Message, agent_keys: Sequence[str]) -> agent_pb2.Run:
+        task_id = message.params.get("taskId")
+        try:
+            if isinstance(task_id, str):
+                return await self._runs.get_run(task_id, agent_keys)
+        except (NotFound, InvalidRequest):
+            pass
+        raise McpError(BAD_PARAMS, "taskId: no task has this id")
+
+    async def look(self, run: agent_pb2.Run) -> RunView:
+        """Read an ended run whole, and one that goes on up to what there is."""
+        look = _UntilQuiet()
+        if run.state not in ("queued", "running", "waiting"):
+            async with asyncio.timeout(UNARY_TIMEOUT_S):
+                await pipe_run(self._runs.attach_run(run.run_id), _UntilOver(look.view))
+            return look.view
+        with suppress(TimeoutError, Interrupted):
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await pipe_run(self._runs.attach_run(run.run_id), look)
+        return look.view
+
+    async def _describe(self, message: Message, run: agent_pb2.Run) -> dict[str, Any]:
+        if run.state in ("queued", "running", "cancelled"):
+            return _build_task(message, run)
+        if not message.is_modern and run.state != "waiting":
+            return _build_task(message, run)
+        view = await self.look(run)
+        task = _build_task(message, run)
+        if run.state != "waiting":
+            return task | {"status": "completed", "result": {"resultType": "complete"} | view.build_result()}
+        if not view.gates:
+            return task | {"status": "working"}
+        if not message.can_elicit:
+            told = "waits for an answer, which Headrace's own clients can give"
+            return task | {"status": "working", "statusMessage": told}
+        return task | ({"inputRequests": view.build_input_requests()} if message.is_modern else {})
+
+    async def _update(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
+        """Answer what the task waits for; names that it has not, or no more, change nothing."""
+        run = await self.find_run(message, agent_keys)
+        given = message.params.get("inputResponses")
+        if not isinstance(given, dict):
+            raise McpError(BAD_PARAMS, "inputResponses: must be an object of responses by the names of inputRequests")
+        answers: list[Answer] = []
+        for name, response in given.items():
+            ref = parse_gate_ref(name)
+            if not isinstance(response, dict):
+                raise McpError(BAD_PARAMS, f"inputResponses: {name[:64]!r} must be an object")
+            if ref is not None and ref.run_id == run.run_id:
+                answers.append(read_response(ref, response, "inputResponses"))
+        await self._runs.answer_run(answers)
+        return {}
+
+    async def _cancel(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
+        run = await self.find_run(message, agent_keys)
+        has_ended = run.state not in ("queued", "running", "waiting")
+        if message.is_modern:
+            if not has_ended:
+                await self._runs.cancel_run(run.run_id)
+            return {}
+        if has_ended:
+            raise McpError(BAD_PARAMS, f"taskId: the task has ended ({_STATUSES[run.state]})")
+        await self._runs.cancel_run(run.run_id)
+        with suppress(TimeoutError, Interrupted):
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await pipe_run(self._runs.attach_run(run.run_id), _UntilOver(RunView()))
+        return _build_task(message, await self.find_run(message, agent_keys)) | {"status": "cancelled"}
+
+    async def _list_tasks(self, message: Message, agent_keys: Collection[str]) -> dict[str, Any]:
+        cursor = message.params.get("cursor") or ""
+        if not isinstance(cursor, str):
+            raise McpError(BAD_PARAMS, "cursor: must be text")
+        request = memory_pb2.ListChatsRequest(page_size=CHATS_PAGE, page_token=cursor)
+        with rpc_errors():
+            page = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        runs: list[agent_pb2.Run] = []
+        for chat in page.chats:
+            if chat.first_agent_key in agent_keys:
+                runs += await self._list_runs(chat.chat_id)
+        tasks = [_build_task(message, run) for run in runs if run.agent_key in agent_keys]
+        return {"tasks": tasks} | ({"nextCursor": page.next_page_token} if page.next_page_token else {})
+
+    async def _list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
+        """Return a chat's runs, the newest first; none of one that was deleted meanwhile."""
+        request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=RUNS_MAX)
+        with suppress(NotFound), rpc_errors():
+            reply = await self._agents.ListRuns(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+            return [*reversed(reply.runs)]
+        return []
+
+
+def check_method(message: Message) -> None:
+    """Raise McpError where the client's version has not this method, or the client has not declared it."""
+    methods = _EXTENSION_METHODS if message.is_modern else _CORE_METHODS
+    if message.method not in methods or not (message.is_modern or message.knows_tasks):
+        raise McpError(NO_METHOD, f"no method {message.method[:64]!r} in this version")
+    if not message.knows_tasks:
+        needed = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise McpError(NO_CAPABILITY, f"the client must declare the extension {TASKS}", needed)
+
+
+def is_task_wanted(message: Message) -> bool:
+    """Whether a call is answered by a task: of clients of the extension each, of earlier ones where it says so."""
+    return message.knows_tasks and (message.is_modern or message.params.get("task") is not None)
+
+
+def build_related(task_id: str) -> dict[str, Any]:
+    return {RELATED: {"taskId": task_id}}
+
+
+def _build_task(message: Message, run: agent_pb2.Run) -> dict[str, Any]:
+    task: dict[str, Any] = {"taskId": run.run_id, "status": _STATUSES.get(run.state, "working")}
+    if run.HasField("error"):
+        task["statusMessage"] = f"{run.error.code}: {run.error.message}"
+    task |= {"createdAt": _format_time(run.created_at), "lastUpdatedAt": _format_time(run.updated_at)}
+    # Tasks are there for as long as their chats.
+    ttl, interval = ("ttlMs", "pollIntervalMs") if message.is_modern else ("ttl", "pollInterval")
+    return task | {ttl: None, interval: POLL_INTERVAL_MS}
+
+
+def _format_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _UntilOver:
+    """Follows a run to its end."""
+
+    is_waiting = False
+
+    def __init__(self, view: RunView) -> None:
+        self.view = view
+
+    @property
+    def is_over(self) -> bool:
+        return self.view.is_over
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool:
+        self.view.take(delta)
+        return True
+
+    async def wait_until_ready(self) -> None: ...
+
+
+class _UntilBegun(_UntilOver):
+    def __init__(self) -> None:
+        super().__init__(RunView())
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.view.fold.run_id)
+
+
+class _UntilQuiet(_UntilOver):
+    """Follows a run that goes on until it has nothing to say for a moment."""
+
+    is_waiting = True
+
+    def __init__(self) -> None:
+        super().__init__(RunView())
