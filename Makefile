@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check kube-check
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -154,7 +154,7 @@ test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all t
 # Tests of our own transport; and of replicas, which need it: one channel to several addresses.
 NOT_ON_GRPCIO := --ignore tests/runtime/http2 --ignore tests/cluster
 
-check: $(VENV)/dev lint types proto-check gateway-check test test-other-python ## What CI runs: format, lint, types, protos, tests
+check: $(VENV)/dev lint types proto-check gateway-check test test-other-python image-check ## What CI runs: format, lint, types, protos, tests
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -254,7 +254,7 @@ $(GATEWAY)/gen/done: build/image.binpb $(GATEWAY)/buf.gen.yaml $(GATEWAY)/go.mod
 	@touch $@
 
 build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(GATEWAY)/internal/gateway/openapi.json $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
-	$(GO_RUN) go build -o $(CURDIR)/$@ .
+	$(GO_RUN) go build -ldflags='-s -w' -o $(CURDIR)/$@ .
 
 OPENAPI := $(GATEWAY)/internal/gateway/openapi.json
 gateway-openapi: $(VENV)/dev ## Write the OpenAPI document that the production facade serves
@@ -321,6 +321,11 @@ $(UV): packaging/requirements.txt
 	$(PYTHON) -m venv --clear build/uv-venv
 	build/uv-venv/bin/$(PIP) -c packaging/requirements.txt uv
 	@touch $@
+
+image-check: $(VENV)/dev ## Build the image without a registry and hold it to what the manifests say of pods (root, buildah, podman, runc, mmdebstrap, Go)
+	@missing=$$($(BIN)/python -m tests.deploy.image.programs); if [ -n "$$missing" ]; \
+		then echo "NOTICE: not here: $$missing: the image is NOT built or tried" >&2; \
+		else $(BIN)/pytest -q tests/deploy/image/check_image.py; fi
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py

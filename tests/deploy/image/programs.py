@@ -1,0 +1,78 @@
+"""buildah and podman, with a storage of their own below build/image: other images and containers of this machine are
+left alone."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+from tests.deploy.manifests import ROOT
+
+STORAGE = ROOT / "build" / "image"
+
+NEEDED = ("buildah", "podman", "runc", "mmdebstrap", "go")
+"""Packages of Debian, but for Go; and root."""
+
+TIMEOUT_S = 1800.0
+"""For the longest step, the build of the image where nothing of it is there: two minutes on two idle cores."""
+
+NOFILE_MAX, NPROC_MAX = 16384, 4096
+
+
+def name_missing() -> list[str]:
+    """What an image cannot be built without here."""
+    return [*([] if os.geteuid() == 0 else ["root"]), *(it for it in NEEDED if shutil.which(it) is None)]
+
+
+def run_buildah(*arguments: str) -> str:
+    return _run("buildah", *_stores(), *arguments)
+
+
+def run_podman(*arguments: str) -> str:
+    return _run(*podman_command(*arguments))
+
+
+def podman_command(*arguments: str) -> list[str]:
+    return ["podman", *_stores(), "--cgroup-manager", "cgroupfs", "--runtime", "runc", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """The environment of both programs."""
+    settings = STORAGE / "containers.conf"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    # No higher limits than this process has, which a root without CAP_SYS_RESOURCE cannot give; buildah has lowered its
+    # own before it sets them.
+    files = _limit(resource.RLIMIT_NOFILE, NOFILE_MAX)
+    processes = _limit(resource.RLIMIT_NPROC, NPROC_MAX)
+    settings.write_text(
+        f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]\n'
+        '[engine]\nevents_logger = "none"\n'
+    )
+    return os.environ | {"CONTAINERS_CONF": str(settings), "TMPDIR": str(STORAGE)}
+
+
+def _limit(kind: int, most: int) -> int:
+    _, hard = resource.getrlimit(kind)
+    return most if hard == resource.RLIM_INFINITY else min(hard, most)
+
+
+def unmount_storage() -> None:
+    """The storage driver leaves its folder mounted over itself."""
+    subprocess.run(["umount", "--quiet", STORAGE / "storage" / "overlay"], capture_output=True, check=False)
+
+
+def _stores() -> tuple[str, ...]:
+    return "--root", str(STORAGE / "storage"), "--runroot", str(STORAGE / "run"), "--storage-driver", "overlay"
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.stdout.write(", ".join(name_missing()))
