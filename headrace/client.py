@@ -24,6 +24,7 @@ import grpc
 from headrace.calls.agents import AgentCalls
 from headrace.calls.audit import AuditCalls
 from headrace.calls.chats import ChatCalls
+from headrace.calls.data import DataCalls
 from headrace.calls.facts import FactCalls
 from headrace.calls.gates import GateCalls
 from headrace.calls.keys import KeyCalls
@@ -39,6 +40,7 @@ from headrace.v1 import (
     agent_pb2_grpc,
     audit_pb2_grpc,
     common_pb2,
+    data_pb2_grpc,
     gates_pb2_grpc,
     keys_pb2_grpc,
     memory_pb2_grpc,
@@ -71,6 +73,7 @@ class Client(
     AgentCalls,
     AuditCalls,
     ChatCalls,
+    DataCalls,
     FactCalls,
     GateCalls,
     KeyCalls,
@@ -110,6 +113,7 @@ class Client(
         orchestrator, memory, tools = await self._open_channels()
         # Any: the stubs' types know the RPCs of both kinds of channels, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._data: Any = data_pb2_grpc.DataServiceStub(orchestrator)
         self._gates: Any = gates_pb2_grpc.GateServiceStub(orchestrator)
         self._operating: Any = operator_pb2_grpc.OperatorServiceStub(orchestrator)
         self._audit: Any = audit_pb2_grpc.AuditServiceStub(memory)

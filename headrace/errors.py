@@ -95,6 +95,21 @@ class ChatBusy(HeadraceError):
     retriable = True
 
 
+class Held(HeadraceError):
+    """A hold keeps what was to be deleted, which `holdId` names; an operator may release it."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "HELD"
+
+
+class Erasing(HeadraceError):
+    """What is kept of the user is being erased, and nothing new is taken until that is done."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "ERASING"
+    retriable = True
+
+
 class StaleLease(HeadraceError):
     """A later owner has taken the run over."""
 

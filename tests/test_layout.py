@@ -67,6 +67,7 @@ ROOMS = {
             "gate_service.py",
             "operating",
             "service.py",
+            "data",
             "cluster",
             "lifecycle",
             "modes",
@@ -76,7 +77,18 @@ ROOMS = {
         *("tracing.py", "metrics.py", "run", "peers", "tape", "agents", "config.py", "ids.py", "."),
     ),
     "services/tools": (
-        *(".", "execution", "catalogue", "builtin", "mcp_client", "research", "documents", "skills", "transfer"),
+        *(
+            ".",
+            "owned",
+            "execution",
+            "catalogue",
+            "builtin",
+            "mcp_client",
+            "research",
+            "documents",
+            "skills",
+            "transfer",
+        ),
         *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement"),
         *("metrics.py", "errors.py"),
     ),
@@ -95,7 +107,7 @@ ROOMS = {
         *("handlers", "middleware", "sign_in", "responses", "requests", "proto_routes.py", "metrics.py"),
     ),
     "services/memory": (
-        *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access"),
+        *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access", "data"),
         *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
     ),
     "services/runtime": (

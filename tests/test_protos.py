@@ -16,6 +16,7 @@ from headrace.v1 import (
     agent_pb2,
     audit_pb2,
     common_pb2,
+    data_pb2,
     gates_pb2,
     keys_pb2,
     limits_pb2,
@@ -35,6 +36,7 @@ FILES = [
         common_pb2,
         agent_pb2,
         audit_pb2,
+        data_pb2,
         gates_pb2,
         keys_pb2,
         limits_pb2,
@@ -53,6 +55,9 @@ RPCS = {
     " ListRuns Embed GetContext GetCassette GetRun ListAgentVersions GetAgentVersion DiffAgentVersions"
     " ValidateAgent PutAgent DeleteAgent ListStoredAgents GetAgentDefinition",
     "AuditService": "ListAudit ExportAudit> VerifyAudit RecordAudit",
+    "DataService": "ExportData> EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold",
+    "DataStoreService": "ReadStoredData> EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold"
+    " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
     "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",
@@ -69,7 +74,7 @@ RPCS = {
     " RotateScheduleSecret ReceiveWebhook ListDueSchedules RecordFiring",
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
-    " ListFiles CompleteAuthorization ListLimits",
+    " ListFiles CompleteAuthorization ListLimits ReadOwnedData> EraseOwnedData",
     "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
     " ListDeliveries ReplayDeliveries PutRunWebhook ListRunWebhooks DeleteRunWebhook",
 }
@@ -94,6 +99,13 @@ ROUTES = {
     "POST /api/cancel": "AgentService.Cancel",
     "POST /api/steer": "AgentService.Steer",
     "POST /api/compact": "AgentService.Compact",
+    "GET /api/data/export": "DataService.ExportData",
+    "POST /api/data/erase": "DataService.EraseData",
+    "GET /api/data/erasure": "DataService.GetErasure",
+    "GET /api/data/erasures": "DataService.ListErasures",
+    "POST /api/data/holds": "DataService.PlaceHold",
+    "GET /api/data/holds": "DataService.ListHolds",
+    "POST /api/data/hold/release": "DataService.ReleaseHold",
     "GET /api/chats": "MemoryService.ListChats",
     "GET /api/chat": "MemoryService.GetChat",
     "POST /api/chat": "MemoryService.UpdateChat",

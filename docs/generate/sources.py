@@ -11,6 +11,7 @@ from headrace.errors import BY_REASON
 from headrace.v1 import (
     agent_pb2,
     audit_pb2,
+    data_pb2,
     gates_pb2,
     keys_pb2,
     llm_pb2,
@@ -147,6 +148,7 @@ CONTRACT = tuple(
     for file in (
         agent_pb2,
         audit_pb2,
+        data_pb2,
         gates_pb2,
         keys_pb2,
         llm_pb2,

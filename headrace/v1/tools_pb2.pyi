@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from headrace.v1 import agent_pb2 as _agent_pb2
 from headrace.v1 import common_pb2 as _common_pb2
+from headrace.v1 import data_pb2 as _data_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -1174,3 +1175,71 @@ class ListFilesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListFilesResponse: _TypeAlias = ListFilesResponse  # noqa: Y015
+
+@_typing.final
+class EraseOwnedDataRequest(_message.Message):
+    """Whose data is to go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    REDACTED_FIELD_NUMBER: _builtins.int
+    HELD_CHAT_IDS_FIELD_NUMBER: _builtins.int
+    HELD_USERS_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """The tenant."""
+    user: _builtins.str
+    """The user; empty: all of the tenant."""
+    @_builtins.property
+    def redacted(self) -> _containers.RepeatedCompositeFieldContainer[_data_pb2.ChatRuns]:
+        """Runs of the user in others' chats: the records of their calls go, the chats' files stay."""
+
+    @_builtins.property
+    def held_chat_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Chats whose files stay."""
+
+    @_builtins.property
+    def held_users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Users whose files stay."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        user: _builtins.str = ...,
+        redacted: _abc.Iterable[_data_pb2.ChatRuns] | None = ...,
+        held_chat_ids: _abc.Iterable[_builtins.str] | None = ...,
+        held_users: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_chat_ids", b"held_chat_ids", "held_users", b"held_users", "redacted", b"redacted", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseOwnedDataRequest: _TypeAlias = EraseOwnedDataRequest  # noqa: Y015
+
+@_typing.final
+class EraseOwnedDataResponse(_message.Message):
+    """What went."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERASED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def erased(self) -> _containers.RepeatedCompositeFieldContainer[_data_pb2.ErasedItem]:
+        """By kind."""
+
+    def __init__(
+        self,
+        *,
+        erased: _abc.Iterable[_data_pb2.ErasedItem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["erased", b"erased"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseOwnedDataResponse: _TypeAlias = EraseOwnedDataResponse  # noqa: Y015

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from headrace.v1 import data_pb2 as headrace_dot_v1_dot_data__pb2
 from headrace.v1 import limits_pb2 as headrace_dot_v1_dot_limits__pb2
 from headrace.v1 import tools_pb2 as headrace_dot_v1_dot_tools__pb2
 
@@ -95,6 +96,16 @@ class ToolServiceStub(object):
                 '/headrace.v1.ToolService/ListLimits',
                 request_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
+                _registered_method=True)
+        self.ReadOwnedData = channel.unary_stream(
+                '/headrace.v1.ToolService/ReadOwnedData',
+                request_serializer=headrace_dot_v1_dot_data__pb2.ExportDataRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_data__pb2.ArchivePiece.FromString,
+                _registered_method=True)
+        self.EraseOwnedData = channel.unary_unary(
+                '/headrace.v1.ToolService/EraseOwnedData',
+                request_serializer=headrace_dot_v1_dot_tools__pb2.EraseOwnedDataRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_tools__pb2.EraseOwnedDataResponse.FromString,
                 _registered_method=True)
 
 
@@ -238,6 +249,27 @@ class ToolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadOwnedData(self, request, context):
+        """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
+        names of MCP servers that the user has authorized. For services alone.
+
+        Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
+        or filled up to the size that was said.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EraseOwnedData(self, request, context):
+        """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
+        and interpreters that run. For services alone, on their own account.
+
+        Idempotent: what is gone is not counted again. Files of held chats and users stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -300,6 +332,16 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.ListLimits,
                     request_deserializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.SerializeToString,
+            ),
+            'ReadOwnedData': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadOwnedData,
+                    request_deserializer=headrace_dot_v1_dot_data__pb2.ExportDataRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_data__pb2.ArchivePiece.SerializeToString,
+            ),
+            'EraseOwnedData': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseOwnedData,
+                    request_deserializer=headrace_dot_v1_dot_tools__pb2.EraseOwnedDataRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_tools__pb2.EraseOwnedDataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -627,6 +669,60 @@ class ToolService(object):
             '/headrace.v1.ToolService/ListLimits',
             headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
             headrace_dot_v1_dot_limits__pb2.ListLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadOwnedData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headrace.v1.ToolService/ReadOwnedData',
+            headrace_dot_v1_dot_data__pb2.ExportDataRequest.SerializeToString,
+            headrace_dot_v1_dot_data__pb2.ArchivePiece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseOwnedData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ToolService/EraseOwnedData',
+            headrace_dot_v1_dot_tools__pb2.EraseOwnedDataRequest.SerializeToString,
+            headrace_dot_v1_dot_tools__pb2.EraseOwnedDataResponse.FromString,
             options,
             channel_credentials,
             insecure,

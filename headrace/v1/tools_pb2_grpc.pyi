@@ -5,6 +5,7 @@ Tools, workspaces, skills and views."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from headrace.v1 import data_pb2 as _data_pb2
 from headrace.v1 import limits_pb2 as _limits_pb2
 from headrace.v1 import tools_pb2 as _tools_pb2
 import abc as _abc_1
@@ -121,6 +122,19 @@ class ToolServiceStub:
 
     Changes nothing. Errors: none of its own.
     """
+    ReadOwnedData: _grpc.UnaryStreamMultiCallable[_data_pb2.ExportDataRequest, _data_pb2.ArchivePiece]
+    """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
+    names of MCP servers that the user has authorized. For services alone.
+
+    Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
+    or filled up to the size that was said.
+    """
+    EraseOwnedData: _grpc.UnaryUnaryMultiCallable[_tools_pb2.EraseOwnedDataRequest, _tools_pb2.EraseOwnedDataResponse]
+    """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
+    and interpreters that run. For services alone, on their own account.
+
+    Idempotent: what is gone is not counted again. Files of held chats and users stay.
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -213,6 +227,19 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """List the limits that this service holds the caller to, for OperatorService.GetLimits.
 
     Changes nothing. Errors: none of its own.
+    """
+    ReadOwnedData: _aio.UnaryStreamMultiCallable[_data_pb2.ExportDataRequest, _data_pb2.ArchivePiece]  # type: ignore[assignment]
+    """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
+    names of MCP servers that the user has authorized. For services alone.
+
+    Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
+    or filled up to the size that was said.
+    """
+    EraseOwnedData: _aio.UnaryUnaryMultiCallable[_tools_pb2.EraseOwnedDataRequest, _tools_pb2.EraseOwnedDataResponse]  # type: ignore[assignment]
+    """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
+    and interpreters that run. For services alone, on their own account.
+
+    Idempotent: what is gone is not counted again. Files of held chats and users stay.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -375,6 +402,31 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """List the limits that this service holds the caller to, for OperatorService.GetLimits.
 
         Changes nothing. Errors: none of its own.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadOwnedData(
+        self,
+        request: _data_pb2.ExportDataRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_data_pb2.ArchivePiece], _abc.AsyncIterator[_data_pb2.ArchivePiece]]:
+        """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
+        names of MCP servers that the user has authorized. For services alone.
+
+        Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
+        or filled up to the size that was said.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseOwnedData(
+        self,
+        request: _tools_pb2.EraseOwnedDataRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.EraseOwnedDataResponse, _abc.Awaitable[_tools_pb2.EraseOwnedDataResponse]]:
+        """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
+        and interpreters that run. For services alone, on their own account.
+
+        Idempotent: what is gone is not counted again. Files of held chats and users stay.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.v1 import (
     agent_pb2,
     audit_pb2,
+    data_pb2,
     gates_pb2,
     keys_pb2,
     memory_pb2,
@@ -24,7 +25,7 @@ from headrace.v1 import (
 )
 
 CONTRACT_FILES: dict[str, Sequence[FileDescriptor]] = {
-    "orchestrator": (agent_pb2.DESCRIPTOR, gates_pb2.DESCRIPTOR, operator_pb2.DESCRIPTOR),
+    "orchestrator": (agent_pb2.DESCRIPTOR, data_pb2.DESCRIPTOR, gates_pb2.DESCRIPTOR, operator_pb2.DESCRIPTOR),
     "memory": (
         memory_pb2.DESCRIPTOR,
         audit_pb2.DESCRIPTOR,
@@ -89,6 +90,11 @@ class Route:
         return self.rpc.output_type is tools_pb2.ReadFileResponse.DESCRIPTOR
 
     @property
+    def is_archive(self) -> bool:
+        """Whether the answer is the bytes of a file that is made while it is sent."""
+        return self.rpc.output_type is data_pb2.ExportDataResponse.DESCRIPTOR
+
+    @property
     def is_stream_of_events(self) -> bool:
         return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT_TYPE
 
@@ -96,7 +102,7 @@ class Route:
     def is_watch(self) -> bool:
         """Whether the answer is a stream of messages that are no events of a run."""
         is_stream = self.rpc.server_streaming and not self.rpc.client_streaming
-        return is_stream and not (self.is_file or self.is_stream_of_events)
+        return is_stream and not (self.is_file or self.is_archive or self.is_stream_of_events)
 
     @property
     def is_unary(self) -> bool:

@@ -12,8 +12,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.v1 import audit_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
+from headrace.v1 import audit_pb2, data_pb2, keys_pb2, memory_pb2, schedule_pb2, spend_pb2, webhook_pb2
 from headrace.v1.audit_pb2_grpc import add_AuditServiceServicer_to_server
+from headrace.v1.data_pb2_grpc import add_DataStoreServiceServicer_to_server
 from headrace.v1.keys_pb2_grpc import add_KeyServiceServicer_to_server
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
@@ -22,12 +23,18 @@ from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
 from headrace.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
+from services.memory.access.retention_rules import RetentionFile
 from services.memory.audit.rpcs import AuditService
 from services.memory.compaction.compactor import Compactor
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.context.window.context_view import ContextWindow
 from services.memory.context.window.token_counter import TokenCounters
+from services.memory.data.eraser import Eraser
+from services.memory.data.erasures import ErasureStore
+from services.memory.data.holds import HoldStore, check_deletion
+from services.memory.data.refusals import Refusals
+from services.memory.data.rpcs import DataStoreService
 from services.memory.engines import open_engine
 from services.memory.facts.store import FactStore
 from services.memory.facts.vectors import FactVectors
@@ -48,6 +55,7 @@ from services.runtime.auth.callers import MEMORY
 from services.runtime.auth.refused_sign_ins import EVENT
 from services.runtime.auth.setup import following_keys
 from services.runtime.clock import now_ms
+from services.runtime.ending import CannotServe
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.runtime.rpc.channels import open_channel
@@ -69,28 +77,41 @@ async def main(config: Config) -> None:
     async with (
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
-        run_daily_cleanup(engine, config.chat_retention_days, config.audit_retention_days),
+        run_daily_cleanup(engine, make_retention(config), config.audit_retention_days),
         delivering(engine.webhooks, make_send(config)),
         following_keys(config.server.auth, partial(read_changes, KeyStore(engine.keys))) as keys,
+        Refusals(engine).following() as refusals,
         serving_grpc(
             config.server,
             [
-                build_service(engine, config, LlmServiceStub(channel)),
+                build_service(engine, config, LlmServiceStub(channel), refusals=refusals),
                 build_key_service(engine),
                 build_schedule_service(engine),
                 build_spend_service(engine),
                 build_webhook_service(engine, config),
                 build_audit_service(engine),
+                build_data_service(engine, refusals),
             ],
             is_usable=engine.is_up,
             drain=engine.gate_watch.close,
             keys=keys,
             record_refused=partial(record_refused, engine.audit),
+            check_call=refusals.check_call,
         ),
         asyncio.TaskGroup() as group,
     ):
         group.create_task(load_encoding())
         await program.wait_for_stop()
+
+
+def make_retention(config: Config) -> RetentionFile:
+    """Return what says how long chats are kept. Raises CannotServe for a file that is not good from the start."""
+    file = RetentionFile(config.retention_file, config.chat_retention_days)
+    try:
+        file.read()
+    except (ValueError, OSError) as error:
+        raise CannotServe(f"{config.retention_file}: {error}") from error
+    return file
 
 
 async def load_encoding() -> None:
@@ -109,8 +130,10 @@ def build_service(
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
+    refusals: Refusals | None = None,
 ) -> GrpcService:
-    """Build the service over `engine`; without `llm` every compaction falls back."""
+    """Build the service over `engine`; without `llm` every compaction falls back, without `refusals` nobody is refused
+    who is being erased."""
     window, counting = ContextWindow(config.chat_k, config.message_history_max or sys.maxsize), TokenCounters(engine)
     access = ChatAccess(engine)
     loading, compacting = (
@@ -119,7 +142,8 @@ def build_service(
     )
     vectors = FactVectors(llm, config.fact_embeddings) if llm is not None and config.fact_embeddings else None
     facts = FactStore(engine.facts, access, allows_tenant=config.tenant_facts, vectors=vectors)
-    servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting, facts)
+    decoder, refusals = AppendDecoder(counting, config.action_tools), refusals or Refusals(engine)
+    servicer = MemoryService(engine, access, decoder, loading, compacting, facts, refusals)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
@@ -133,7 +157,8 @@ def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limit
 
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
     """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds."""
-    servicer = ScheduleService(ScheduleStore(engine.schedules, ChatAccess(engine), clock))
+    store = ScheduleStore(engine.schedules, ChatAccess(engine), clock)
+    servicer = ScheduleService(store, partial(check_deletion, engine))
     name = schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name
     return GrpcService(name, servicer, add_ScheduleServiceServicer_to_server)
 
@@ -158,6 +183,14 @@ def build_audit_service(engine: Engine) -> GrpcService:
     servicer = AuditService(engine.audit)
     name = audit_pb2.DESCRIPTOR.services_by_name["AuditService"].full_name
     return GrpcService(name, servicer, add_AuditServiceServicer_to_server)
+
+
+def build_data_service(engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms) -> GrpcService:
+    """Build the service of what is kept of people; `refusals` learns of what it begins to erase."""
+    erasures = ErasureStore(engine, refusals, clock)
+    servicer = DataStoreService(engine, erasures, Eraser(engine, erasures, clock), HoldStore(engine, clock))
+    name = data_pb2.DESCRIPTOR.services_by_name["DataStoreService"].full_name
+    return GrpcService(name, servicer, add_DataStoreServiceServicer_to_server)
 
 
 def make_send(config: Config) -> Send:

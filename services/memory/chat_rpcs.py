@@ -9,6 +9,7 @@ import grpc
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.access.sharing import describe_access, parse_shares
+from services.memory.data.holds import check_deletion
 from services.memory.log.chat import get_first_n
 from services.memory.log.lines import Sharing, Title
 from services.memory.log.stamps import make_stamp
@@ -94,7 +95,8 @@ class ChatRpcs(MemoryServiceServicer):
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context
     ) -> memory_pb2.DeleteChatResponse:
-        await self._access.find_entry(request.chat_id)
+        entry = await self._access.find_entry(request.chat_id)
+        await check_deletion(self._engine, entry.owner, request.chat_id)
         await self._engine.chats.delete(request.chat_id)
         await self._engine.audit.record("chat.deleted", identity.require_identity(), chatId=request.chat_id)
         return memory_pb2.DeleteChatResponse()

@@ -61,7 +61,15 @@ class Config:
     too; empty: facts are found by their words alone."""
 
     chat_retention_days: int | None = None
-    """Days after its last line that a chat is deleted; empty: never."""
+    """Days after its last line that a chat is deleted, where `retention_file` does not say; empty: never."""
+
+    retention_file: Path | None = None
+    """A YAML file that says by tenant and agent how long chats are kept; empty: all as long as
+    `chat_retention_days`."""
+
+    erase_rewrites: bool = False
+    """Whether an erasure has PostgreSQL write its tables anew (VACUUM FULL), while everybody waits, so that not a byte
+    of what was erased is in their files. Without, they are vacuumed: what is free is overwritten as it is used."""
 
     audit_retention_days: int | None = 365
     """Days that lines of the audit log are kept at least; empty: for ever."""

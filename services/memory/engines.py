@@ -26,7 +26,9 @@ async def open_engine(config: Config) -> AsyncGenerator[Engine]:
         from services.memory.storage.postgres.engine import open_postgres
 
         limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
-        async with open_postgres(config.database_url, limits, audit_tenant=config.audit_tenant) as engine:
+        async with open_postgres(
+            config.database_url, limits, audit_tenant=config.audit_tenant, scrub_rewrites=config.erase_rewrites
+        ) as engine:
             yield engine
         return
     with closing(await asyncio.to_thread(Disk, config.logs_dir)) as disk:

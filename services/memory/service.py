@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from services.memory.access.chat_access import ChatAccess
     from services.memory.compaction.compactor import Compactor
+    from services.memory.data.refusals import Refusals
     from services.memory.facts.store import FactStore
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
@@ -63,6 +64,7 @@ class MemoryService(
         loading: ContextLoader,
         compacting: Compactor,
         facts: FactStore,
+        refusals: Refusals,
     ) -> None:
         self._engine = engine
         self._access = access
@@ -70,6 +72,7 @@ class MemoryService(
         self._loading = loading
         self._compacting = compacting
         self._facts = facts
+        self._refusals = refusals
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
         return await self._append(request, *await self._decoder.decode_append(request))
@@ -77,6 +80,8 @@ class MemoryService(
     async def _append(
         self, request: memory_pb2.AppendRequest, lines: list[Known], blobs: list[Blob]
     ) -> memory_pb2.AppendResponse:
+        if isinstance(lines[0], Query) and (who := identity.get_identity()) is not None:
+            self._refusals.check(who)
         if blobs:
             await self._put_blobs(request.chat_id, blobs)
         lease = self._engine.leases.create_first(request.owner, request.ttl_ms) if request.owner else None

@@ -9,7 +9,7 @@ from functools import partial
 
 import grpc
 
-from headrace.v1 import agent_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
+from headrace.v1 import agent_pb2_grpc, data_pb2_grpc, gates_pb2_grpc, operator_pb2_grpc
 from services.orchestrator import metrics
 from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.file import GrantsFile
@@ -21,6 +21,8 @@ from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import CANCEL, FILES, Config, read_secrets
+from services.orchestrator.data.data_service import DataService
+from services.orchestrator.data.erasing import Erasing
 from services.orchestrator.gate_service import GateService
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.admission.admission import Admission
@@ -54,7 +56,7 @@ from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.runtime.rpc.watches import Watches
 
-NAME, GATES, OPERATING = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator"))
+NAME, GATES, OPERATING, DATA = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator", "Data"))
 
 
 @asynccontextmanager
@@ -98,6 +100,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
+        erasing = Erasing(channels["memory"], peers, relays, owner)
+        stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         service = AgentService(registry, runs, held, relays, peers, embeddings, publishing)
         watches = Watches()
         gates = GateService(service, runs, relays, peers, watches)
@@ -111,7 +115,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             budgets=budgets,
             peers=peers,
         )
-        served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit))
+        data = DataService(channels["memory"], peers)
+        served = _list_services(service, gates, OperatorService(service, peers, owner, limits, audit), data)
 
         async def drain() -> None:
             watches.end_all()
@@ -143,11 +148,14 @@ async def _open_publishing(peers: Peers, registry: Registry, pins: Pins) -> Publ
     return publishing
 
 
-def _list_services(agents: AgentService, gates: GateService, operators: OperatorService) -> list[GrpcService]:
+def _list_services(
+    agents: AgentService, gates: GateService, operators: OperatorService, data: DataService
+) -> list[GrpcService]:
     return [
         GrpcService(NAME, agents, agent_pb2_grpc.add_AgentServiceServicer_to_server),
         GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
         GrpcService(OPERATING, operators, operator_pb2_grpc.add_OperatorServiceServicer_to_server),
+        GrpcService(DATA, data, data_pb2_grpc.add_DataServiceServicer_to_server),
     ]
 
 

@@ -26,6 +26,7 @@ from services.tools.interpreter.pool import run_pool
 from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.mcp_client.servers import run_mcp_servers
+from services.tools.owned.holds import HeldChats
 from services.tools.sandbox.leftovers import make_mark, sweep_leftovers
 from services.tools.sandbox.tier import Sandbox
 from services.tools.service import ToolService
@@ -66,10 +67,6 @@ async def tool_server(
         await stack.enter_async_context(
             watching_paths(catalogue.paths, catalogue.read_files, lambda _: catalogue.rebuild())
         )
-        daily = group.create_task(
-            remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
-        )
-        stack.callback(guard_task(daily).cancel)
         tokens = TokenStore(config.data_dir / "mcp_tokens", config.secrets_key) if config.secrets_key else None
         mcp = await stack.enter_async_context(
             run_mcp_servers(config.config_dir, env or {}, catalogue.replace_source, tokens)
@@ -99,8 +96,14 @@ async def tool_server(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
         )
         rights = ChatRights(memory, workspaces)
+        roots = (workspaces.root, effects.root, workspaces.owners.root)
+        holds = HeldChats(memory, workspaces.owners)
+        daily = group.create_task(remove_unused(roots, config.workspace_retention_days, holds.read))
+        stack.callback(guard_task(daily).cancel)
         service = ToolService(
-            catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights, Authorizations(tokens, mcp)
+            *(catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights),
+            authorizations=Authorizations(tokens, mcp),
+            interpreters=sessions,
         )
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, memory))

@@ -6,14 +6,19 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.errors import NotFound
-from headrace.v1 import limits_pb2, tools_pb2, tools_pb2_grpc
+from headrace.v1 import data_pb2, limits_pb2, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.identity import Identity, check_scope, require_identity
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.execution import effect_guard
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.execution.executor import Executor
+from services.tools.interpreter.pool import InterpreterPool
 from services.tools.limits_in_force import list_limits
 from services.tools.mcp_client.authorizations import Authorizations
+from services.tools.owned.chats import ChatFolders
+from services.tools.owned.erasing import erase_owned
+from services.tools.owned.reading import read_owned
 from services.tools.sandbox.tier import Sandbox
 from services.tools.skills import linker
 from services.tools.skills.linker import SkillLinker
@@ -40,6 +45,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         config: Config,
         rights: ChatRights,
         authorizations: Authorizations,
+        interpreters: InterpreterPool,
     ) -> None:
         self._catalogue = catalogue
         self._executor = executor
@@ -52,6 +58,8 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._web = web
         self._config = config
         self._authorizations = authorizations
+        self._interpreters = interpreters
+        self._folders = ChatFolders(workspaces, effects)
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
@@ -114,6 +122,23 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self, request: tools_pb2.CompleteAuthorizationRequest, context: Any
     ) -> tools_pb2.CompleteAuthorizationResponse:
         return tools_pb2.CompleteAuthorizationResponse(server=await self._authorizations.complete(request))
+
+    async def ReadOwnedData(
+        self, request: data_pb2.ExportDataRequest, context: Any
+    ) -> AsyncGenerator[data_pb2.ArchivePiece]:
+        who = require_identity()
+        if request.user not in ("", who.user):
+            check_scope(who, "admin")
+        owner = Identity(who.tenant, request.user or who.user)
+        servers = await self._authorizations.list_authorized(owner)
+        async with aclosing(read_owned(self._folders, owner, servers)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def EraseOwnedData(
+        self, request: tools_pb2.EraseOwnedDataRequest, context: Any
+    ) -> tools_pb2.EraseOwnedDataResponse:
+        return await erase_owned(self._folders, self._interpreters, self._authorizations.tokens, request)
 
     async def ListLimits(self, request: limits_pb2.ListLimitsRequest, context: Any) -> limits_pb2.ListLimitsResponse:
         return list_limits(self._config, self._executor)

@@ -23,6 +23,7 @@ import pytest
 from benchmarks.postgresql import FAST, Server, programs, running
 from services.memory.__main__ import (
     build_audit_service,
+    build_data_service,
     build_key_service,
     build_schedule_service,
     build_service,
@@ -31,6 +32,7 @@ from services.memory.__main__ import (
 )
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
+from services.memory.data.refusals import Refusals
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
@@ -124,11 +126,13 @@ async def memory_in(
     clock: Callable[[], int] = now_ms,
     patience_s: float = PATIENCE_S,
     tells: bool = True,
+    scrub_rewrites: bool = False,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over a database; it tells others of what it does, or does not."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
-    async with open_postgres(url, limits, cache_bytes_max=cache_bytes_max, clock=clock) as engine:
+    opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "scrub_rewrites": scrub_rewrites}
+    async with open_postgres(url, limits, **opening) as engine:
         if not tells:
             assert isinstance(engine.peers, Notifications)
             engine.peers.notify_change = _ignore
@@ -151,17 +155,19 @@ async def _serving(
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
-    memory_config = Config(**config)
+    memory_config, refusals = Config(**config), Refusals(engine)
     served = (
-        build_service(engine, memory_config, llm, summary_timeout_s),
+        build_service(engine, memory_config, llm, summary_timeout_s, refusals),
         build_key_service(engine, clock, **(key_limits or {})),
         build_schedule_service(engine, clock),
         build_spend_service(engine, clock),
         build_webhook_service(engine, memory_config),
         build_audit_service(engine),
+        build_data_service(engine, refusals, clock),
     )
     async with (
-        serving_grpc(settings, served) as running,
+        refusals.following(),
+        serving_grpc(settings, served, check_call=refusals.check_call) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
         yield Memory.reach(channel)
@@ -264,6 +270,7 @@ async def empty(url: str) -> None:
                 "audit_heads",
                 "agent_versions",
                 "tenant_agents",
+                "data_records",
             )
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub
+from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.keys_pb2_grpc import KeyServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import grpc
 
     from headrace.v1.audit_pb2_grpc import AuditServiceAsyncStub
+    from headrace.v1.data_pb2_grpc import DataStoreServiceAsyncStub
     from headrace.v1.keys_pb2_grpc import KeyServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.schedule_pb2_grpc import ScheduleServiceAsyncStub
@@ -47,6 +49,7 @@ class Memory:
     webhooks: WebhookServiceAsyncStub
     keys: KeyServiceAsyncStub
     audit: AuditServiceAsyncStub
+    data: DataStoreServiceAsyncStub
 
     @classmethod
     def reach(cls, channel: grpc.aio.Channel) -> Memory:
@@ -57,6 +60,7 @@ class Memory:
             WebhookServiceStub(channel),
             KeyServiceStub(channel),
             AuditServiceStub(channel),
+            DataStoreServiceStub(channel),
         )
 
     async def append(

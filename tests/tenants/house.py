@@ -26,6 +26,7 @@ from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.memory.__main__ import (
     build_audit_service,
+    build_data_service,
     build_key_service,
     build_schedule_service,
     build_spend_service,
@@ -33,6 +34,7 @@ from services.memory.__main__ import (
 )
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
+from services.memory.data.refusals import Refusals
 from services.memory.keys.rpcs import read_changes
 from services.memory.keys.store import KeyStore
 from services.memory.storage.files.disk import Disk
@@ -192,22 +194,27 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
         gateway = (await stack.enter_async_context(serving_grpc(server, [served]))).addresses[0]
         memory_config = MemoryConfig(server=server, data_dir=folder / "data")
         store = await stack.enter_async_context(open_files(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
+        refusals = await stack.enter_async_context(Refusals(store).following())
         stores = (
-            memory_served(store, memory_config),
+            memory_served(store, memory_config, refusals=refusals),
             build_key_service(store),
             build_schedule_service(store),
             build_spend_service(store),
             build_webhook_service(store, memory_config),
             build_audit_service(store),
+            build_data_service(store, refusals),
         )
         keys = await stack.enter_async_context(following_keys(auth, partial(read_changes, KeyStore(store.keys))))
-        memory = (await stack.enter_async_context(serving_grpc(server, stores, keys=keys))).addresses[0]
+        memory = (
+            await stack.enter_async_context(serving_grpc(server, stores, keys=keys, check_call=refusals.check_call))
+        ).addresses[0]
         tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data", memory_address=memory)
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
         services_of_memory = (
             "AuditService",
+            "DataStoreService",
             "KeyService",
             "MemoryService",
             "ScheduleService",
@@ -226,7 +233,8 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
             **orchestrating,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
-        addresses["GateService"] = addresses["OperatorService"] = addresses["AgentService"]
+        for name in ("DataService", "GateService", "OperatorService"):
+            addresses[name] = addresses["AgentService"]
         channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in addresses.items()}
         shown = build_caller_metadata(auth, ORCHESTRATOR)
         trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}

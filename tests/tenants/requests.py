@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from headrace.v1 import (
     agent_pb2,
     audit_pb2,
+    data_pb2,
     gates_pb2,
     keys_pb2,
     llm_pb2,
@@ -26,7 +27,19 @@ from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
 FILES = (
-    *(agent_pb2, audit_pb2, gates_pb2, keys_pb2, llm_pb2, memory_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2),
+    *(
+        agent_pb2,
+        audit_pb2,
+        data_pb2,
+        gates_pb2,
+        keys_pb2,
+        llm_pb2,
+        memory_pb2,
+        operator_pb2,
+        schedule_pb2,
+        spend_pb2,
+        tools_pb2,
+    ),
     webhook_pb2,
 )
 RPCS: dict[str, MethodDescriptor] = {

@@ -61,6 +61,8 @@ OWN_ACCOUNT = {
     *("AuditService.RecordAudit", "KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
     "MemoryService.ReadAgentChanges",
     *("ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"),
+    *("DataStoreService.ClaimErasures", "DataStoreService.ListErasedRuns", "DataStoreService.EraseStored"),
+    *("DataStoreService.FinishErasure", "DataStoreService.ListHoldsInForce", "ToolService.EraseOwnedData"),
 }
 """RPCs that a service asks on its own account, whatever they name."""
 
@@ -180,7 +182,8 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
     posted, changes = RPCS["ScheduleService.ReceiveWebhook"], RPCS["KeyService.ReadKeyChanges"]
     recorded, agents = RPCS["AuditService.RecordAudit"], RPCS["MemoryService.ReadAgentChanges"]
-    asked = (listing, renewal, due, record, posted, changes, recorded, agents)
+    erasing = [RPCS[name] for name in sorted(OWN_ACCOUNT) if name.startswith(("DataStoreService.", "ToolService."))]
+    asked = (listing, renewal, due, record, posted, changes, recorded, agents, *erasing)
     assert {path(rpc) for rpc in asked} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PUBLIC = [name for name, rpc in RPCS.items() if is_public(rpc)]
 FOR_EVERY_SCOPE = {
     "AgentService": "ListAgents GetAgent ListAgentVersions GetIdentity",
+    "DataService": "ExportData",  # of one's own
     "GateService": "ListGates WatchGates GetGate ListGrants RevokeGrant ExportGates",
     "ScheduleService": "ReceiveWebhook",  # whose signature is its credential
     "SpendService": "GetUsage",

@@ -92,6 +92,15 @@ class FacadeClient:
             async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
                 return await _read_data(response)
 
+    @asynccontextmanager
+    async def download(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Read the bytes of an answer, whatever they are; the block reads them as they come."""
+        given = {name: value for name, value in parameters.items() if value}
+        with self._translate_errors():
+            async with self._http.get(path, params=given) as response:
+                await _check_status(response)
+                yield response.content.iter_any()
+
     async def delete(self, path: str, **parameters: str) -> None:
         with self._translate_errors():
             async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:

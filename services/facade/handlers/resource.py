@@ -94,9 +94,9 @@ async def _send_file(
     if request.method == "HEAD":
         return response
     try:
-        await _write_piece(response, first.data, timeouts)
+        await write_piece(response, first.data, timeouts)
         async for piece in pieces:
-            await _write_piece(response, piece.data, timeouts)
+            await write_piece(response, piece.data, timeouts)
     except Exception:
         # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
         if request.transport is not None:
@@ -106,7 +106,7 @@ async def _send_file(
     return response
 
 
-async def _write_piece(response: web.StreamResponse, data: bytes, timeouts: StreamTimeouts) -> None:
+async def write_piece(response: web.StreamResponse, data: bytes, timeouts: StreamTimeouts) -> None:
     try:
         async with asyncio.timeout(timeouts.slow_reader_s):
             await response.write(data)

@@ -1,4 +1,4 @@
-"""Daily deletion of orphaned blobs and, if an age is set, of unused chats."""
+"""Daily deletion of orphaned blobs and, where a time is set for them, of unused chats."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError
+from services.memory.data.holds import HoldStore
 from services.runtime.clock import now_s
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
+    from services.memory.access.retention_rules import RetentionFile, RetentionRules
     from services.memory.storage.engine import Engine
 
 DAY_S = 24 * 60 * 60
@@ -24,28 +26,40 @@ ORPHAN_AGE_S = DAY_S
 log = structlog.get_logger()
 
 
-async def prune_chats(engine: Engine, days: float) -> list[str]:
-    """Delete chats whose last line is older than `days` and whose runs have all ended; return their ids."""
+async def prune_chats(engine: Engine, rules: RetentionRules) -> list[str]:
+    """Delete chats that are unused for longer than `rules` keep them, whose runs have all ended, and which nothing
+    holds; return their ids."""
     gone: list[str] = []
-    for chat_id in await engine.index.list_unchanged_since(round((now_s() - days * DAY_S) * 1000)):
+    shortest = rules.find_shortest()
+    if shortest is None:
+        return gone
+    holds = await HoldStore(engine).read_in_force()
+    for chat_id in await engine.index.list_unchanged_since(_find_time(shortest)):
         try:
-            tenant = (await engine.index.find_entry(chat_id)).tenant
+            entry = await engine.index.find_entry(chat_id)
+            days = rules.find_days(entry.tenant, entry.last_agent_key)
+            if days is None or entry.updated_at >= _find_time(days):
+                continue
+            holds.check(entry.tenant, entry.owner.user, chat_id)
             await engine.chats.delete(chat_id)
-            await engine.audit.record_of(tenant, "chat.deleted", "retention", chatId=chat_id)
-        except HeadraceError as error:  # somebody has just asked in it, or deleted it
+            await engine.audit.record_of(entry.tenant, "chat.deleted", "retention", chatId=chat_id)
+        except HeadraceError as error:  # somebody has just asked in it, or deleted it, or it is held
             log.info("chat kept", chat_id=chat_id, reason=error.reason)
         else:
             gone.append(chat_id)
     return gone
 
 
+def _find_time(days: float) -> int:
+    return round((now_s() - days * DAY_S) * 1000)
+
+
 @asynccontextmanager
 async def run_daily_cleanup(
-    engine: Engine, days: float | None, audit_days: float | None = None
+    engine: Engine, retention: RetentionFile, audit_days: float | None = None
 ) -> AsyncGenerator[None]:
-    """Clean up every day while inside the block; without `days` no chat is deleted, without `audit_days` no line of the
-    audit log."""
-    daily = guard_task(asyncio.create_task(_clean_up_daily(engine, days, audit_days)))
+    """Clean up every day while inside the block; without `audit_days` no line of the audit log is deleted."""
+    daily = guard_task(asyncio.create_task(_clean_up_daily(engine, retention, audit_days)))
     try:
         yield
     finally:
@@ -53,15 +67,15 @@ async def run_daily_cleanup(
         await asyncio.wait([daily])
 
 
-async def _clean_up_daily(engine: Engine, days: float | None, audit_days: float | None) -> None:
+async def _clean_up_daily(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
     while True:
         try:
             if audit_days is not None:
                 await engine.audit.store.forget(round((now_s() - audit_days * DAY_S) * 1000))
             await engine.index.wait_until_complete()
             orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
-            gone = [] if days is None else await prune_chats(engine, days)
-            log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)
+            gone = await prune_chats(engine, await asyncio.to_thread(retention.read))
+            log.info("chats tidied", orphans=len(orphans), pruned=len(gone))
         except Exception:
             log.exception("chats not tidied")  # tomorrow is another day
         await asyncio.sleep(DAY_S)

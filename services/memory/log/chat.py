@@ -145,7 +145,20 @@ class Chat:
     def check_delete(self) -> None:
         if self.is_deleted or not self.info.last_n:
             raise chat_not_found(self.chat_id)
+        self.check_idle()
+
+    def check_idle(self) -> None:
+        """Raise ChatBusy while a run has not ended."""
         self._check_idle(self.info.list_unfinished())
+
+    def reload(self, lines: list[Line], size_bytes: int) -> None:
+        """Have other lines, as those of the log were put in place of what was there."""
+        self.info = ChatInfo(self.chat_id)
+        self.size_bytes = size_bytes
+        self.log, self.model_runs, self.states, self.appends = [], {}, {}, {}
+        self.visible_runs = self.model_runs
+        self.bases, self._timeline = CompactionBases(), Timeline()
+        self.append_committed(lines)
 
     def _check_revert(self, line: Revert) -> None:
         """Refuse to take lines from under a run; one that is about to begin may take others' back, for models alone."""

@@ -11,12 +11,14 @@ from headrace.v1.schedule_pb2_grpc import ScheduleServiceServicer
 from services.memory.schedules.posts import Posted
 from services.memory.storage import schedules as stored
 from services.memory.webhooks.store import KEEP_S_DEFAULT
+from services.runtime.auth import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from services.memory.schedules.store import ScheduleStore
     from services.memory.storage.schedules import Schedule
+    from services.runtime.auth.identity import Identity
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -28,8 +30,12 @@ _PLAIN = (
 
 
 class ScheduleService(ScheduleServiceServicer):
-    def __init__(self, schedules: ScheduleStore) -> None:
+    def __init__(
+        self, schedules: ScheduleStore, check_deletion: Callable[[Identity], Awaitable[None]] | None = None
+    ) -> None:
+        """`check_deletion` raises Held where nothing of a user may be deleted."""
         self._schedules = schedules
+        self._check_deletion = check_deletion
 
     async def CreateSchedule(
         self, request: schedule_pb2.CreateScheduleRequest, context: Context
@@ -62,6 +68,8 @@ class ScheduleService(ScheduleServiceServicer):
     async def DeleteSchedule(
         self, request: schedule_pb2.DeleteScheduleRequest, context: Context
     ) -> schedule_pb2.DeleteScheduleResponse:
+        if self._check_deletion is not None:
+            await self._check_deletion(identity.require_identity())
         await self._schedules.delete(request.schedule_id)
         return schedule_pb2.DeleteScheduleResponse()
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
+    from services.memory.storage.people.erasing import StoreEraser
+    from services.memory.storage.people.records import DataRecords, StoredErasure, StoredHold
     from services.memory.storage.record_stores import (
         AgentVersions,
         Keys,
@@ -248,3 +250,6 @@ class Engine:
     audit: AuditTrail
     is_up: Callable[[], bool]
     """Whether the last call reached the store."""
+    erasures: DataRecords[StoredErasure]
+    holds: DataRecords[StoredHold]
+    eraser: StoreEraser

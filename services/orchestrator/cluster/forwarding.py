@@ -79,6 +79,19 @@ class Forwarder:
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
+    async def cancel(self, run_id: str) -> None:
+        """End a run of the current user, whoever owns it, as that user's Cancel does.
+
+        Raises:
+            NotFound: The user has no such run.
+            HeadraceError: Its owner cannot be asked now.
+        """
+        home = await self._takeover.find(run_id)
+        if isinstance(home, Run):
+            home.control.cancel("now")
+        elif home is not None:
+            await self._call_owner("Cancel", agent_pb2.CancelRequest(run_id=run_id), None, home)
+
     async def ask_owner(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
         """Ask another owner of the run; return None when there is none or it does not answer."""
         if _is_relayed(context):
@@ -119,8 +132,9 @@ class Forwarder:
                 return answer
             run_id = answer.run_id
 
-    async def _call_owner(self, rpc: str, request: Message, context: Context, address: str) -> Any:
-        timeout_s = min(context.time_remaining() or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
+    async def _call_owner(self, rpc: str, request: Message, context: Context | None, address: str) -> Any:
+        left_s = None if context is None else context.time_remaining()
+        timeout_s = min(left_s or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
             response_type = getattr(gates_pb2 if rpc.startswith(GATES) else agent_pb2, f"{rpc.split('/')[-1]}Response")
             call: Any = channel.unary_unary(_rpc_path(rpc), type(request).SerializeToString, response_type.FromString)

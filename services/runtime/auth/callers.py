@@ -27,9 +27,12 @@ _PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
 _RUNS = frozenset({ORCHESTRATOR})
 _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 
-_AGENT, _AUDIT, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
+_AGENT, _AUDIT, _DATA, _DATA_STORE, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SCHEDULES, _SPEND, _TOOLS, _WEBHOOKS = (
     f"/headrace.v1.{name}Service/"
-    for name in ("Agent", "Audit", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend", "Tool", "Webhook")
+    for name in (
+        *("Agent", "Audit", "Data", "DataStore", "Gate", "Key", "Llm", "Memory", "Operator", "Schedule", "Spend"),
+        *("Tool", "Webhook"),
+    )
 )
 _A2A = "/lf.a2a.v1.A2AService/"
 """Another protocol's, which has no scopes: the RPCs behind it have them."""
@@ -54,6 +57,10 @@ CALLERS: dict[str, frozenset[str]] = {
     ),
     **_allow(_AUDIT, "ListAudit ExportAudit VerifyAudit", _PUBLIC),
     **_allow(_AUDIT, "RecordAudit", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
+    **_allow(_DATA, "ExportData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold", _PUBLIC),
+    **_allow(_DATA_STORE, "ReadStoredData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold", _RUNS),
+    **_allow(_DATA_STORE, "ClaimErasures ListErasedRuns EraseStored FinishErasure", _RUNS),
+    **_allow(_DATA_STORE, "ListHoldsInForce", frozenset({TOOLS})),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
     **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),
@@ -89,13 +96,18 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(
         _TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles CompleteAuthorization", _PUBLIC
     ),
-    **_allow(_TOOLS, "Execute CheckEffect LinkSkill ListLimits", _RUNS),
+    **_allow(_TOOLS, "Execute CheckEffect LinkSkill ListLimits ReadOwnedData EraseOwnedData", _RUNS),
 }
 """Callers by the RPC's name on the wire."""
 
 WITHOUT_USER = frozenset(
     {
         _AUDIT + "RecordAudit",
+        _DATA_STORE + "ClaimErasures",
+        _DATA_STORE + "ListErasedRuns",
+        _DATA_STORE + "EraseStored",
+        _DATA_STORE + "FinishErasure",
+        _DATA_STORE + "ListHoldsInForce",
         _KEYS + "ReadKeyChanges",
         _MEMORY + "ListUnfinishedRuns",
         _MEMORY + "ReadAgentChanges",
@@ -103,6 +115,7 @@ WITHOUT_USER = frozenset(
         _SCHEDULES + "ListDueSchedules",
         _SCHEDULES + "RecordFiring",
         _SCHEDULES + "ReceiveWebhook",
+        _TOOLS + "EraseOwnedData",
     }
 )
 """Methods of no user or of all users, which a service calls on its own account."""

@@ -31,6 +31,9 @@ from services.runtime.turnstile import Turnstile
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
+CheckCall: TypeAlias = Callable[[str, "identity.Identity | None"], None]
+"""Raises HeadraceError for a call, by its name on the wire, that is not to be answered."""
+
 GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
 """gRPC's own methods, neither logged nor limited."""
 
@@ -51,7 +54,10 @@ log = structlog.get_logger()
 
 
 class RpcInterceptor(grpc.aio.ServerInterceptor):
-    def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
+    def __init__(
+        self, stream_capacity: Capacity, authenticator: Authenticator, check_call: CheckCall | None = None
+    ) -> None:
+        self._check_call = check_call
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
         self._turnstile = Turnstile()
@@ -75,6 +81,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             self._wrapped[method] = self._wrap_handler(handler, method)
         try:
             await self._admit_call(handler_call_details)
+            if self._check_call is not None:
+                self._check_call(method, identity.get_identity())
         except HeadraceError as error:
             return self._make_refusal(method, error)
         return self._wrapped[method]

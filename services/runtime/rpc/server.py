@@ -25,7 +25,7 @@ from services.runtime.process.config import PLAIN, ServerSettings
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX
 from services.runtime.rpc.health import SERVING, Health
-from services.runtime.rpc.interceptors import RpcInterceptor
+from services.runtime.rpc.interceptors import CheckCall, RpcInterceptor
 from services.runtime.rpc.reflection import add_reflection
 
 STREAMS_MAX = 2048
@@ -66,14 +66,18 @@ async def serving_grpc(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     keys: StoredKeys | None = None,
     record_refused: Record | None = None,
+    check_call: CheckCall | None = None,
 ) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
     drain_s. API keys of `keys` are taken beside those of the file, and `record_refused` is told of refused sign-ins.
+    `check_call` may refuse calls of those who were admitted.
 
     Raises OSError when an address cannot be bound or credentials cannot be read.
     """
     async with open_authenticator(settings.auth, keys, has_certificates=bool(settings.tls_ca)) as authenticator:
-        interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
+        interceptor = RpcInterceptor(
+            Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator, check_call
+        )
         server = _make_server([interceptor], settings, message_bytes_max)
         health = Health(peers or {}, is_usable, is_configured)
         await _add_services(server, grpc_services, health)

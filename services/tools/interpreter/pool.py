@@ -89,6 +89,10 @@ class InterpreterPool:
         for key in list(self._entries):
             await self._end_session(key)
 
+    async def end_of_chat(self, chat_id: str) -> None:
+        for key in [key for key in self._entries if key[0] == chat_id]:
+            await self._end_session(key)
+
     async def _add_entry(self, key: Key) -> _PoolEntry:
         while len(self._entries) >= self._count_max:
             idle = min(self._list_idle(), key=lambda item: item[1].used_at, default=None)

@@ -82,6 +82,9 @@ class McpServers:
         if server is not None and server.authorizer is not None:
             server.authorizer.stored.set()
 
+    def list_names(self) -> list[str]:
+        return list(self._running)
+
     def stop(self) -> None:
         for _, _, task in self._running.values():
             task.cancel()

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
 
+from services.runtime.disk import sync_folder
 from services.runtime.rpc.field_rules import is_uuid
 
 DAY_S = 24 * 60 * 60
@@ -25,27 +27,29 @@ GOING = ".going-"
 log = structlog.get_logger()
 
 
-async def remove_unused(roots: Iterable[Path], days: float) -> None:
+async def remove_unused(
+    roots: Iterable[Path], days: float, read_held: Callable[[], Awaitable[Callable[[str], bool]]]
+) -> None:
+    """Removes them once a day; `read_held` asks which chats must not be touched, and where it fails none is."""
     roots = tuple(roots)
     while True:
         try:
-            removed = await asyncio.to_thread(remove_older, roots, days)
+            removed = await asyncio.to_thread(remove_older, roots, days, await read_held())
             log.info("unused folders removed", folders=removed, unused_days=days)
         except Exception:
             log.exception("unused folders not removed")  # the next attempt is tomorrow
         await asyncio.sleep(DAY_S)
 
 
-def remove_older(roots: Iterable[Path], days: float) -> int:
-    """Removes folders below `roots` last used more than `days` ago, and returns how many; blocks."""
+def remove_older(roots: Iterable[Path], days: float, is_held: Callable[[str], bool] = lambda _: False) -> int:
+    """Removes folders below `roots` last used more than `days` ago, and returns how many; blocks. Those of chats that
+    `is_held` stay."""
     before = time.time() - days * DAY_S
     removed = 0
     for root in roots:
-        for folder in _set_aside_unused(root, before):
+        for folder in _set_aside_unused(root, before, is_held):
             try:
-                for path, _, _ in os.walk(folder):
-                    os.chmod(path, 0o700)  # a folder may be read-only, as linked skills are; the walk goes on into it
-                shutil.rmtree(folder)
+                _remove_tree(folder)
             except OSError as error:
                 log.warning("folder not removed", folder=folder.name, problem=os.strerror(error.errno or 0))
             else:
@@ -53,7 +57,28 @@ def remove_older(roots: Iterable[Path], days: float) -> int:
     return removed
 
 
-def _set_aside_unused(root: Path, before: float) -> Iterator[Path]:
+def remove_folder(folder: Path) -> None:
+    """Removes a chat's folder, which nobody finds any more from its first moment on; raises OSError. Blocks."""
+    going = folder.with_name(f"{GOING}{folder.name}-{secrets.token_hex(4)}")
+    folder.rename(going)
+    _remove_tree(going)
+    sync_folder(folder.parent)
+
+
+def remove_leftovers(roots: Iterable[Path]) -> None:
+    """Removes what removals that were cut have left; raises OSError. Blocks."""
+    for root in roots:
+        for folder in list(root.glob(f"{GOING}*")) if root.is_dir() else ():
+            _remove_tree(folder)
+
+
+def _remove_tree(folder: Path) -> None:
+    for path, _, _ in os.walk(folder):
+        os.chmod(path, 0o700)  # a folder may be read-only, as linked skills are; the walk goes on into it
+    shutil.rmtree(folder)
+
+
+def _set_aside_unused(root: Path, before: float, is_held: Callable[[str], bool]) -> Iterator[Path]:
     if not root.is_dir():
         return
     for folder in list(root.iterdir()):
@@ -62,5 +87,5 @@ def _set_aside_unused(root: Path, before: float) -> Iterator[Path]:
             continue
         if folder.name.startswith(GOING):
             yield folder
-        elif is_uuid(folder.name) and status.st_ctime < before:
+        elif is_uuid(folder.name) and status.st_ctime < before and not is_held(folder.name):
             yield folder.rename(folder.with_name(GOING + folder.name))

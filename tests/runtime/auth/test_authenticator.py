@@ -13,6 +13,7 @@ from headrace.errors import PermissionDenied, Unauthenticated
 from headrace.v1 import (
     agent_pb2,
     audit_pb2,
+    data_pb2,
     gates_pb2,
     keys_pb2,
     llm_pb2,
@@ -61,7 +62,7 @@ async def admitted(
 
 def test_the_table_has_every_rpc_and_no_other() -> None:
     public = (agent_pb2, audit_pb2, gates_pb2, keys_pb2, operator_pb2, schedule_pb2, spend_pb2, tools_pb2, webhook_pb2)
-    files = (*public, llm_pb2, memory_pb2, a2a_pb2)
+    files = (*public, data_pb2, llm_pb2, memory_pb2, a2a_pb2)
     services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
     rpcs = {f"/{service.full_name}/{rpc.name}" for service in services for rpc in service.methods}
     assert CALLERS.keys() == rpcs

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
 
+from headrace.errors import Overloaded
 from services.tools.config import Config
 from services.tools.execution.effect_records import EffectRecords
 from services.tools.workspace.retention import DAY_S, GOING, remove_older, remove_unused
@@ -83,7 +85,7 @@ async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tm
     (tmp_path / "file").touch()
     Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     with structlog.testing.capture_logs() as logged:
-        daily = asyncio.create_task(remove_unused((tmp_path / "workspaces", tmp_path / "file"), NOW))
+        daily = asyncio.create_task(remove_unused((tmp_path / "workspaces", tmp_path / "file"), NOW, _read_none))
         async with asyncio.timeout(50):
             while not logged:
                 await asyncio.sleep(0.01)
@@ -91,6 +93,35 @@ async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tm
         with pytest.raises(asyncio.CancelledError):
             await daily
     assert [entry["folders"] for entry in logged] == [1]
+
+
+async def _read_none() -> Callable[[str], bool]:
+    return lambda _: False
+
+
+def test_what_is_held_stays(tmp_path: Path) -> None:
+    Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
+    roots = [tmp_path / "workspaces", tmp_path / "workspaces" / ".owners"]
+    assert remove_older(roots, NOW, lambda chat_id: chat_id == CHAT) == 0
+    assert remove_older(roots, NOW) == 2
+
+
+async def test_nothing_is_removed_where_memory_does_not_say_what_is_held(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "workspaces")
+    workspaces.open_workspace(CHAT)
+    is_asked = asyncio.Event()
+
+    async def fail() -> Callable[[str], bool]:
+        is_asked.set()
+        raise Overloaded("memory is away")
+
+    daily = asyncio.create_task(remove_unused((workspaces.root,), NOW, fail))
+    async with asyncio.timeout(50):
+        await is_asked.wait()
+    await asyncio.sleep(0)
+    daily.cancel()
+    await asyncio.wait([daily])
+    assert (workspaces.root / CHAT).is_dir()
 
 
 def test_a_retention_of_nothing_is_refused() -> None:

@@ -88,6 +88,9 @@ func registerServices(ctx context.Context, mux *runtime.ServeMux, peers Peers) e
 	if err := headracev1.RegisterOperatorServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
 		return err
 	}
+	if err := headracev1.RegisterDataServiceHandler(ctx, mux, peers.Orchestrator); err != nil {
+		return err
+	}
 	if err := headracev1.RegisterMemoryServiceHandler(ctx, mux, peers.Memory); err != nil {
 		return err
 	}
@@ -150,6 +153,8 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 		return g.uploadFile(r), []string{r.verb}
 	case r.isFile():
 		return g.serveFile(r), []string{r.verb, "HEAD"}
+	case r.isArchive():
+		return g.sendArchive(r), []string{r.verb}
 	default:
 		return func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 			message := r.verb + " " + r.path + " is not served by this version"
@@ -161,8 +166,8 @@ func (g *gateway) handlerFor(r route) (runtime.HandlerFunc, []string) {
 // connFor returns the connection to the service that answers a route.
 func (g *gateway) connFor(r route) *grpc.ClientConn {
 	switch r.rpc.ParentFile() {
-	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_gates_proto,
-		headracev1.File_headrace_v1_operator_proto:
+	case headracev1.File_headrace_v1_agent_proto, headracev1.File_headrace_v1_data_proto,
+		headracev1.File_headrace_v1_gates_proto, headracev1.File_headrace_v1_operator_proto:
 		return g.peers.Orchestrator
 	case headracev1.File_headrace_v1_memory_proto, headracev1.File_headrace_v1_audit_proto, headracev1.File_headrace_v1_keys_proto,
 		headracev1.File_headrace_v1_schedule_proto, headracev1.File_headrace_v1_spend_proto,

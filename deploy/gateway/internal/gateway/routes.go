@@ -39,7 +39,7 @@ func (r route) isStreamOfEvents() bool {
 
 // isWatch reports whether the answer is a stream of messages that are no events of a run.
 func (r route) isWatch() bool {
-	return r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() && !r.isFile() && !r.isStreamOfEvents()
+	return r.rpc.IsStreamingServer() && !r.rpc.IsStreamingClient() && !r.isFile() && !r.isArchive() && !r.isStreamOfEvents()
 }
 
 // isUpload reports whether the request is a form with a file.
@@ -47,6 +47,9 @@ func (r route) isUpload() bool { return isMessage(r.rpc.Input(), &headracev1.Upl
 
 // isFile reports whether the answer is a file's bytes.
 func (r route) isFile() bool { return isMessage(r.rpc.Output(), &headracev1.ReadFileResponse{}) }
+
+// isArchive reports whether the answer is the bytes of a file that is made while it is sent.
+func (r route) isArchive() bool { return isMessage(r.rpc.Output(), &headracev1.ExportDataResponse{}) }
 
 // pattern returns the path as grpc-gateway spells it.
 func (r route) pattern() string { return inPath.ReplaceAllString(r.path, "{$1=*}") }
@@ -94,6 +97,7 @@ func listRoutes() []route {
 	for _, file := range []protoreflect.FileDescriptor{
 		headracev1.File_headrace_v1_agent_proto,
 		headracev1.File_headrace_v1_audit_proto,
+		headracev1.File_headrace_v1_data_proto,
 		headracev1.File_headrace_v1_gates_proto,
 		headracev1.File_headrace_v1_keys_proto,
 		headracev1.File_headrace_v1_memory_proto,

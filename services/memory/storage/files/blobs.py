@@ -70,6 +70,13 @@ class BlobFolder:
         if self._get_chat_folder(chat_id).exists():
             shutil.rmtree(self._get_chat_folder(chat_id))
 
+    def list_ids(self, chat_id: str) -> list[str]:
+        return self._list_names(chat_id)
+
+    def delete_blob(self, chat_id: str, blob_id: str) -> None:
+        if is_blob_id(blob_id):
+            self._get_path(chat_id, blob_id).unlink(missing_ok=True)
+
     def list_unused_since(self, time_s: float) -> list[str]:
         """List chats in whose folder nothing was put since `time_s` (Unix)."""
         if not self._folder.exists():

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from headrace.errors import HeadraceError, LogDamaged, Overloaded
-from services.memory.log.chat import Chat, Span
+from services.memory.log.chat import Chat, Span, chat_not_found
 from services.memory.log.chat_info import read_info
 from services.memory.log.lines import Known, Query, Run, encode_line
+from services.memory.log.recovery import read_chat
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
+from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
 from services.memory.storage.spend.rows import fold_spend
@@ -24,7 +26,7 @@ from services.runtime.auth.identity import get_identity
 from services.runtime.disk import NO_ROOM
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
@@ -61,11 +63,19 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    chat: Chat
+    redact: Callable[[bytes], bytes]
+    """Returns the log that is to be there in place of the one that is."""
+    done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     done: asyncio.Future[None]
 
 
-Job: TypeAlias = Append | Delete | Settle
+Job: TypeAlias = Append | Delete | Rewrite | Settle
 
 
 @dataclass(slots=True, eq=False)
@@ -74,8 +84,9 @@ class _StagedChat:
     lines: list[Known] = field(default_factory=list[Known])
     appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
     deletes: list[Delete] = field(default_factory=list[Delete])
-    refused: list[tuple[Append | Delete, HeadraceError]] = field(
-        default_factory=list[tuple["Append | Delete", HeadraceError]]
+    rewrites: list[Rewrite] = field(default_factory=list[Rewrite])
+    refused: list[tuple[Append | Delete | Rewrite, HeadraceError]] = field(
+        default_factory=list[tuple["Append | Delete | Rewrite", HeadraceError]]
     )
     """Refusals for what lines of this write say, which may yet not be stored."""
     end: int = 0
@@ -138,6 +149,17 @@ class Commits:
         self._enqueue(job)
         await job.done
 
+    async def rewrite_chat(self, chat: Chat, redact: Callable[[bytes], bytes]) -> None:
+        """Put what `redact` makes of the chat's log in its place; it is called in a thread.
+
+        Raises:
+            ChatBusy: A run of it is unfinished.
+            HeadraceError: The disk refused.
+        """
+        job = Rewrite(chat, redact, asyncio.get_running_loop().create_future())
+        self._enqueue(job)
+        await job.done
+
     def close(self) -> None:
         self._is_closed = True
         self._wake.set()
@@ -172,6 +194,8 @@ class Commits:
             try:
                 if isinstance(job, Append):
                     item.appends.append((job, self._admit_append(job, item)))
+                elif isinstance(job, Rewrite):
+                    item.rewrites.append(job)
                 else:
                     job.chat.check_delete()
                     job.chat.is_deleted = True
@@ -222,6 +246,9 @@ class Commits:
                 _answer_job(job.done, answer)
             for job, error in item.refused:
                 _refuse_job(job, error)
+            # Behind the lines of its round, which are in the log then.
+            for job in item.rewrites:
+                await self._rewrite_log(job, threads)
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
@@ -235,6 +262,28 @@ class Commits:
         except Exception as error:
             log.exception("commit failed", chat_id=item.chat.chat_id)
             self._roll_back(item, error)
+
+    async def _rewrite_log(self, job: Rewrite, threads: ThreadPoolExecutor) -> None:
+        chat = job.chat
+
+        def rewrite() -> tuple[Chat, int]:
+            log = job.redact(self._disk.read_log(chat.chat_id)[: chat.size_bytes])
+            self._disk.rewrite_log(chat.chat_id, log)
+            return read_chat(chat.chat_id, log), self._disk.get_mtime_ns(chat.chat_id)
+
+        try:
+            if chat.is_deleted:
+                raise chat_not_found(chat.chat_id)
+            chat.check_idle()
+            with self._room.noting(), disk_errors(chat.chat_id):
+                rewritten, mtime_ns = await asyncio.get_running_loop().run_in_executor(threads, rewrite)
+        except HeadraceError as error:
+            _refuse_job(job, error)
+            return
+        chat.reload(rewritten.log, rewritten.size_bytes)
+        # Whoever was told of its events is not told again.
+        self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
+        _answer_job(job.done, None)
 
     def _delete_log(self, chat: Chat) -> None:
         try:
@@ -268,7 +317,7 @@ class Commits:
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Query))
         if is_damaged and chat.info.last_n:
             self._index.put_change(make_full_change(chat, 0))
-        for job in (*(job for job, _ in (*item.appends, *item.refused)), *item.deletes):
+        for job in (*(job for job, _ in (*item.appends, *item.refused)), *item.deletes, *item.rewrites):
             _refuse_job(job, error)
 
 
@@ -277,6 +326,6 @@ def _answer_job(done: asyncio.Future[Span | str] | asyncio.Future[None], answer:
         done.set_result(answer)  # pyright: ignore[reportArgumentType] - each job is answered in its own kind
 
 
-def _refuse_job(job: Append | Delete, error: Exception) -> None:
+def _refuse_job(job: Append | Delete | Rewrite, error: Exception) -> None:
     if not job.done.done():
         job.done.set_exception(error)

@@ -99,6 +99,12 @@ WHERE NOT is_ended AND NOT is_damaged ORDER BY started_at
 _ADD_NO_LEASE = "INSERT OR IGNORE INTO leases VALUES (?, '', 0, 0)"
 
 
+_USERS = """
+SELECT user FROM chats WHERE tenant = ? UNION SELECT of_user FROM runs WHERE of_tenant = ?
+UNION SELECT user_name FROM spend WHERE tenant = ?
+"""
+
+
 @contextmanager
 def database_errors() -> Generator[None]:
     """Raise Overloaded, or DiskFull, for an index that cannot be used: nothing is lost, and a retry may succeed."""
@@ -261,6 +267,16 @@ class IndexDatabase:
             " ORDER BY place, places.id DESC LIMIT ?"
         )
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
+
+    def list_users(self, tenant: str) -> list[str]:
+        """List everybody of whom the tenant's chats, runs and sums know."""
+        return [row[0] for row in self._db.execute(_USERS, (tenant, tenant, tenant))]
+
+    def scrub(self) -> None:
+        """Clear what deleted rows have left: the index of texts keeps their words until its parts are merged."""
+        self._db.execute("INSERT INTO texts(texts) VALUES ('optimize')")
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases stay."""

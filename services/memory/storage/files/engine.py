@@ -27,6 +27,8 @@ from services.memory.storage.files.index_recovery import (
 from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
+from services.memory.storage.files.people.erasing import FileEraser
+from services.memory.storage.files.people.records import FileDataRecords
 from services.memory.storage.files.records import RecordFolder
 from services.memory.storage.files.schedules import SCHEDULES, FileSchedules
 from services.memory.storage.files.spend.ledger import SpendLedger
@@ -34,6 +36,7 @@ from services.memory.storage.files.tables.leases import LeaseTable
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.people.records import StoredErasure, StoredHold
 from services.runtime.clock import now_ms
 from services.runtime.ending import guard_task
 
@@ -82,6 +85,9 @@ async def open_files(
     schedules = FileSchedules(schedule_folder)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
     leases = FileLeases(chats, commits, table)
+    eraser = FileEraser(chats, commits, index, blobs, fact_log, schedules, ledger, outbox, version_folder)
+    erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
+    holds = await asyncio.to_thread(FileDataRecords, disk.folder / "holds", room, "hold", StoredHold)
     audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
     writing, indexing = _run_guarded(commits.run_commits()), _run_guarded(index.run_writes())
     taking_in = _run_guarded(run_backlog(index.backlog, index.is_behind, index.settle))
@@ -105,6 +111,9 @@ async def open_files(
             NoPeers(),
             audit,
             lambda: not room.is_full,
+            erasures,
+            holds,
+            eraser,
         )
     finally:
         watching.cancel()
@@ -121,6 +130,8 @@ async def open_files(
         schedule_folder.close()
         agent_folder.close()
         key_folder.close()
+        erasures.close()
+        holds.close()
         outbox.close()
 
 

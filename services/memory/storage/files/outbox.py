@@ -98,6 +98,13 @@ class Outbox:
                     self._db.execute(_MARK.sub(r"?\1", text), tuple(values)).fetchall() for text, values in statements
                 ]
 
+    def scrub(self) -> None:
+        """Clear what deleted rows have left in the file."""
+        with self._lock, database_errors():
+            if self._db is not None:
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def record(self, changes: Iterable[IndexChange | str]) -> Generator[IndexChange | str]:
         """Store the events of changes while these pass by; on disk when the last one has passed."""
         if self._db is None:

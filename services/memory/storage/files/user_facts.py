@@ -73,6 +73,24 @@ class FactLog:
                     self._store([msgspec.structs.replace(fact, n=0)])
                     known.add((fact.owner, fact.key))
 
+    def delete_all_of(self, owner: Identity) -> int:
+        """Delete what a user has stored, also for the tenant, and return how many had a text."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            gone = [fact for fact in self._list_all() if fact.owner == owner]
+            if not gone:
+                return 0
+            ids = {fact.uuid for fact in gone}
+            data = b"".join(encode_fact(fact) for fact in self._list_all() if fact.uuid not in ids)
+            self._is_stale = True
+            with self._room.writing(_FILE):
+                self._disk.rewrite_log(_FILE, data)
+            for fact in gone:
+                del self._facts[fact.place][fact.uuid]
+            self._end, self._is_stale = len(data), False
+            return sum(not fact.deleted_at for fact in gone)
+
     def _store(self, changed: Sequence[Fact]) -> dict[str, Fact]:
         facts: dict[str, Fact] = {}
         for fact in changed:

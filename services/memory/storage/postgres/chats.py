@@ -88,7 +88,7 @@ class PostgresChats:
         async def make(connection: Connection) -> None:
             async with connection.transaction():
                 await copy_blobs(chat_id, target, connection)
-                await _make_chat(target, log, connection)
+                await make_chat(target, log, connection)
 
         await self._database.run(make)
         return target
@@ -96,7 +96,7 @@ class PostgresChats:
     async def import_log(self, chat_id: str, log: bytes) -> None:
         async def make(connection: Connection) -> bool:
             async with connection.transaction():
-                return await _make_chat(chat_id, log, connection)
+                return await make_chat(chat_id, log, connection)
 
         if not await self._database.run(make):
             raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
@@ -123,7 +123,7 @@ class PostgresChats:
         self._cache.keep_chat(cached)
 
 
-async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
+async def make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
     """Return False if the chat exists."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):

@@ -8,6 +8,7 @@ from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.people.records import StoredErasure, StoredHold
 from services.memory.storage.postgres.agents.definitions import PostgresStoredAgents
 from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
 from services.memory.storage.postgres.appending import AppendQueue
@@ -23,6 +24,8 @@ from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.outbox import PostgresWebhooks
+from services.memory.storage.postgres.people.erasing import PostgresEraser
+from services.memory.storage.postgres.people.records import PostgresDataRecords
 from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.spend.rows import PostgresSpend
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
@@ -44,10 +47,12 @@ async def open_postgres(
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     audit_tenant: str = AUDIT_TENANT,
+    scrub_rewrites: bool = False,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
 
-    Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`.
+    Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`. With
+    `scrub_rewrites` an erasure has the tables written anew.
 
     Raises:
         OSError: The database cannot be reached, or is of a later version.
@@ -87,6 +92,9 @@ async def open_postgres(
                 peers,
                 audit,
                 lambda: database.presence.is_up,
+                PostgresDataRecords(database, "erasure", StoredErasure),
+                PostgresDataRecords(database, "hold", StoredHold),
+                PostgresEraser(database, cache, peers, rewrites=scrub_rewrites),
             )
         finally:
             appending.close()

@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -98,6 +99,19 @@ class TokenStore:
         path = self._find_folder(server) / f"{_hash(token.tenant, token.user)}.token"
         if (kept := self._read(path, Token)) is not None and kept.access == token.access:
             path.unlink(missing_ok=True)
+
+    def delete_all_of(self, tenant: str, user: str, kept: Collection[str] = ()) -> int:
+        """Forget the tokens of a user, or of all users of the tenant but `kept`, and who is on the way; return how many
+        tokens there were."""
+        removed = 0
+        for path in [*self._root.glob("*/*.token"), *self._root.glob("*/*.pending")]:
+            is_token = path.suffix == ".token"
+            found = self._read(path, Token) if is_token else self._read(path, Pending)
+            if found is None or found.tenant != tenant or user not in ("", found.user) or found.user in kept:
+                continue
+            path.unlink(missing_ok=True)
+            removed += is_token
+        return removed
 
     def put_pending(self, state: str, pending: Pending) -> None:
         folder = self._find_folder(pending.server)

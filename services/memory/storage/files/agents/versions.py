@@ -79,6 +79,15 @@ class VersionFolder:
             raise LogDamaged(f"version {version.version} of agent {version.agent_key!r} is damaged in the store")
         return definition
 
+    def delete_all_of(self, tenant: str) -> int:
+        """Delete the versions of a tenant's agents, and return how many there were."""
+        with self._lock:
+            gone = [version for (of, _), found in self._by_agent.items() if of == tenant for version in found.values()]
+            for version in gone:
+                self._get_path(version).unlink(missing_ok=True)
+                self._by_agent.pop((tenant, version.agent_key), None)
+        return len(gone)
+
     def _read_line(self, path: Path) -> None:
         if path.name.startswith("."):
             path.unlink()  # whoever began to write it was killed

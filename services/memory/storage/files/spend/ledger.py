@@ -6,7 +6,7 @@ It is written before a chat's log goes, as chats are: append, sync, and a tail c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -55,6 +55,26 @@ class SpendLedger:
             disk = self._disk = self._disk or self._open()
             disk.append(_FILE, self._end, data)
             self._end += len(data)
+
+    def rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> int:
+        """Have `change` of each row in its place, none where that is None; return how many it changed."""
+        with self._lock:
+            try:
+                data = read_log_file(self._folder, _FILE)
+            except FileNotFoundError:
+                return 0
+            entries = list(_decode_entries(data))
+            changed = 0
+            for entry in entries:
+                rows = [change(row) for row in entry.rows]
+                changed += sum(new != old for new, old in zip(rows, entry.rows, strict=True))
+                entry.rows = [row for row in rows if row is not None]
+            if changed:
+                disk = self._disk = self._disk or self._open()
+                data = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries if entry.rows)
+                disk.rewrite_log(_FILE, data)
+                self._end = len(data)
+            return changed
 
     def _open(self) -> Disk:
         disk = Disk(self._folder)

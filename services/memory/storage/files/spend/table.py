@@ -32,6 +32,12 @@ FROM spend WHERE chat_id = ? {_ADD}
 """
 
 
+_RENAME = f"""
+INSERT INTO spend SELECT '', day, tenant, ?, agent_key, model, '', {", ".join(f"sum({name})" for name in SUM_NAMES)}
+FROM spend WHERE chat_id = '' AND tenant = ? AND user_name = ? GROUP BY day, tenant, agent_key, model {_ADD}
+"""
+
+
 class SpendTable:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
@@ -42,6 +48,18 @@ class SpendTable:
     def retire_chat(self, chat_id: str) -> None:
         """Keep what a chat has cost that is about to be removed."""
         self._db.execute(_RETIRE, (chat_id,))
+
+    def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        """Give another name to what deleted chats have cost a user, and forget by which keys; return the rows."""
+        self._db.execute(_RENAME, (name, tenant, user))
+        return self._delete_retired("tenant = ? AND user_name = ?", tenant, user)
+
+    def delete_retired(self, tenant: str) -> int:
+        """Delete what a tenant's deleted chats have cost."""
+        return self._delete_retired("tenant = ?", tenant)
+
+    def _delete_retired(self, where: str, *values: str) -> int:
+        return self._db.execute(f"DELETE FROM spend WHERE chat_id = '' AND {where}", values).rowcount
 
     def clear_logs(self) -> None:
         """Delete what logs can restore."""

@@ -65,6 +65,27 @@ async def retire_chat(row: int, connection: Connection) -> None:
     await connection.execute("DELETE FROM spend WHERE chat = $1", row)
 
 
+async def delete_spend_of_chat(row: int, connection: Connection) -> None:
+    """Forget what a chat has cost whose lines are about to be stored anew, with what they were charged."""
+    await connection.execute("DELETE FROM spend WHERE chat = $1", row)
+
+
+_RENAME = f"""
+INSERT INTO spend (chat, {_KEYS}, {_SUMS})
+SELECT chat, day, tenant, $3, agent_key, model, '', {", ".join(f"sum({name})::bigint" for name in SUM_NAMES)}
+FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 GROUP BY chat, day, tenant, agent_key, model
+ORDER BY day, tenant, agent_key, model {_ADD}
+"""
+
+
+async def rename_spender(tenant: str, user: str, name: str, connection: Connection) -> int:
+    """Give another name to what deleted chats have cost a user, and forget with which keys; return the rows."""
+    async with connection.transaction():
+        await connection.execute(_RENAME, tenant, user, name)
+        gone = f"DELETE FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 RETURNING 1"
+        return len(await connection.fetch(gone, tenant, user))
+
+
 class PostgresSpend:
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,0 +1,190 @@
+"""What memory keeps of a user, as entries of an archive, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.errors import NotFound
+from services.memory.log.lines import decode_line
+from services.memory.storage.gates.grant_query import GrantQuery
+from services.memory.storage.gates.query import GateQuery
+from services.memory.storage.operating.run_query import RunQuery
+from services.memory.storage.paging import PAGE_MAX, Page
+from services.memory.storage.spend.query import GROUPS, SpendQuery
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.index_rows import ChatEntry
+    from services.runtime.auth.identity import Identity
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+FIRST_DAY = 19_700
+"""End of 2023: nothing was spent before."""
+
+DAYS_AT_ONCE = 30
+"""Days whose sums one question asks for, so that its answer is never cut."""
+
+_SECRETS = frozenset(
+    {"secrets", "token", "authSchemes", "authScheme", "authCredentials", "sha256", "revision", "version"}
+)
+"""Fields of records that are no data of a person: secrets, and numbers of the store's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    data: bytes
+    modified_at: int
+    """Unix milliseconds."""
+
+
+class UserArchive:
+    """Reads one entry at a time: no more is in memory than the longest log."""
+
+    def __init__(self, engine: Engine, owner: Identity) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._run_ids: set[str] = set()
+
+    async def read_entries(self) -> AsyncGenerator[Entry]:
+        async for entry in self._list_chats():
+            async for read in self._read_chat(entry):
+                yield read
+        async for read in self._read_others_chats():
+            yield read
+        records: dict[str, AsyncIterable[Any]] = {
+            "facts": self._list_facts(),
+            "schedules": self._list_schedules(),
+            "grants": self._list_grants(),
+            "gates": self._list_gates(),
+            "keys": self._list_keys(),
+            "run_webhooks": self._list_webhooks(),
+            "agents": self._list_agents(),
+            "spend": self._list_spend(),
+        }
+        for name, rows in records.items():
+            lines = [_encode_row(row) async for row in rows]
+            yield Entry(f"{name}.jsonl", b"".join(lines), now_ms())
+
+    async def _list_chats(self) -> AsyncGenerator[ChatEntry]:
+        after: tuple[int, str] | None = None
+        while True:
+            entries, token = await self._engine.index.list_page(self._owner, Page(PAGE_MAX, after))
+            for entry in entries:
+                yield entry
+            if not token:
+                return
+            after = (-entries[-1].updated_at, entries[-1].chat_id)
+
+    async def _read_chat(self, entry: ChatEntry) -> AsyncGenerator[Entry]:
+        try:
+            chat = await self._engine.chats.load(entry.chat_id)
+        except NotFound:  # it was deleted meanwhile
+            return
+        self._run_ids |= set(chat.info.runs)
+        yield Entry(f"chats/{entry.chat_id}.json", await self._engine.chats.export(chat), entry.updated_at)
+        for blob_id in await self._engine.eraser.list_blob_ids(entry.chat_id):
+            blob = await asyncio.to_thread(self._engine.blobs.find, entry.chat_id, blob_id)
+            if blob is not None:
+                yield Entry(f"chats/{entry.chat_id}/{blob_id}", blob.data, entry.updated_at)
+
+    async def _read_others_chats(self) -> AsyncGenerator[Entry]:
+        """Read the user's runs in chats of others, without anybody else's."""
+        by_chat: dict[str, set[str]] = {}
+        after: tuple[int, str] | None = None
+        while True:
+            query = RunQuery(self._owner.tenant, PAGE_MAX, after, user=self._owner.user)
+            runs, token = await self._engine.index.list_runs(query)
+            for run in runs:
+                if run.chat_owner != self._owner.user:
+                    by_chat.setdefault(run.chat_id, set()).add(run.run_id)
+            if not token:
+                break
+            after = (runs[-1].began_at, runs[-1].run_id)
+        for chat_id, run_ids in by_chat.items():
+            self._run_ids |= run_ids
+            try:
+                chat = await self._engine.chats.load(chat_id)
+            except NotFound:
+                continue
+            log = await self._engine.chats.export(chat)
+            yield Entry(
+                f"others_chats/{chat_id}.json",
+                await asyncio.to_thread(_select_runs, log, run_ids),
+                chat.info.updated_at,
+            )
+
+    async def _list_facts(self) -> AsyncGenerator[Any]:
+        for fact in await self._engine.facts.list_visible(self._owner):
+            if fact.owner == self._owner and not fact.deleted_at:
+                yield {key: value for key, value in msgspec.to_builtins(fact).items() if not key.startswith("vector")}
+
+    async def _list_schedules(self) -> AsyncGenerator[Any]:
+        place = (0, "")
+        while schedules := await self._engine.schedules.list_own(self._owner, place, PAGE_MAX):
+            for schedule in schedules:
+                yield schedule
+            place = (schedules[-1].created_at, schedules[-1].schedule_id)
+
+    async def _list_grants(self) -> AsyncGenerator[Any]:
+        after: tuple[int, str, str] | None = None
+        while True:
+            query = GrantQuery(self._owner.tenant, now_ms(), self._owner, after=after)
+            grants, token = await self._engine.gates.list_grants(query)
+            for grant in grants:
+                yield asdict(grant)
+            if not token:
+                return
+            after = (grants[-1].made_at, grants[-1].chat_id, grants[-1].grant_id)
+
+    async def _list_gates(self) -> AsyncGenerator[Any]:
+        after: tuple[int, str, str] | None = None
+        while True:
+            query = GateQuery(self._owner.tenant, requester=self._owner.user, after=after)
+            gates, token = await self._engine.gates.list_gates(query)
+            for gate in gates:
+                yield asdict(gate)
+            if not token:
+                return
+            after = (gates[-1].opened_at, gates[-1].run_id, gates[-1].gate_id)
+
+    async def _list_keys(self) -> AsyncGenerator[Any]:
+        for key in await self._engine.keys.list_own(self._owner.tenant):
+            if key.user == self._owner.user:
+                yield key
+
+    async def _list_webhooks(self) -> AsyncGenerator[Any]:
+        for webhook in await self._engine.webhooks.list_all():
+            if webhook.tenant == self._owner.tenant and webhook.run_id in self._run_ids:
+                yield webhook
+
+    async def _list_agents(self) -> AsyncGenerator[Any]:
+        for agent in await self._engine.agents.list_all():
+            if (agent.tenant, agent.updated_by) == (self._owner.tenant, self._owner.user):
+                yield agent
+
+    async def _list_spend(self) -> AsyncGenerator[Any]:
+        today = now_ms() // DAY_MS
+        wanted = {"user_name": self._owner.user}
+        for first in range(FIRST_DAY, today + 1, DAYS_AT_ONCE):
+            last = min(first + DAYS_AT_ONCE - 1, today)
+            answer = await self._engine.spend.sum_spend(SpendQuery(self._owner.tenant, first, last, GROUPS, wanted))
+            for group in answer.groups:
+                yield group.columns | asdict(group.total)
+
+
+def _select_runs(log: bytes, run_ids: set[str]) -> bytes:
+    texts = log.splitlines(keepends=True)
+    return b"".join(text for text in texts if (line := decode_line(text.rstrip(b"\n"))) and line.run_id in run_ids)
+
+
+def _encode_row(row: Any) -> bytes:
+    record: Mapping[str, Any] = row if isinstance(row, dict) else msgspec.to_builtins(row)
+    return msgspec.json.encode({key: value for key, value in record.items() if key not in _SECRETS}) + b"\n"

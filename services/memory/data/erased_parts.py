@@ -1,0 +1,204 @@
+"""What is left to erase of a user or a tenant, in parts that may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import NotFound
+from services.memory.data.redaction import Redaction
+from services.memory.storage.operating.run_query import RunQuery
+from services.memory.storage.paging import PAGE_MAX, Page
+from services.runtime.auth.identity import Identity
+from services.runtime.clock import now_ms
+
+if TYPE_CHECKING:
+    from services.memory.data.holds import HoldsInForce
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.operating.run_query import RunEntry
+    from services.memory.storage.people.records import StoredErasure
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    key: str
+    """Names it, so that one that is repeated is counted once."""
+    counts: dict[str, int]
+    erase: Callable[[], Awaitable[None]]
+    redacted: tuple[str, list[str]] | None = None
+    """A chat of another user, and the runs in it."""
+
+
+class RemainingParts:
+    """Finds what is there of an erasure's users, but for what `holds` keep."""
+
+    def __init__(self, engine: Engine, erasure: StoredErasure, holds: HoldsInForce) -> None:
+        self._engine = engine
+        self._erasure = erasure
+        self._holds = holds
+
+    @property
+    def name(self) -> str:
+        """What stands in place of the users' names."""
+        return f"erased-{self._erasure.erasure_id}"
+
+    async def list_users(self) -> list[str]:
+        """List whose data goes."""
+        erasure = self._erasure
+        users = [erasure.user] if erasure.user else await self._engine.eraser.list_users(erasure.tenant)
+        return [user for user in users if not self._holds.find(erasure.tenant, user)]
+
+    async def list_live_runs(self) -> list[RunEntry]:
+        """List runs that have not ended, of these users or in their chats."""
+        tenant = self._erasure.tenant
+        users = set(await self.list_users())
+        found: list[RunEntry] = []
+        after: tuple[int, str] | None = None
+        while True:
+            runs, token = await self._engine.index.list_runs(RunQuery(tenant, PAGE_MAX, after, state="live"))
+            found += [run for run in runs if users & {run.user, run.chat_owner}]
+            if not token:
+                break
+            after = (runs[-1].began_at, runs[-1].run_id)
+        # Not those of logs that are damaged, to which no end can be written.
+        unfinished: set[str] = set()
+        for chat_id in {run.chat_id for run in found}:
+            unfinished |= {run.run_id for run in await self._engine.index.list_unfinished(chat_id)}
+        return [run for run in found if run.run_id in unfinished]
+
+    async def find_all(self) -> AsyncGenerator[Part]:
+        """Find what is left; what is erased meanwhile is not found again."""
+        for user in await self.list_users():
+            who = Identity(self._erasure.tenant, user)
+            async for part in self._find_redactions(who):
+                yield part
+            async for part in self._find_chats(who):
+                yield part
+            async for part in self._find_records(who):
+                yield part
+        if not self._erasure.user:
+            async for part in self._find_of_tenant():
+                yield part
+
+    async def _find_redactions(self, who: Identity) -> AsyncGenerator[Part]:
+        by_chat: defaultdict[str, list[str]] = defaultdict(list)
+        after: tuple[int, str] | None = None
+        while True:
+            query = RunQuery(who.tenant, PAGE_MAX, after, user=who.user)
+            runs, token = await self._engine.index.list_runs(query)
+            for run in runs:
+                if run.chat_owner != who.user and not self._holds.find(who.tenant, run.chat_owner, run.chat_id):
+                    by_chat[run.chat_id].append(run.run_id)
+            if not token:
+                break
+            after = (runs[-1].began_at, runs[-1].run_id)
+        for chat_id, run_ids in by_chat.items():
+            counts = {"runs_in_others_chats": len(run_ids)}
+            redact = partial(self._redact_chat, who, chat_id, run_ids)
+            yield Part(f"redact/{chat_id}/{who.user}", counts, redact, (chat_id, run_ids))
+
+    async def _find_chats(self, who: Identity) -> AsyncGenerator[Part]:
+        after: tuple[int, str] | None = None
+        while True:
+            page = Page(PAGE_MAX, after)
+            entries, token = await self._engine.index.list_page(who, page)
+            for entry in entries:
+                if not self._holds.find(who.tenant, who.user, entry.chat_id):
+                    yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
+            if not token:
+                return
+            after = (-entries[-1].updated_at, entries[-1].chat_id)
+
+    async def _find_records(self, who: Identity) -> AsyncGenerator[Part]:
+        engine = self._engine
+        facts = [fact for fact in await engine.facts.list_visible(who) if fact.owner == who]
+        if facts:
+            count = sum(not fact.deleted_at for fact in facts)
+
+            async def delete_facts() -> None:
+                await engine.eraser.delete_facts(who.tenant, who.user)
+
+            yield Part(f"facts/{who.user}", {"facts": count}, delete_facts)
+        place = (0, "")
+        while schedules := await engine.schedules.list_own(who, place, PAGE_MAX):
+            for schedule in schedules:
+                delete = partial(engine.schedules.delete, schedule.schedule_id)
+                yield Part(f"schedule/{schedule.schedule_id}", {"schedules": 1}, delete)
+            place = (schedules[-1].created_at, schedules[-1].schedule_id)
+        for key in await engine.keys.list_own(who.tenant):
+            is_asking = self._erasure.credential.startswith("api_key:") and key.sha256.startswith(
+                self._erasure.credential.removeprefix("api_key:")
+            )
+            if key.user == who.user and not key.revoked_at and not is_asking:
+                yield Part(f"key/{key.key_id}", {"keys": 1}, partial(self._revoke_key, key.key_id))
+
+    async def _find_of_tenant(self) -> AsyncGenerator[Part]:
+        engine, tenant = self._engine, self._erasure.tenant
+        for webhook in await engine.webhooks.list_all():
+            if webhook.tenant == tenant:
+                name = "run_webhooks" if webhook.run_id else "webhooks"
+                yield Part(
+                    f"webhook/{webhook.webhook_id}", {name: 1}, partial(engine.webhooks.delete, webhook.webhook_id)
+                )
+        for agent in await engine.agents.list_all():
+            if agent.tenant == tenant and agent.definition:
+                yield Part(f"agent/{agent.record_id}", {"agents": 1}, partial(self._remove_agent, agent.agent_key))
+        versions = [version for version in await engine.agent_versions.list_all() if version.tenant == tenant]
+        if versions:
+
+            async def delete_versions() -> None:
+                await engine.eraser.delete_agents(tenant)
+
+            yield Part("agent_versions", {"agent_versions": len(versions)}, delete_versions)
+
+    async def _delete_chat(self, who: Identity, chat_id: str) -> None:
+        with suppress(NotFound):
+            chat = await self._engine.chats.load(chat_id)
+            await self._forget_runs(who.tenant, list(chat.info.runs))
+            await self._engine.chats.delete(chat_id)
+
+    async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
+        engine = self._engine
+        with suppress(NotFound):
+            chat = await engine.chats.load(chat_id)
+            before = await engine.chats.export(chat)
+            await engine.eraser.rewrite_chat(chat_id, Redaction(who.user, self.name).redact_log)
+            after = await engine.chats.export(await engine.chats.load(chat_id))
+            for blob_id in await engine.eraser.list_blob_ids(chat_id):
+                # One that neither log has is of a line that is on its way.
+                if await asyncio.to_thread(_has_gone, blob_id.encode(), before, after):
+                    await engine.eraser.delete_blob(chat_id, blob_id)
+        await self._forget_runs(who.tenant, run_ids)
+
+    async def _forget_runs(self, tenant: str, run_ids: list[str]) -> None:
+        engine = self._engine
+        await engine.eraser.delete_deliveries(tenant, run_ids)
+        if await engine.webhooks.count_of_runs(tenant):
+            for run_id in run_ids:
+                for webhook in await engine.webhooks.list_of_run(tenant, run_id):
+                    await engine.webhooks.delete(webhook.webhook_id)
+
+    async def _revoke_key(self, key_id: str) -> None:
+        while (key := await self._engine.keys.find(key_id)) is not None and not key.revoked_at:
+            now = now_ms()
+            revoked = replace(key, version=key.version + 1, updated_at=now, revoked_at=now, revoked_by="erasure")
+            if await self._engine.keys.put(revoked):
+                return
+
+    async def _remove_agent(self, agent_key: str) -> None:
+        tenant = self._erasure.tenant
+        while (agent := await self._engine.agents.find(tenant, agent_key)) is not None and agent.definition:
+            removed = replace(agent, version=agent.version + 1, definition="", updated_at=now_ms(), updated_by="")
+            if await self._engine.agents.put(removed):
+                return
+
+
+def _has_gone(blob_id: bytes, before: bytes, after: bytes) -> bool:
+    return blob_id in before and blob_id not in after

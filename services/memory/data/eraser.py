@@ -1,0 +1,175 @@
+"""Erases what a store keeps of a user or a tenant, a portion at a time, and writes the receipt."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import ChatBusy, NotFound
+from services.memory.data.erased_parts import RemainingParts
+from services.memory.data.holds import HoldStore
+from services.memory.storage.people.records import DONE, Kept
+from services.runtime.clock import monotonic_s, now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from services.memory.data.erased_parts import Part
+    from services.memory.data.erasures import ErasureStore
+    from services.memory.data.holds import HoldsInForce
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.operating.run_query import RunEntry
+    from services.memory.storage.people.records import StoredErasure
+
+PORTION_S = 5.0
+"""Time of one portion: its caller waits, and prolongs its claim."""
+
+PARTS_MAX = 50
+"""Parts whose counts are stored together, before they go."""
+
+
+_PENDING = "pending:"
+"""Begins names among the counts: of parts that are counted already, and may be there still."""
+
+
+class _By(msgspec.Struct):
+    by: str = ""
+    of: str = ""
+
+
+_BY = msgspec.json.Decoder(_By)
+
+
+class Eraser:
+    def __init__(self, engine: Engine, erasures: ErasureStore, clock: Callable[[], int] = now_ms) -> None:
+        self._engine = engine
+        self._erasures = erasures
+        self._clock = clock
+
+    async def list_live_runs(self, erasure: StoredErasure) -> list[RunEntry]:
+        parts, _ = await self._find_parts(erasure)
+        return await parts.list_live_runs()
+
+    async def erase_portion(self, erasure: StoredErasure) -> tuple[StoredErasure, bool]:
+        """Erase for some seconds; return the erasure as it is stored, and whether nothing is left.
+
+        Raises ChatBusy where a run must end before.
+        """
+        until_s = monotonic_s() + PORTION_S
+        parts, _ = await self._find_parts(erasure)
+        batch: list[Part] = []
+        async with aclosing(parts.find_all()) as found:
+            async for part in found:
+                batch.append(part)
+                if len(batch) == PARTS_MAX:
+                    break
+        if not batch:
+            return erasure, True
+        erasure = await self._count(erasure, batch)
+        for part in batch:
+            await part.erase()
+            if monotonic_s() > until_s:
+                break
+        return erasure, False
+
+    async def finish(self, erasure: StoredErasure) -> StoredErasure:
+        """Write the receipt of an erasure of which nothing is left. Raises ChatBusy otherwise."""
+        parts, holds = await self._find_parts(erasure)
+        async with aclosing(parts.find_all()) as left:
+            async for part in left:
+                raise ChatBusy(f"something has come meanwhile: {part.key.partition('/')[0]}")
+        eraser = self._engine.eraser
+        for user in await parts.list_users() if erasure.user else ():
+            await eraser.rename_spender(erasure.tenant, user, parts.name)
+        if not erasure.user and not await self._list_held(erasure, holds):
+            await eraser.delete_spend(erasure.tenant)
+        await eraser.scrub()
+        kept = await self._list_kept(erasure, holds, parts.name)
+        event = "user.erased" if erasure.user else "tenant.erased"
+        counts = _strip_pending(erasure.counts)
+        told = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
+        # Before the receipt: one that is cut here is told of once more, and never less.
+        await self._engine.audit.record_of(
+            erasure.tenant, event, erasure.requested_by, erasure.credential, **told, **counts
+        )
+        done_at = self._clock()
+        return await self._erasures.change(
+            erasure, state=DONE, done_at=done_at, counts=counts, kept=kept, redacted={}, problem="", owner=""
+        )
+
+    async def find_held(self, erasure: StoredErasure) -> tuple[list[str], list[str]]:
+        """Return the chats and the users that holds keep."""
+        holds = (await HoldStore(self._engine).read_in_force()).holds
+        own = [hold for hold in holds if hold.tenant == erasure.tenant]
+        return [hold.chat_id for hold in own if hold.chat_id], [hold.user for hold in own if hold.user]
+
+    async def _find_parts(self, erasure: StoredErasure) -> tuple[RemainingParts, HoldsInForce]:
+        holds = await HoldStore(self._engine).read_in_force()
+        # A hold of all of it, placed in the moment in which it was asked for: it waits.
+        holds.check(erasure.tenant, erasure.user)
+        return RemainingParts(self._engine, erasure, holds), holds
+
+    async def _count(self, erasure: StoredErasure, batch: Iterable[Part]) -> StoredErasure:
+        """Store what is about to go: who goes on after a crash finds it counted."""
+        counts = _strip_pending(erasure.counts)
+        pending: dict[str, int] = {}
+        redacted = {chat_id: list(run_ids) for chat_id, run_ids in erasure.redacted.items()}
+        for part in batch:
+            mark = _PENDING + part.key
+            pending[mark] = 1
+            if mark not in erasure.counts:
+                for name, count in part.counts.items():
+                    counts[name] = counts.get(name, 0) + count
+            if part.redacted is not None:
+                chat_id, run_ids = part.redacted
+                redacted[chat_id] = sorted({*redacted.get(chat_id, ()), *run_ids})
+        return await self._erasures.change(erasure, counts=counts | pending, redacted=redacted)
+
+    async def _list_kept(self, erasure: StoredErasure, holds: HoldsInForce, name: str) -> tuple[Kept, ...]:
+        kept = await self._list_held(erasure, holds)
+        lines = 0
+        async with aclosing(self._engine.audit.store.read_all(erasure.tenant)) as portions:
+            async for portion in portions:
+                lines += sum(not erasure.user or erasure.user in _read_names(line) for line in portion)
+        kept.append(Kept("audit_lines", str(lines), "evidence of who has done what, with a retention of its own"))
+        keys = await self._engine.keys.list_own(erasure.tenant)
+        revoked = sum(bool(key.revoked_at) and erasure.user in ("", key.user) for key in keys)
+        if revoked:
+            kept.append(Kept("revoked_keys", str(revoked), "without their secret, for 30 days after their end"))
+        if erasure.user:
+            kept.append(Kept("spend", name, "what was spent stays as numbers, under this name"))
+        kept.append(Kept("this_receipt", erasure.erasure_id, "it says that the data was erased"))
+        return tuple(kept)
+
+    async def _list_held(self, erasure: StoredErasure, holds: HoldsInForce) -> list[Kept]:
+        """List what holds keep of the erasure's users."""
+        kept: list[Kept] = []
+        for hold in holds.holds:
+            if hold.tenant != erasure.tenant:
+                continue
+            if hold.chat_id and await self._has_part_in(erasure, hold.chat_id):
+                kept.append(Kept("held_chat", hold.chat_id, f"hold {hold.hold_id}"))
+            elif hold.user and not erasure.user:
+                kept.append(Kept("held_user", hold.user, f"hold {hold.hold_id}"))
+        return kept
+
+    async def _has_part_in(self, erasure: StoredErasure, chat_id: str) -> bool:
+        try:
+            info = (await self._engine.chats.load(chat_id)).info
+        except NotFound:
+            return False
+        return erasure.user in ("", info.owner.user) or any(run.user == erasure.user for run in info.runs.values())
+
+
+def _strip_pending(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in sorted(counts.items()) if not name.startswith(_PENDING)}
+
+
+def _read_names(line: str) -> tuple[str, str]:
+    try:
+        record = _BY.decode(line)
+    except msgspec.DecodeError:  # verify says so
+        return "", ""
+    return record.by, record.of

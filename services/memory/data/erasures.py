@@ -1,0 +1,130 @@
+"""Erasures as records: asked for, claimed by who works on them, and at last receipts."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
+from services.memory.data.holds import HoldStore
+from services.memory.storage.people.records import DONE, GOING, StoredErasure
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from headrace.v1 import data_pb2
+    from services.memory.data.refusals import Refusals
+    from services.memory.storage.engine import Engine
+
+CLAIMS_MAX = 10
+"""Erasures that one process is given at a time."""
+
+LIST_MAX = 1000
+
+TTL_MS_MAX = 10 * 60_000
+
+_IDS = uuid.UUID("d5b4d2c0-4c1c-4a39-8b0e-6d4f3f0e9e6b")
+
+
+class ErasureStore:
+    def __init__(self, engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms) -> None:
+        self._engine = engine
+        self._refusals = refusals
+        self._clock = clock
+
+    async def begin(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
+        who = identity.require_identity()
+        if bool(request.user) == bool(request.tenant):
+            raise InvalidRequest.of("user", "or tenant is required, and not both")
+        if request.tenant not in ("", who.tenant):
+            raise InvalidRequest.of("tenant", "must be the caller's own")
+        erasure_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
+        known = await self._engine.erasures.find(erasure_id)
+        known = known or await self._find_going(who.tenant, request.user)
+        if known is not None:
+            return known
+        (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
+        erasure = StoredErasure(
+            erasure_id=erasure_id,
+            tenant=who.tenant,
+            user=request.user,
+            version=1,
+            requested_by=who.user,
+            requested_at=self._clock(),
+            credential=who.credential,
+            request_id=request.request_id,
+            reason=request.reason,
+        )
+        told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
+        await self._engine.audit.record("erasure.requested", who, **told)
+        await self._engine.erasures.put(erasure)
+        await self._refusals.look()
+        return await self._engine.erasures.find(erasure_id) or erasure
+
+    async def get(self, erasure_id: str) -> StoredErasure:
+        erasure = await self._engine.erasures.find(erasure_id)
+        if erasure is None or erasure.tenant != identity.require_identity().tenant:
+            raise NotFound(f"erasure {erasure_id} does not exist", erasureId=erasure_id)
+        return erasure
+
+    async def list_own(self) -> list[StoredErasure]:
+        tenant = identity.require_identity().tenant
+        own = [found for found in await self._engine.erasures.list_all() if found.tenant == tenant]
+        return sorted(own, key=lambda found: (found.requested_at, found.erasure_id), reverse=True)[:LIST_MAX]
+
+    async def claim(self, owner: str, ttl_ms: int, working_on: Collection[str] = ()) -> list[StoredErasure]:
+        """Give `owner` what nobody works on, it itself included, the oldest first."""
+        now, claimed = self._clock(), list[StoredErasure]()
+        going = [
+            found
+            for found in await self._engine.erasures.list_all()
+            if found.state == GOING and found.erasure_id not in working_on
+        ]
+        for found in sorted(going, key=lambda found: found.requested_at):
+            # Who had it under the same name has ended.
+            if len(claimed) < CLAIMS_MAX and (found.owner == owner or found.claimed_until <= now):
+                change = replace(found, version=found.version + 1, owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
+                if await self._engine.erasures.put(change):
+                    claimed.append(change)
+        return claimed
+
+    async def check_claim(self, erasure_id: str, owner: str) -> StoredErasure:
+        """Return the erasure. Raises StaleLease if another works on it, or it is done."""
+        found = await self._engine.erasures.find(erasure_id)
+        if found is None or found.owner != owner or found.state == DONE:
+            raise StaleLease(f"erasure {erasure_id} is another's, or done", erasureId=erasure_id)
+        return found
+
+    async def change(self, erasure: StoredErasure, **changes: object) -> StoredErasure:
+        """Store a change of what the caller has read. Raises StaleLease if there was another one since."""
+        changed = replace(erasure, version=erasure.version + 1, **changes)
+        if not await self._engine.erasures.put(changed):
+            raise StaleLease(f"erasure {erasure.erasure_id} is another's", erasureId=erasure.erasure_id)
+        if changed.state == DONE:
+            await self._refusals.look()
+        return changed
+
+    async def prolong(self, erasure: StoredErasure, ttl_ms: int, counts: dict[str, int]) -> StoredErasure:
+        until = self._clock() + _limit_ttl(ttl_ms)
+        return await self.change(erasure, claimed_until=until, counts=counts, problem="")
+
+    def check_ready(self, erasure: StoredErasure) -> None:
+        """Raise Overloaded while some service of the store may take what is new, and while the index may lack chats."""
+        if (progress := self._engine.index.get_progress()) is not None:
+            raise progress.make_error("what there is of the user")
+        left_s = self._engine.eraser.settles_s - (self._clock() - erasure.requested_at) / 1000
+        if left_s > 0:
+            raise Overloaded("the erasure is not known everywhere; try again later", retry_after_s=left_s)
+
+    async def _find_going(self, tenant: str, user: str) -> StoredErasure | None:
+        going = (found for found in await self._engine.erasures.list_all() if found.state == GOING)
+        return next((found for found in going if (found.tenant, found.user) == (tenant, user)), None)
+
+
+def _limit_ttl(ttl_ms: int) -> int:
+    return min(max(ttl_ms, 0), TTL_MS_MAX)

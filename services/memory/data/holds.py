@@ -1,0 +1,128 @@
+"""Holds: what must not be deleted, whoever asks."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
+from services.memory.storage.people.records import GOING, StoredHold
+from services.runtime.auth import identity
+from services.runtime.clock import now_ms
+from services.runtime.randomness import new_uuid
+from services.runtime.rpc.field_rules import is_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.v1 import data_pb2
+    from services.memory.storage.engine import Engine
+    from services.runtime.auth.identity import Identity
+
+HOLDS_MAX = 10_000
+"""Holds of a tenant, those that have ended included."""
+
+_IDS = uuid.UUID("4a0d5f70-9a0f-4f6f-8f55-8d7e3c1c1a27")
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsInForce:
+    """The holds of a moment."""
+
+    holds: tuple[StoredHold, ...]
+
+    def find(self, tenant: str, user: str = "", chat_id: str = "") -> StoredHold | None:
+        """Return a hold of the tenant, of the user, or of the chat."""
+        return next((hold for hold in self.holds if hold.tenant == tenant and _covers(hold, user, chat_id)), None)
+
+    def check(self, tenant: str, user: str = "", chat_id: str = "") -> None:
+        """Raise Held where the tenant, the user or the chat is held."""
+        if hold := self.find(tenant, user, chat_id):
+            what = f"chat {hold.chat_id}" if hold.chat_id else f"user {hold.user}" if hold.user else "the tenant"
+            message = f"{what} is held: nothing of it may be deleted until hold {hold.hold_id} is released"
+            raise Held(message, holdId=hold.hold_id)
+
+
+def _covers(hold: StoredHold, user: str, chat_id: str) -> bool:
+    if hold.chat_id:
+        return hold.chat_id == chat_id
+    return hold.user in ("", user)
+
+
+class HoldStore:
+    def __init__(self, engine: Engine, clock: Callable[[], int] = now_ms) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def read_in_force(self) -> HoldsInForce:
+        """Return the holds of all tenants as the store has them now."""
+        return HoldsInForce(tuple(hold for hold in await self._engine.holds.list_all() if not hold.released_at))
+
+    async def list_own(self, *, include_ended: bool) -> list[StoredHold]:
+        tenant = identity.require_identity().tenant
+        own = (hold for hold in await self._engine.holds.list_all() if hold.tenant == tenant)
+        found = (hold for hold in own if include_ended or not hold.released_at)
+        return sorted(found, key=lambda hold: (hold.placed_at, hold.hold_id), reverse=True)
+
+    async def place(self, request: data_pb2.PlaceHoldRequest) -> StoredHold:
+        who = identity.require_identity()
+        if sum(map(bool, (request.user, request.chat, request.tenant))) != 1:
+            raise InvalidRequest.of("user", "or chat or tenant is required, and no two of them")
+        if request.tenant not in ("", who.tenant):
+            raise InvalidRequest.of("tenant", "must be the caller's own")
+        if request.chat and not is_uuid(request.chat):
+            raise InvalidRequest.of("chat", "must be a UUID in lower case")
+        if request.chat and (await self._engine.index.find_entry(request.chat)).tenant != who.tenant:
+            raise NotFound(f"chat {request.chat} does not exist", chatId=request.chat)
+        hold_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
+        if known := await self._engine.holds.find(hold_id):
+            return known
+        if len(await self.list_own(include_ended=True)) >= HOLDS_MAX:
+            raise QuotaExceeded(f"a tenant may have {HOLDS_MAX} holds")
+        hold = StoredHold(
+            hold_id=hold_id,
+            tenant=who.tenant,
+            version=1,
+            reason=request.reason,
+            placed_by=who.user,
+            placed_at=self._clock(),
+            user=request.user,
+            chat_id=request.chat,
+            request_id=request.request_id,
+        )
+        await self._refuse_erased(hold)
+        await self._engine.audit.record("hold.placed", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
+        await self._engine.holds.put(hold)
+        return await self._engine.holds.find(hold_id) or hold
+
+    async def release(self, hold_id: str) -> StoredHold:
+        who = identity.require_identity()
+        hold = await self._engine.holds.find(hold_id)
+        if hold is None or hold.tenant != who.tenant:
+            raise NotFound(f"hold {hold_id} does not exist", holdId=hold_id)
+        if hold.released_at:
+            return hold
+        ended = replace(hold, version=hold.version + 1, released_by=who.user, released_at=self._clock())
+        # Before it is so: a hold that has ended unseen would be worse than a line too many.
+        await self._engine.audit.record("hold.released", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
+        await self._engine.holds.put(ended)
+        return await self._engine.holds.find(hold_id) or ended
+
+    async def _refuse_erased(self, hold: StoredHold) -> None:
+        owner = await self._find_owner(hold)
+        for erasure in await self._engine.erasures.list_all():
+            is_theirs = erasure.user in ("", owner) or not owner
+            if erasure.state == GOING and erasure.tenant == hold.tenant and is_theirs:
+                raise Erasing("it is being erased at this moment", erasureId=erasure.erasure_id)
+
+    async def _find_owner(self, hold: StoredHold) -> str:
+        """Return whose what is held is; empty: everybody's of the tenant."""
+        return (await self._engine.index.find_entry(hold.chat_id)).owner.user if hold.chat_id else hold.user
+
+
+async def check_deletion(engine: Engine, owner: Identity, chat_id: str = "") -> None:
+    """Raise Held where the owner's data, or the chat, is held."""
+    (await HoldStore(engine).read_in_force()).check(owner.tenant, owner.user, chat_id)

@@ -1,0 +1,124 @@
+"""A log without what one user has asked in another's chat (docs/decisions/0027-erasing.md).
+
+Every line keeps its number, its append and its run, so that what refers to them still does: the query says that it was
+erased, steps have no messages, and what has nothing to keep becomes a line of the kind `redacted`, which no view shows.
+Summaries made since go too, as they may say the same, and what a pin has copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from services.memory.log.checksums import add_checksum, remove_checksum
+from services.memory.log.lines import (
+    CompactBoundary,
+    CompactSummary,
+    Line,
+    Pin,
+    Query,
+    Revert,
+    Run,
+    State,
+    Step,
+    SummaryEdit,
+    decode_line,
+)
+from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ERASED_TEXT = "[erased]"
+
+REDACTED = "redacted"
+
+_PLACE = ("_n", "uuid", "chatId", "runId", "updatedAt", "_lines", "_batch")
+"""Fields of a line that has nothing else to say."""
+
+_STAMP = ("_type", *_PLACE, "_tenant", "_user", "_gen", "_charges")
+
+_KEPT: dict[type[Any], tuple[str, ...]] = {
+    Query: ("query", "_agentHash", "_agentVersion", "_agentVersionHash"),
+    Step: ("_stage", "_seq", "taskId", "contextId", "messages", "_events"),
+    Run: ("state", "finishReason", "error", "usage", "_events"),
+    State: ("contextId", "version", "set", "unset"),
+    Revert: ("toCheckpointId", "scope"),
+}
+"""What else lines of the user's runs keep, by kind."""
+
+_QUERY_KEPT = ("chatId", "runId", "agentKey")
+
+_SUMMARIES = CompactBoundary | CompactSummary | SummaryEdit
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(slots=True)
+class Redaction:
+    """Takes a user's runs out of logs; `name` is there in place of the user's."""
+
+    user: str
+    name: str
+    run_ids: list[str] = field(default_factory=list[str])
+    """The runs that were found."""
+    _numbers: set[int] = field(default_factory=set[int])
+
+    def redact_log(self, log: bytes) -> bytes:
+        return b"".join(add_checksum(self._redact_line(remove_checksum(text))) + b"\n" for text in log.splitlines())
+
+    def _redact_line(self, text: bytes) -> bytes:
+        line = decode_line(text)
+        if line is None:
+            return text
+        if isinstance(line, Query) and Identity.from_stored(line.tenant, line.user).user == self.user:
+            self.run_ids.append(line.run_id)
+        if not self.run_ids:
+            return text
+        if line.run_id in self.run_ids:
+            self._numbers.add(line.n)
+            return _encode(self._redact_own(line, _OBJECT.decode(text)))
+        if isinstance(line, _SUMMARIES) or (isinstance(line, Pin) and line.target in self._numbers):
+            return _encode(_make_redacted(_OBJECT.decode(text)))
+        if isinstance(line, Run) and line.recording:
+            # What its model calls were sent has the erased words among the rest.
+            without = {key: value for key, value in _OBJECT.decode(text).items() if key != "recording"}
+            return _encode(without | {"recordingProblem": "erased with a participant's messages"})
+        return text
+
+    def _redact_own(self, line: Line, record: dict[str, Any]) -> dict[str, Any]:
+        kept = _KEPT.get(type(line))
+        if kept is None:
+            return _make_redacted(record)
+        changed = {key: record[key] for key in (*_STAMP, *kept) if key in record} | {"_user": self.name}
+        if change := _CHANGES.get(type(line)):
+            changed |= change(record)
+        return changed
+
+
+def _redact_query(record: dict[str, Any]) -> dict[str, Any]:
+    query = {key: value for key, value in record["query"].items() if key in _QUERY_KEPT}
+    return {"query": query | {"message": ERASED_TEXT}}
+
+
+def _redact_end(record: dict[str, Any]) -> dict[str, Any]:
+    error = record.get("error")
+    return {"error": {"code": error.get("code", ""), "message": ERASED_TEXT}} if isinstance(error, dict) else {}  # pyright: ignore[reportUnknownMemberType] - JSON of any form
+
+
+_CHANGES: dict[type[Any], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    Query: _redact_query,
+    Step: lambda _: {"messages": []},
+    Run: _redact_end,
+    State: lambda _: {"set": {}, "unset": []},
+}
+
+
+def _make_redacted(record: dict[str, Any]) -> dict[str, Any]:
+    return {"_type": REDACTED} | {key: record[key] for key in _PLACE if key in record}
+
+
+def _encode(record: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(record)

@@ -1,0 +1,95 @@
+"""Erasing in a folder of logs, with what lies beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from services.memory.storage.files.disk import disk_errors
+from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from services.memory.storage.files.agents.versions import VersionFolder
+    from services.memory.storage.files.blobs import BlobFolder
+    from services.memory.storage.files.chats import FileChats
+    from services.memory.storage.files.commits import Commits
+    from services.memory.storage.files.database import IndexDatabase
+    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.outbox import Outbox
+    from services.memory.storage.files.schedules import FileSchedules
+    from services.memory.storage.files.spend.ledger import SpendLedger
+    from services.memory.storage.files.user_facts import FactLog
+
+_DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEraser:
+    chats: FileChats
+    commits: Commits
+    index: Index
+    blobs: BlobFolder
+    facts: FactLog
+    schedules: FileSchedules
+    ledger: SpendLedger
+    outbox: Outbox
+    versions: VersionFolder
+    settles_s: float = 0.0
+
+    async def list_users(self, tenant: str) -> list[str]:
+        users = set(await self.index.query_file(lambda database: database.list_users(tenant)))
+        users |= {
+            fact.owner.user for fact in await asyncio.to_thread(self.facts.list_all) if fact.owner.tenant == tenant
+        }
+        users |= {schedule.user for schedule in await self.schedules.list_all() if schedule.tenant == tenant}
+        return sorted(users)
+
+    async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
+        await self.commits.rewrite_chat(await self.chats.load(chat_id), redact)
+
+    async def list_blob_ids(self, chat_id: str) -> list[str]:
+        with disk_errors(chat_id):
+            return await asyncio.to_thread(self.blobs.list_ids, chat_id)
+
+    async def delete_blob(self, chat_id: str, blob_id: str) -> None:
+        with disk_errors(chat_id):
+            await asyncio.to_thread(self.blobs.delete_blob, chat_id, blob_id)
+
+    async def delete_facts(self, tenant: str, user: str) -> int:
+        return await asyncio.to_thread(self.facts.delete_all_of, Identity(tenant, user))
+
+    async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
+        statements = [(_DELETE_DELIVERIES, (tenant, run_id)) for run_id in run_ids]
+        return sum(map(len, await asyncio.to_thread(self.outbox.run, statements)))
+
+    async def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        def rename(row: dict[str, Any]) -> dict[str, Any]:
+            is_theirs = (row["tenant"], row["user"]) == (tenant, user)
+            return row | {"user": name, "credential": ""} if is_theirs else row
+
+        await self._change_ledger(rename)
+        return await self._change_index(lambda database: database.spend.rename_spender(tenant, user, name))
+
+    async def delete_spend(self, tenant: str) -> int:
+        await self._change_ledger(lambda row: None if row["tenant"] == tenant else row)
+        return await self._change_index(lambda database: database.spend.delete_retired(tenant))
+
+    async def delete_agents(self, tenant: str) -> int:
+        return await asyncio.to_thread(self.versions.delete_all_of, tenant)
+
+    async def scrub(self) -> None:
+        await self.index.change_file(lambda database: database.scrub())
+        await asyncio.to_thread(self.outbox.scrub)
+
+    async def _change_ledger(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        # Beside the index, which is made of it: first what a start would find.
+        with disk_errors("what deleted chats have cost"):
+            await asyncio.to_thread(self.ledger.rewrite, change)
+
+    async def _change_index(self, change: Callable[[IndexDatabase], int]) -> int:
+        changed: list[int] = []
+        await self.index.change_file(lambda database: changed.append(change(database)))
+        return changed[0]

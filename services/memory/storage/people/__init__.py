@@ -1,0 +1,1 @@
+"""Erasures, holds, and what erasing needs of a store."""

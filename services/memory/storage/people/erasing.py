@@ -1,0 +1,57 @@
+"""The interface of what erasing needs of a store beside its other parts. All of it may be repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+
+class StoreEraser(Protocol):
+    @property
+    def settles_s(self) -> float:
+        """After which time every service of the store has seen a record; 0: there is only this one."""
+        ...
+
+    async def list_users(self, tenant: str) -> list[str]:
+        """List everybody of whom the tenant's chats, runs, facts, schedules, keys or sums know."""
+        ...
+
+    async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
+        """Put what `redact` makes of the chat's log, which has as many lines, in its place; it is called in a thread.
+
+        Raises:
+            ChatBusy: A run of it is unfinished.
+            NotFound: It does not exist.
+        """
+        ...
+
+    async def list_blob_ids(self, chat_id: str) -> list[str]: ...
+
+    async def delete_blob(self, chat_id: str, blob_id: str) -> None: ...
+
+    async def delete_facts(self, tenant: str, user: str) -> int:
+        """Delete what the user has stored, tombstones and facts of the tenant included; return how many had a text."""
+        ...
+
+    async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
+        """Delete what webhooks are told, or were, of the runs."""
+        ...
+
+    async def rename_spender(self, tenant: str, user: str, name: str) -> int:
+        """Give another name to what deleted chats have cost the user, and forget by which keys; return the number of
+        rows."""
+        ...
+
+    async def delete_spend(self, tenant: str) -> int:
+        """Delete all that the tenant's deleted chats have cost."""
+        ...
+
+    async def delete_agents(self, tenant: str) -> int:
+        """Delete the versions of the tenant's agents."""
+        ...
+
+    async def scrub(self) -> None:
+        """Clear what deleted rows have left in the store's files."""
+        ...

@@ -1,0 +1,165 @@
+"""Works on erasures: ends the runs, then has memory and tools erase, and the receipt written.
+
+Every orchestrator looks; memory gives each erasure to one of them for a time. Every step may be repeated, so that
+whoever has it next, this process after a start or another one, goes on where it was cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError, NotFound, Overloaded, StaleLease
+from headrace.v1 import data_pb2, tools_pb2
+from headrace.v1.data_pb2_grpc import DataStoreServiceStub
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.randomness import choose_uniform
+from services.runtime.rpc.peer_calls import translating_peer_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from services.orchestrator.cluster.forwarding import Forwarder
+    from services.orchestrator.lifecycle.leases import Owner
+
+LOOK_S = 2.0
+"""How often is looked for erasures; one that is asked for begins after as long at most."""
+
+JITTER = (0.8, 1.2)
+
+TTL_MS = 60_000
+"""How long a portion of the work may take, before others take the erasure for given up."""
+
+TOOLS_TIMEOUT_S = 600.0
+"""Files of a user may be many."""
+
+FINISH_TIMEOUT_S = 6 * 3600.0
+"""A large store is cleared in minutes, or hours where its tables are written anew."""
+
+AGAIN_S = 0.3
+"""Time between looks at runs that are about to end."""
+
+RUNS_END_S = 60.0
+"""How long an erasure waits for runs to end, before it says that they do not, and tries again later."""
+
+PROBLEM_CHARS_MAX = 500
+
+log = structlog.get_logger()
+
+
+class Erasing:
+    def __init__(self, memory: grpc.aio.Channel, peers: Peers, relays: Forwarder, owner: Owner) -> None:
+        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+        self._stored: Any = DataStoreServiceStub(memory)
+        self._tools: Any = peers.tools
+        self._relays = relays
+        self._owner = owner.address
+        self._going: set[str] = set()
+        """Erasures that are worked on here; memory gives ten at a time."""
+
+    async def watch(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(LOOK_S * choose_uniform(*JITTER))
+                with _log_errors():
+                    request = data_pb2.ClaimErasuresRequest(owner=self._owner, ttl_ms=TTL_MS, working_on=self._going)
+                    for erasure in (await self._ask(self._stored.ClaimErasures, request)).erasures:
+                        self._going.add(erasure.erasure_id)
+                        task = group.create_task(self._work_on(erasure))
+                        task.add_done_callback(lambda _, key=erasure.erasure_id: self._going.discard(key))
+
+    async def _work_on(self, erasure: data_pb2.Erasure) -> None:
+        erasure_id = erasure.erasure_id
+        with _log_errors(erasure_id):
+            try:
+                await self._end_runs(erasure)
+                left = await self._erase_stored(erasure_id, [])
+                # What a run has still written while it ended goes with the rest: nobody else has the files by now.
+                await self._erase_stored(erasure_id, await self._erase_files(erasure, left))
+                request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner)
+                done = await self._ask(self._stored.FinishErasure, request, FINISH_TIMEOUT_S)
+                log.info("data erased", erasure_id=erasure_id, state=done.erasure.state)
+            except HeadraceError as error:
+                if not isinstance(error, StaleLease):
+                    await self._report(erasure_id, error)
+                raise
+
+    async def _end_runs(self, erasure: data_pb2.Erasure) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + RUNS_END_S
+        request = data_pb2.ListErasedRunsRequest(erasure_id=erasure.erasure_id, owner=self._owner)
+        while runs := (await self._ask_patiently(self._stored.ListErasedRuns, request, until_s)).runs:
+            if loop.time() > until_s:
+                raise Overloaded(f"{len(runs)} runs have not ended, {runs[0].run_id} among them")
+            for run in runs:
+                with acting_as(Identity.from_stored(erasure.tenant, run.user)):
+                    try:
+                        await self._relays.cancel(run.run_id)
+                    except NotFound:
+                        continue
+                    except HeadraceError as error:
+                        log.warning("run not ended", run_id=run.run_id, reason=error.reason)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _erase_files(
+        self, erasure: data_pb2.Erasure, left: data_pb2.EraseStoredResponse
+    ) -> list[data_pb2.ErasedItem]:
+        wanted = tools_pb2.EraseOwnedDataRequest(
+            tenant=erasure.tenant,
+            user=erasure.user,
+            redacted=left.redacted,
+            held_chat_ids=left.held_chat_ids,
+            held_users=left.held_users,
+        )
+        return list((await self._ask(self._tools.EraseOwnedData, wanted, TOOLS_TIMEOUT_S)).erased)
+
+    async def _erase_stored(self, erasure_id: str, erased: list[data_pb2.ErasedItem]) -> data_pb2.EraseStoredResponse:
+        """Have memory erase until nothing is left, and count what tools has erased."""
+        request = data_pb2.EraseStoredRequest(erasure_id=erasure_id, owner=self._owner, ttl_ms=TTL_MS, erased=erased)
+        while True:
+            response = await self._ask(self._stored.EraseStored, request)
+            if response.is_done:
+                return response
+            request.ClearField("erased")
+
+    async def _report(self, erasure_id: str, error: HeadraceError) -> None:
+        """Say in the record why it does not go on; it is claimed again at the next look."""
+        problem = f"{error.reason}: {error.message}"[:PROBLEM_CHARS_MAX]
+        request = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner, problem=problem)
+        with _log_errors(erasure_id):
+            await self._ask(self._stored.FinishErasure, request)
+
+    async def _ask_patiently(self, rpc: Any, request: Any, until_s: float) -> Any:
+        """Ask again while the erasure is not known to all services of the store, or the index is not made."""
+        while True:
+            try:
+                return await self._ask(rpc, request)
+            except Overloaded as error:
+                if asyncio.get_running_loop().time() > until_s:
+                    raise
+                await asyncio.sleep(error.retry_after_s or AGAIN_S)
+
+    @staticmethod
+    async def _ask(rpc: Any, request: Any, timeout_s: float = UNARY_TIMEOUT_S) -> Any:
+        with acting_as(None), translating_peer_errors():
+            return await rpc(request, timeout=timeout_s)
+
+
+@contextmanager
+def _log_errors(erasure_id: str = "") -> Generator[None]:
+    """Log what one look, or one erasure, fails with: all others go on."""
+    try:
+        yield
+    except HeadraceError as error:
+        log.warning("erasure does not go on", erasure_id=erasure_id, reason=error.reason, problem=error.message)
+    except grpc.aio.AioRpcError as error:
+        # A memory service of the version before, in the middle of an upgrade, has none.
+        say = log.debug if error.code() is grpc.StatusCode.UNIMPLEMENTED else log.warning
+        say("erasure does not go on", erasure_id=erasure_id, status=error.code().name)
+    except Exception:
+        log.exception("erasure does not go on", erasure_id=erasure_id)

@@ -1,0 +1,1 @@
+"""What the service keeps of people: read as an archive, and deleted."""

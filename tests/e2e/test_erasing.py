@@ -1,0 +1,177 @@
+"""An erasure through the whole suite: asked for by the command line, cut by kill -9, and done at the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import signal
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from services.simulator.server import simulator
+from tests.e2e.suite import COMMAND, Suite, running
+from tests.e2e.test_crash import gone
+
+SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
+KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
+MARK = "markofadathatnobodyelsehas"
+COMMAND_LINE = f"echo {MARK} | tee outputs/n.txt"
+STEPS: list[dict[str, Any]] = [
+    {
+        "match": {"text": "write"},
+        "steps": [
+            {
+                "toolCall": "_bash_",
+                "id": "c1",
+                "arguments": [json.dumps({"command": f"echo {MARK} | tee outputs/n.txt"})],
+            }
+        ],
+    },
+    {"match": {"text": "stall"}, "steps": [{"content": MARK}, {"stall": True}]},
+    {"steps": [{"content": "noted"}]},
+]
+
+
+def write_keys(folder: Path) -> dict[str, str]:
+    entries = [
+        {
+            "sha256": hashlib.sha256(key.encode()).hexdigest(),
+            "tenant": "mill",
+            "user": user,
+            "scopes": SCOPES if user == "op" else ["ask", "answer"],
+        }
+        for user, key in KEYS.items()
+    ]
+    path = folder / "api-keys.json"
+    path.write_text(json.dumps({"keys": entries}))
+    return {"HEADRACE_AUTH": "api_key", "HEADRACE_AUTH_API_KEYS_FILE": str(path)}
+
+
+def show(user: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {KEYS[user]}"}
+
+
+async def ask(suite: Suite, user: str, message: str, until: str = "", **fields: Any) -> str:
+    """Ask, read to the end or to an event of a type, and return the chat."""
+    body = {"message": message, "agentKey": "react"} | fields
+    async with suite.http.post(f"{suite.url}/api/query", json=body, headers=show(user)) as response:
+        assert response.status == 200, await response.text()
+        chat_id = ""
+        async for line in response.content:
+            if line.startswith(b"data: {"):
+                event = json.loads(line[6:])
+                chat_id = event.get("chatId", chat_id)
+                if until and event["type"] == until:
+                    break
+    return chat_id
+
+
+async def call(suite: Suite, caller: str, verb: str, path: str, /, **body: str) -> Any:
+    given: Any = {"json": body} if verb == "POST" else {"params": body}
+    async with suite.http.request(verb, suite.url + path, headers=show(caller), **given) as response:
+        return response.status, await response.json()
+
+
+async def wait_until_done(suite: Suite, erasure_id: str) -> dict[str, Any]:
+    while True:
+        _, answer = await call(suite, "op", "GET", "/api/data/erasure", erasureId=erasure_id)
+        if answer["data"]["state"] == "done":
+            return answer["data"]
+        await asyncio.sleep(0.1)
+
+
+async def export(suite: Suite, user: str, **params: str) -> dict[str, bytes]:
+    async with suite.http.get(f"{suite.url}/api/data/export", headers=show(user), params=params) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "application/x-tar"
+        with tarfile.open(fileobj=io.BytesIO(await response.read())) as archive:
+            files = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+            return {name: file.read() for name, file in files.items() if file is not None}
+
+
+def find_mark(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes())
+
+
+async def furnish(suite: Suite) -> dict[str, str]:
+    chats = {"ada": await ask(suite, "ada", f"{MARK} hello"), "bob": await ask(suite, "bob", "good morning")}
+    await ask(suite, "ada", f"write {MARK}", chatId=chats["ada"])
+    await call(suite, "ada", "POST", "/api/facts", text=f"likes {MARK}")
+    await call(suite, "bob", "POST", "/api/facts", text="likes tea")
+    return chats
+
+
+async def test_an_archive_has_a_manifest_whose_hashes_are_true(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(600),
+        simulator(STEPS) as sim,
+        running(tmp_path / "config", tmp_path / "data", sim, **write_keys(tmp_path)) as suite,
+    ):
+        chats = await furnish(suite)
+        entries = await export(suite, "ada")
+        assert list(entries)[-1] == "manifest.json"
+        manifest = json.loads(entries.pop("manifest.json"))
+        assert (manifest["user"], manifest["tenant"], manifest["format"]) == ("ada", "mill", 1)
+        assert {entry["name"]: (entry["sizeBytes"], entry["sha256"]) for entry in manifest["entries"]} == {
+            name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in entries.items()
+        }
+        log = (tmp_path / "data" / "chats" / f"{chats['ada']}.json").read_bytes()
+        assert entries[f"chats/{chats['ada']}.json"] == log
+        assert MARK.encode() in entries[f"files/{chats['ada']}/outputs/n.txt"]
+        status, _ = await call(suite, "bob", "GET", "/api/data/export", user="ada")
+        assert status == 403
+        # By the command line, as an operator.
+        environment = os.environ | {"HEADRACE_TOKEN": KEYS["op"]}
+        for arguments in (
+            ("data", "export", "--user", "ada", "--output", str(tmp_path / "ada.tar")),
+            ("data", "hold", "--user", "ada", "--reason", "matter 1"),
+        ):
+            process = await asyncio.create_subprocess_exec(*COMMAND, *arguments, "--url", suite.url, env=environment)
+            assert await process.wait() == 0
+        with tarfile.open(tmp_path / "ada.tar") as archive:
+            assert archive.getnames()[-1] == "manifest.json"
+        status, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada")
+        assert (status, answer["error"]["code"]) == (400, "HELD")
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.6, 1.4, 2.2, 2.6])
+async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, wait_s: float) -> None:
+    env = write_keys(tmp_path)
+    async with asyncio.timeout(600), simulator(STEPS) as sim:
+        async with running(tmp_path / "config", tmp_path / "data", sim, **env) as suite:
+            chats = await furnish(suite)
+            await ask(suite, "ada", f"stall {MARK}", until="content.delta")
+            before = await export(suite, "bob")
+            status, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada", reason="ticket 7")
+            assert status == 200, answer
+            erasure_id = answer["data"]["erasureId"]
+            status, refused = await call(suite, "ada", "POST", "/api/facts", text="more")
+            assert (status, refused["error"]["code"]) == (400, "ERASING")
+            await asyncio.sleep(wait_s)
+            services = suite.services()
+            assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
+            await gone(services)
+        async with running(tmp_path / "config", tmp_path / "data", sim, **env) as suite:
+            receipt = await wait_until_done(suite, erasure_id)
+            counts = {item["name"]: item["count"] for item in receipt["erased"]}
+            assert (counts["chats"], counts["facts"]) == (2, 1)
+            assert not find_mark(tmp_path / "data")
+            after = await export(suite, "bob")
+            assert _without_times(after) == _without_times(before)
+            _, listed = await call(suite, "ada", "GET", "/api/chats")
+            assert listed["data"] == []
+            await ask(suite, "bob", "and again", chatId=chats["bob"])
+            async with aiohttp.ClientSession() as http, http.get(f"{suite.url}/metrics") as metrics:
+                assert MARK not in await metrics.text()
+        assert not find_mark(tmp_path / "data")
+
+
+def _without_times(entries: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in entries.items() if name != "manifest.json"}

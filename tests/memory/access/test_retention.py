@@ -1,0 +1,129 @@
+"""How long chats are kept, by tenant and agent."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services.memory.__main__ import make_retention
+from services.memory.access.retention import DAY_S, prune_chats
+from services.memory.access.retention_rules import RetentionFile
+from services.memory.config import Config
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import CLOCK
+from services.runtime.ending import CannotServe
+from tests.memory.conftest import memory_over
+from tests.memory.writing import run_line
+
+FILE = """
+chatDays: 300
+agents: {advisor: 200, auditor: never}
+tenants:
+  bank:
+    chatDays: 100
+    agents: {advisor: 50, archivist: never}
+  shop: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tenant", "agent", "days"),
+    [
+        ("bank", "advisor", 50),
+        ("bank", "writer", 100),
+        ("bank", "auditor", 100),
+        ("bank", "archivist", None),
+        ("shop", "advisor", 200),
+        ("shop", "auditor", None),
+        ("shop", "writer", 300),
+        ("other", "writer", 300),
+    ],
+)
+def test_the_most_specific_rule_holds(tmp_path: Path, tenant: str, agent: str, days: int | None) -> None:
+    path = tmp_path / "retention.yaml"
+    path.write_text(FILE)
+    rules = RetentionFile(path, 7).read()
+    assert rules.find_days(tenant, agent) == days
+    assert rules.find_shortest() == 50
+
+
+def test_what_the_file_does_not_say_is_as_the_setting_says(tmp_path: Path) -> None:
+    path = tmp_path / "retention.yaml"
+    path.write_text("tenants: {bank: {chatDays: 100}}")
+    assert RetentionFile(path, 7).read().find_days("shop", "writer") == 7
+    assert RetentionFile(path, None).read().find_days("shop", "writer") is None
+    assert RetentionFile(None, None).read().find_shortest() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("chatDays: 0", "chatDays"),
+        ("chatDays: soon", "chatDays"),
+        ("chatDays: 1.5", "chatDays"),
+        ("tenants: {bank: {chatDay: 3}}", "tenants.bank.chatDay"),
+        ("agents: [advisor]", "agents"),
+        ("{", "not YAML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_field_and_deletes_nothing(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "retention.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=problem):
+        RetentionFile(path, 7).read()
+
+
+class Later:
+    """The machine's clocks, some days from now."""
+
+    def __init__(self, days: float) -> None:
+        self._ns = round(days * DAY_S * 1e9)
+
+    def time_ns(self) -> int:
+        return time.time_ns() + self._ns
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def thread_time(self) -> float:
+        return time.thread_time()
+
+
+async def test_each_chat_goes_when_its_own_time_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    chats: dict[str, str] = {}
+    async with memory_over(folder) as memory:
+        for tenant, agent in (("bank", "advisor"), ("bank", "writer"), ("shop", "writer"), ("bank", "archivist")):
+            with acting_as(Identity(tenant, "ada")):
+                chat_id, run_id = await memory.begin(agent_key=agent)
+                await memory.append(chat_id, run_id, run_line())
+                chats[f"{tenant}/{agent}"] = chat_id
+    path = tmp_path / "retention.yaml"
+    path.write_text(FILE)
+    rules = RetentionFile(path, None).read()
+    left = set(chats.values())
+    with closing(Disk(folder)) as disk:
+        async with open_files(disk) as engine:
+            await engine.index.wait_until_complete()
+            for days, gone in ((49, None), (51, "bank/advisor"), (101, "bank/writer"), (301, "shop/writer")):
+                expected = [chats[gone]] if gone else []
+                clock = CLOCK.set(Later(days))
+                assert await prune_chats(engine, rules) == expected
+                CLOCK.reset(clock)
+                left -= set(expected)
+            assert set(await engine.index.list_chats()) == left == {chats["bank/archivist"]}
+
+
+def test_a_service_does_not_start_with_a_bad_file(tmp_path: Path) -> None:
+    path = tmp_path / "retention.yaml"
+    path.write_text("chatDays: 0")
+    with pytest.raises(CannotServe, match="chatDays"):
+        make_retention(Config(retention_file=path))
+    with pytest.raises(CannotServe):
+        make_retention(Config(retention_file=tmp_path / "absent.yaml"))
+    assert make_retention(Config(chat_retention_days=3)).read().find_days("any", "any") == 3

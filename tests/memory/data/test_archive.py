@@ -1,0 +1,57 @@
+"""What memory gives for a user's archive."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from headrace.errors import PermissionDenied
+from services.runtime.auth.identity import acting_as
+from tests.memory.conftest import Kept
+from tests.memory.data.people import ADA, ADMIN, BOB, FOREIGN, ask, export, furnished, mark, share
+
+pytestmark = pytest.mark.engines
+
+RECORDS = ("facts", "schedules", "grants", "gates", "keys", "run_webhooks", "agents", "spend")
+
+
+async def test_an_archive_has_everything_of_the_user_and_nothing_of_others(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB, FOREIGN) as (memory, (ada, bob, _)):
+        await share(memory, BOB, bob["chat"], "user:ada")
+        await ask(memory, ADA, mark(ADA, "shared"), bob["chat"])
+        entries = await export(memory, ADA)
+        assert sorted(entries) == sorted(
+            [
+                f"chats/{ada['chat']}.json",
+                f"chats/{ada['chat']}/{ada['blob']}",
+                f"others_chats/{bob['chat']}.json",
+                *(f"{name}.jsonl" for name in RECORDS),
+            ]
+        )
+        assert entries[f"chats/{ada['chat']}.json"] == await kept.log(ada["chat"])
+        assert entries[f"chats/{ada['chat']}/{ada['blob']}"] == mark(ADA, "blob").encode()
+        assert mark(ADA, "shared").encode() in entries[f"others_chats/{bob['chat']}.json"]
+        for name, what in (("facts", "fact"), ("schedules", "schedule"), ("keys", "key")):
+            assert mark(ADA, what).encode() in entries[f"{name}.jsonl"]
+        [spent] = [json.loads(line) for line in entries["spend.jsonl"].splitlines()]
+        assert (spent["user_name"], spent["model_calls"], spent["cost_nano_usd"]) == ("ada", 2, 3_000)
+        everything = b"".join(entries.values())
+        assert not re.search(rb"mark(acmebob|elseada)", everything)
+        assert not re.search(rb"sha256|secret", everything)
+
+
+async def test_an_administrator_reads_another_users_archive_and_nobody_else_does(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        assert await export(memory, ADMIN, "ada") == await export(memory, ADA)
+        with pytest.raises(PermissionDenied):
+            await export(memory, BOB, "ada")
+
+
+async def test_a_long_log_comes_in_small_pieces(kept: Kept) -> None:
+    async with kept.memory() as memory:
+        with acting_as(ADA):
+            chat_id, _ = await ask(memory, ADA, "long " * 40_000)
+        entries = await export(memory, ADA)
+        assert entries[f"chats/{chat_id}.json"] == await kept.log(chat_id)

@@ -1,0 +1,280 @@
+"""Erasing a user or a tenant: nothing of theirs in any byte of the store, everybody else's as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, Erasing, InvalidRequest, NotFound, Overloaded, PermissionDenied, StaleLease
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2
+from services.runtime.auth.identity import Identity, acting_as
+from tests.memory.conftest import Files, Kept
+from tests.memory.data.people import (
+    ADA,
+    ADMIN,
+    BOB,
+    FOREIGN,
+    OWNER,
+    ask,
+    claim,
+    count,
+    erase,
+    erase_portion,
+    export,
+    find_marks,
+    finish,
+    furnish,
+    furnished,
+    list_marks,
+    mark,
+    name_kept,
+    read_bytes,
+    request_erasure,
+    share,
+    work_off,
+)
+from tests.memory.writing import Memory, content, new_id, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+REWRITES = {"scrub_rewrites": True}
+
+
+def options_of(kept: Kept) -> dict[str, bool]:
+    return {} if isinstance(kept, Files) else REWRITES
+
+
+async def test_no_byte_of_an_erased_user_is_left_and_all_others_are_as_they_were(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, (ada, bob, foreign)):
+        before = {who: await export(memory, who) for who in (BOB, FOREIGN)}
+        logs = {ids["chat"]: await kept.log(ids["chat"]) for ids in (bob, foreign)}
+        assert find_marks(await read_bytes(kept), *list_marks(ADA))
+        erasure = await erase(memory, user="ada", reason="ticket 7")
+        assert erasure.state == "done"
+        assert count(erasure) == {"chats": 1, "facts": 1, "keys": 1, "schedules": 1}
+        kept_of = name_kept(erasure)
+        assert kept_of["revoked_keys"] == "1"
+        assert int(kept_of["audit_lines"]) >= 2
+        assert kept_of["this_receipt"] == erasure.erasure_id
+        assert {who: await export(memory, who) for who in (BOB, FOREIGN)} == before
+        assert {chat: await kept.log(chat) for chat in logs} == logs
+        with acting_as(ADA):
+            assert not (await memory.chats()).chats
+            assert not await memory.search(mark(ADA, "chat"))
+            assert not await memory.list_facts()
+            with pytest.raises(NotFound):
+                await memory.chat(chat_id=ada["chat"])
+            with pytest.raises(NotFound):
+                await memory.blob(ada["chat"], ada["blob"])
+        with acting_as(ADMIN), rpc_errors():
+            key = (await memory.keys.GetKey(keys_pb2.GetKeyRequest(key_id=ada["key"]))).key
+            assert (key.state, key.revoked_by) == ("revoked", "erasure")
+        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+    assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+    async with kept.memory() as memory:  # nor does a start find anything again
+        assert {who: await export(memory, who) for who in (BOB, FOREIGN)} == before
+
+
+async def test_a_repeated_erasure_has_nothing_left_to_erase(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        first = await erase(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
+        assert await request_erasure(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == first
+        second = await erase(memory, user="ada")
+        assert second.erasure_id != first.erasure_id
+        assert count(second) == {}
+
+
+async def test_a_participants_runs_are_redacted_and_the_chat_goes_on(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB, **options_of(kept)) as (memory, (_, bob)):
+        chat_id = bob["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        _, ran = await ask(memory, ADA, mark(ADA, "shared"), chat_id)
+        await ask(memory, BOB, "and then", chat_id)
+        lines = (await kept.log(chat_id)).splitlines()
+        erasure = await erase(memory, user="ada")
+        assert count(erasure)["runs_in_others_chats"] == 1
+        redacted = (await kept.log(chat_id)).splitlines()
+        of_ada = [ran.encode() in line for line in lines]
+        assert len(redacted) == len(lines)
+        assert [old for old, is_hers in zip(lines, of_ada, strict=True) if not is_hers] == [
+            new for new, is_hers in zip(redacted, of_ada, strict=True) if not is_hers
+        ]
+        with acting_as(BOB):
+            chat = await memory.chat(chat_id=chat_id)
+            asked = [event.request_query for event in chat.events if event.HasField("request_query")]
+            assert [query.message for query in asked][1:] == ["[erased]", "asked and then"]
+            assert asked[1].by == f"erased-{erasure.erasure_id}"
+            query = agent_pb2.QueryRequest(message="next", chat_id=chat_id)
+            shown = await memory.context(chat_id, new_id(), pending_query=query)
+            texts = [part.text for message in shown for part in message.content]
+            assert not any(mark(ADA, "shared") in text for text in texts)
+            assert texts[-1].endswith("next")
+            await ask(memory, BOB, "it goes on", chat_id)
+        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+    async with kept.memory() as memory:
+        with acting_as(BOB):
+            chat = await memory.chat(chat_id=chat_id)
+            assert len(chat.events) > 4
+            assert len(await memory.search("goes on")) == 2
+        with acting_as(ADMIN):
+            assert not (await memory.tenant_runs(user="ada")).runs
+            assert ran in {run.run_id for run in (await memory.tenant_runs()).runs}
+
+
+async def test_a_summary_that_may_quote_a_participant_goes_with_their_runs(kept: Kept) -> None:
+    async with furnished(kept, BOB, **options_of(kept)) as (memory, (bob,)):
+        chat_id = bob["chat"]
+        await share(memory, BOB, chat_id, "user:ada")
+        await ask(memory, ADA, mark(ADA, "shared"), chat_id)
+        texts = (await kept.log(chat_id)).splitlines()
+        for number in range(8):
+            await ask(memory, BOB, f"{number} " + "many words " * 400, chat_id)
+        query_n = 1 + next(n for n, text in enumerate(texts) if mark(ADA, "shared").encode() in text)
+        with acting_as(BOB), rpc_errors():
+            request = memory_pb2.PinMessageRequest(chat_id=chat_id, n=query_n, request_id=new_id())
+            await memory.stub.PinMessage(request)
+            _, run_id = await memory.begin("compact", chat_id)
+            compact = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual")
+            async for _ in memory.stub.Compact(compact):
+                pass
+            await memory.append(chat_id, run_id, run_line())
+        assert b"compact_summary" in await kept.log(chat_id)
+        await erase(memory, user="ada")
+        assert not find_marks(await read_bytes(kept), *list_marks(ADA))
+        assert b"compact_summary" not in await kept.log(chat_id)
+        await ask(memory, BOB, "again", chat_id)
+
+
+async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may_end(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        with acting_as(ADA):
+            chat_id, run_id = await memory.begin("still going")
+        erasure = await request_erasure(memory, user="ada")
+        with acting_as(ADA):
+            for refused in (
+                memory.begin("new"),
+                memory.begin("new", ada["chat"]),
+                memory.remember("new"),
+                memory.fork(ada["chat"]),
+                memory.put_blob(ada["chat"], b"new"),
+            ):
+                with pytest.raises(Erasing) as caught:
+                    await refused
+                assert caught.value.metadata["erasureId"] == erasure.erasure_id
+        await ask(memory, BOB, "mine goes on")
+        [claimed] = await claim(memory)
+        request = data_pb2.ListErasedRunsRequest(erasure_id=claimed.erasure_id, owner=OWNER)
+        with acting_as(ADA):
+            await memory.append(chat_id, run_id, step_line(content("said")))
+        runs = await _list_runs(memory, request)
+        assert [run.run_id for run in runs] == [run_id]
+        with pytest.raises(ChatBusy):
+            await erase_portion(memory, erasure.erasure_id)
+        with acting_as(ADA):
+            await memory.append(chat_id, run_id, run_line("cancelled"))
+        assert not await _list_runs(memory, request)
+        assert count(await work_off(memory, erasure.erasure_id))["chats"] == 2
+        await ask(memory, ADA, "she may come again")
+
+
+async def _list_runs(memory: Memory, request: data_pb2.ListErasedRunsRequest) -> list[memory_pb2.UnfinishedRun]:
+    while True:
+        try:
+            with acting_as(None), rpc_errors():
+                return list((await memory.data.ListErasedRuns(request)).runs)
+        except Overloaded as error:
+            await asyncio.sleep(error.retry_after_s or 0.1)
+
+
+async def test_a_tenant_goes_with_everybody_in_it(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, _):
+        before = await export(memory, FOREIGN)
+        erasure = await erase(memory, tenant="acme")
+        assert count(erasure) == {"chats": 2, "facts": 2, "keys": 2, "schedules": 2}
+        assert await export(memory, FOREIGN) == before
+        assert not find_marks(await read_bytes(kept), *list_marks(ADA), *list_marks(BOB))
+        with acting_as(ADMIN):
+            usage = await memory.usage(scope="tenant")
+            assert usage.total.model_calls == 0
+
+
+async def test_what_was_spent_stays_under_a_name_of_nobody(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, _):
+        with acting_as(ADMIN):
+            total = (await memory.usage(scope="tenant")).total
+        erasure = await erase(memory, user="ada")
+        with acting_as(ADMIN):
+            usage = await memory.usage(group_by=["user"], scope="tenant")
+            assert usage.total == total
+            assert total.model_calls == 2
+            assert {group.user for group in usage.rows} == {"bob", f"erased-{erasure.erasure_id}"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [({}, "user"), ({"user": "ada", "tenant": "acme"}, "user"), ({"tenant": "else"}, "tenant")],
+)
+async def test_whose_data_goes_must_be_said_once(kept: Kept, wanted: dict[str, str], field: str) -> None:
+    async with kept.memory() as memory:
+        with pytest.raises(InvalidRequest) as caught:
+            await request_erasure(memory, **wanted)
+        assert caught.value.metadata["field"] == field
+
+
+async def test_only_who_may_administer_erases_and_reads_receipts(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        erasure = await request_erasure(memory, user="bob")
+        calls: list[Callable[[], Any]] = [
+            partial(memory.data.EraseData, data_pb2.EraseDataRequest(user="bob")),
+            partial(memory.data.GetErasure, data_pb2.GetErasureRequest(erasure_id=erasure.erasure_id)),
+            partial(memory.data.ListErasures, data_pb2.ListErasuresRequest()),
+        ]
+        for call in calls:
+            with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
+                await call()
+        other = Identity("else", "op", scopes=ADMIN.scopes)
+        with acting_as(other), pytest.raises(NotFound), rpc_errors():
+            await memory.data.GetErasure(data_pb2.GetErasureRequest(erasure_id=erasure.erasure_id))
+        with acting_as(other), rpc_errors():
+            assert not (await memory.data.ListErasures(data_pb2.ListErasuresRequest())).erasures
+
+
+async def test_an_erasure_is_one_workers_at_a_time(kept: Kept) -> None:
+    async with kept.memory() as memory:
+        erasure = await request_erasure(memory, user="ada")
+        assert [one.erasure_id for one in await claim(memory, "other")] == [erasure.erasure_id]
+        assert not await claim(memory)
+        with pytest.raises(StaleLease):
+            await finish(memory, erasure.erasure_id)
+        # Who comes back under the same name has forgotten what it had.
+        assert [one.erasure_id for one in await claim(memory, "other")] == [erasure.erasure_id]
+
+
+async def test_what_was_done_is_in_the_audit_log(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        await export(memory, ADMIN, "ada")
+        erasure = await erase(memory, user="ada", reason="ticket 7")
+        with acting_as(ADMIN), rpc_errors():
+            lines = (await memory.audit.ListAudit(audit_pb2.ListAuditRequest())).lines
+            told = {line.event: json.loads(line.line) for line in lines}
+        assert told["data.exported"]["of"] == "ada"
+        assert told["user.erased"]["erasureId"] == erasure.erasure_id
+        assert (told["user.erased"]["by"], told["user.erased"]["reason"], told["user.erased"]["chats"]) == (
+            "op",
+            "ticket 7",
+            1,
+        )
+        assert "erasure.requested" in told
+
+
+async def test_furnishing_again_after_an_erasure_is_as_for_anybody(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        await erase(memory, user="ada")
+        await furnish(memory, ADA)
+        assert "facts.jsonl" in await export(memory, ADA)

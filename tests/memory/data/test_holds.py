@@ -1,0 +1,157 @@
+"""Holds: what they name is neither deleted nor erased, by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+
+import pytest
+
+from headrace.errors import Erasing, Held, InvalidRequest, NotFound, PermissionDenied
+from headrace.streams import rpc_errors
+from headrace.v1 import audit_pb2, data_pb2, schedule_pb2
+from services.memory.access.retention import prune_chats
+from services.memory.access.retention_rules import RetentionRules
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
+from services.runtime.auth.identity import Identity, acting_as
+from tests.memory.conftest import Files, Kept
+from tests.memory.data.people import (
+    ADA,
+    ADMIN,
+    BOB,
+    count,
+    erase,
+    export,
+    furnished,
+    request_erasure,
+)
+from tests.memory.writing import Memory
+
+pytestmark = pytest.mark.engines
+
+
+async def place(memory: Memory, **wanted: str) -> data_pb2.Hold:
+    with acting_as(ADMIN), rpc_errors():
+        return (await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(**({"reason": "matter 1"} | wanted)))).hold
+
+
+async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
+    with acting_as(ADMIN), rpc_errors():
+        return (await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold_id))).hold
+
+
+async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = False) -> list[data_pb2.Hold]:
+    with acting_as(who), rpc_errors():
+        return list((await memory.data.ListHolds(data_pb2.ListHoldsRequest(all=ended))).holds)
+
+
+@pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
+async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept, kind: str) -> None:
+    async with furnished(kept, ADA) as (memory, (ada,)):
+        hold = await place(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
+        with acting_as(ADA), pytest.raises(Held) as caught:
+            await memory.delete(ada["chat"])
+        assert caught.value.metadata["holdId"] == hold.hold_id
+        if kind != "chat":
+            with acting_as(ADA), pytest.raises(Held):
+                await memory.delete_fact(ada["fact"])
+            with acting_as(ADA), pytest.raises(Held):
+                await memory.update_fact(ada["fact"], text="another")
+            request = schedule_pb2.DeleteScheduleRequest(schedule_id=ada["schedule"])
+            with acting_as(ADA), pytest.raises(Held), rpc_errors():
+                await memory.schedules.DeleteSchedule(request)
+    async with kept.memory() as memory:  # it holds over a start
+        assert [one.hold_id for one in await list_holds(memory)] == [hold.hold_id]
+        ended = await release(memory, hold.hold_id)
+        assert ended.released_by == "op"
+        assert await release(memory, hold.hold_id) == ended
+        assert not await list_holds(memory)
+        assert await list_holds(memory, ended=True) == [ended]
+        with acting_as(ADA):
+            await memory.delete(ada["chat"])
+
+
+async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
+        hold = await place(memory, user="ada")
+        with pytest.raises(Held):
+            await request_erasure(memory, user="ada")
+        await release(memory, hold.hold_id)
+        held = await place(memory, chat=ada["chat"])
+        before = await kept.log(ada["chat"])
+        erasure = await erase(memory, user="ada")
+        assert count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
+        [item] = [item for item in erasure.kept if item.name == "held_chat"]
+        assert (item.what, item.reason) == (ada["chat"], f"hold {held.hold_id}")
+        assert await kept.log(ada["chat"]) == before
+        await release(memory, held.hold_id)
+        assert count(await erase(memory, user="ada")) == {"chats": 1}
+
+
+async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> None:
+    async with furnished(kept, ADA, BOB) as (memory, _):
+        await place(memory, user="bob")
+        before = await export(memory, BOB)
+        erasure = await erase(memory, tenant="acme")
+        assert count(erasure)["chats"] == 1
+        assert [item.what for item in erasure.kept if item.name == "held_user"] == ["bob"]
+        assert await export(memory, BOB) == before
+
+
+async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, (ada,)):
+        await request_erasure(memory, user="ada")
+        for wanted in ({"user": "ada"}, {"chat": ada["chat"]}, {"tenant": "acme"}):
+            with pytest.raises(Erasing):
+                await place(memory, **wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({}, InvalidRequest),
+        ({"user": "ada", "tenant": "acme"}, InvalidRequest),
+        ({"tenant": "else"}, InvalidRequest),
+        ({"user": "ada", "reason": ""}, InvalidRequest),
+        ({"chat": "11111111-1111-4111-8111-111111111111"}, NotFound),
+    ],
+)
+async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str, str], error: type[Exception]) -> None:
+    async with kept.memory() as memory:
+        with pytest.raises(error):
+            await place(memory, **wanted)
+
+
+async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
+    async with furnished(kept, ADA) as (memory, _):
+        with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
+            await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="ada", reason="mine"))
+        hold = await place(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
+        assert await place(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
+        other = Identity("else", "op", scopes=ADMIN.scopes)
+        with acting_as(other), pytest.raises(NotFound), rpc_errors():
+            await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold.hold_id))
+        assert not await list_holds(memory, other)
+        await release(memory, hold.hold_id)
+        with acting_as(ADMIN), rpc_errors():
+            lines = (await memory.audit.ListAudit(audit_pb2.ListAuditRequest(event="hold"))).lines
+        told = [json.loads(line.line) for line in lines]
+        assert [(one["event"], one["holdId"], one["of"], one["by"]) for one in told] == [
+            ("hold.released", hold.hold_id, "ada", "op"),
+            ("hold.placed", hold.hold_id, "ada", "op"),
+        ]
+
+
+async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
+    if not isinstance(kept, Files):
+        pytest.skip("the engine is opened by itself, in one process with the service")
+    async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
+        await place(memory, user="ada")
+    with closing(Disk(kept.folder)) as disk:
+        async with open_files(disk) as engine:
+            await engine.index.wait_until_complete()
+            await asyncio.sleep(0.002)  # a millisecond must be over
+            assert await prune_chats(engine, RetentionRules.for_all(0.0)) == [bob["chat"]]
+            assert await engine.index.list_chats() == [ada["chat"]]

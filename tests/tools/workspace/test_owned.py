@@ -1,0 +1,136 @@
+"""What the tools service keeps of people: given as pieces of an archive, and deleted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.v1 import data_pb2, tools_pb2
+from services.runtime.auth.identity import Identity, acting_as
+from services.tools.execution.effect_records import EffectRecords, Outcome
+from services.tools.interpreter.pool import InterpreterPool
+from services.tools.mcp_client.oauth.token_store import Client, Grantor, Token, TokenStore
+from services.tools.owned.chats import ChatFolders
+from services.tools.owned.erasing import erase_owned
+from services.tools.owned.reading import read_owned
+from services.tools.workspace.retention import GOING
+from services.tools.workspace.workspace import Workspaces
+
+ADA, BOB, FOREIGN = Identity("acme", "ada"), Identity("acme", "bob"), Identity("else", "ada")
+CHATS = {
+    ADA: "00000000-0000-4000-8000-00000000000a",
+    BOB: "00000000-0000-4000-8000-00000000000b",
+    FOREIGN: "00000000-0000-4000-8000-00000000000c",
+}
+RUN = "00000000-0000-4000-8000-0000000000f1"
+GRANTOR = Grantor("https://issuer.example", "https://issuer.example/token", "https://mcp.example", Client("c"))
+
+
+def mark(who: Identity) -> str:
+    return f"mark-{who.tenant}-{who.user}"
+
+
+def furnish(root: Path) -> tuple[ChatFolders, TokenStore]:
+    folders = ChatFolders(Workspaces(root / "workspaces"), EffectRecords(root / "effects"))
+    tokens = TokenStore(root / "tokens", "a key that nobody can guess, of 32 characters")
+    for who, chat_id in CHATS.items():
+        with acting_as(who):
+            workspace = folders.workspaces.open_workspace(chat_id)
+            workspace.write_file("outputs/deep/note.txt", f"{mark(who)}\n".encode() * 9000)
+            workspace.write_file("uploads/empty.txt", b"")
+        for number in range(2):
+            key = f"{RUN}/{who.user}{number}"
+            folders.effects.record_start(chat_id, key, "write_file")
+            record = folders.effects.find_record(chat_id, key)
+            assert record is not None
+            folders.effects.record_end(chat_id, record, Outcome(ok=True, result=mark(who)))
+        tokens.put_token("crm", Token(who.tenant, who.user, GRANTOR, mark(who)))
+    return folders, tokens
+
+
+def read_files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def of_others(files: dict[str, bytes], *gone: Identity) -> dict[str, bytes]:
+    chats = [CHATS[who] for who in gone]
+    return {
+        name: data for name, data in files.items() if not any(chat in name for chat in chats) and "tokens" not in name
+    }
+
+
+async def erase(folders: ChatFolders, tokens: TokenStore, **wanted: object) -> dict[str, int]:
+    request = tools_pb2.EraseOwnedDataRequest(**wanted)  # pyright: ignore[reportArgumentType] - fields of its own
+    erased = (await erase_owned(folders, InterpreterPool(1), tokens, request)).erased
+    return {item.name: item.count for item in erased}
+
+
+async def test_files_and_records_are_read_whole_and_no_token_is(tmp_path: Path) -> None:
+    folders, _ = furnish(tmp_path)
+    entries: dict[str, bytearray] = {}
+    name = ""
+    async for piece in read_owned(folders, ADA, ["crm"]):
+        assert len(piece.data) <= 64 * 1024
+        if piece.name:
+            name = piece.name
+            entries[name] = bytearray()
+        entries[name] += piece.data
+    chat = CHATS[ADA]
+    assert bytes(entries[f"files/{chat}/outputs/deep/note.txt"]) == f"{mark(ADA)}\n".encode() * 9000
+    assert entries[f"files/{chat}/uploads/empty.txt"] == b""
+    assert len([name for name in entries if name.startswith(f"calls/{chat}/")]) == 2
+    assert json.loads(bytes(entries["authorizations.jsonl"])) == {"server": "crm"}
+    everything = b"".join(entries.values())
+    assert mark(BOB).encode() not in everything
+    assert b"issuer" not in everything
+
+
+async def test_a_users_folders_go_and_everybody_elses_are_as_they_were(tmp_path: Path) -> None:
+    folders, tokens = furnish(tmp_path)
+    before = of_others(read_files(tmp_path), ADA)
+    assert await erase(folders, tokens, tenant="acme", user="ada") == {
+        "authorizations": 1,
+        "call_records": 2,
+        "workspaces": 1,
+    }
+    after = read_files(tmp_path)
+    assert of_others(after, ADA) == before == {name: data for name, data in after.items() if "tokens" not in name}
+    assert not [name for name, data in after.items() if mark(ADA).encode() in data and mark(FOREIGN) not in str(data)]
+    assert tokens.find_token("crm", ADA) is None
+    assert tokens.find_token("crm", BOB) is not None
+    assert tokens.find_token("crm", FOREIGN) is not None
+    assert await erase(folders, tokens, tenant="acme", user="ada") == {}
+
+
+async def test_a_tenants_folders_go_but_for_what_is_held(tmp_path: Path) -> None:
+    folders, tokens = furnish(tmp_path)
+    assert (await erase(folders, tokens, tenant="acme", held_users=["bob"]))["workspaces"] == 1
+    assert tokens.find_token("crm", BOB) is not None
+    assert await erase(folders, tokens, tenant="acme", held_chat_ids=[CHATS[BOB]]) == {"authorizations": 1}
+    assert await erase(folders, tokens, tenant="acme") == {"call_records": 2, "workspaces": 1}
+    assert {chat_id for chat_id, _ in folders.list_owned()} == {CHATS[FOREIGN]}
+
+
+async def test_records_of_a_participants_calls_go_and_the_chats_others_stay(tmp_path: Path) -> None:
+    folders, tokens = furnish(tmp_path)
+    other = "00000000-0000-4000-8000-0000000000f2"
+    folders.effects.record_start(CHATS[BOB], f"{other}/call", "write_file")
+    before = of_others(read_files(tmp_path), BOB)
+    redacted = [data_pb2.ChatRuns(chat_id=CHATS[BOB], run_ids=[RUN])]
+    assert (await erase(folders, tokens, tenant="acme", user="cleo", redacted=redacted)) == {"call_records": 2}
+    assert folders.effects.find_record(CHATS[BOB], f"{other}/call") is not None
+    assert folders.effects.find_record(CHATS[BOB], f"{RUN}/bob0") is None
+    assert of_others(read_files(tmp_path), BOB) == before
+    assert (folders.workspaces.root / CHATS[BOB]).is_dir()
+
+
+@pytest.mark.parametrize("left", ["workspaces", "effects"])
+async def test_what_a_cut_removal_has_left_goes_too(tmp_path: Path, left: str) -> None:
+    folders, tokens = furnish(tmp_path)
+    cut = tmp_path / left / f"{GOING}{CHATS[ADA]}-cut"
+    cut.mkdir()
+    (cut / "note.txt").write_text(mark(ADA))
+    await erase(folders, tokens, tenant="acme", user="ada")
+    assert not cut.exists()
