@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.postgresql import Server, running
 from headrace.errors import DiskFull, Overloaded
+from services.memory.storage.postgres.connection.pool import RETRY_AFTER_S
 from tests.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.crashing import write
@@ -125,7 +126,7 @@ async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
         ]
         for outcome in await asyncio.gather(*refused, return_exceptions=True):
             assert isinstance(outcome, Overloaded)
-            assert outcome.retriable
+            assert (outcome.retriable, outcome.retry_after_s) == (True, RETRY_AFTER_S)
         cable.mend()
         assert (await memory.append(chat_id, run_id, step_line(user("a")), request_id=request_id)).first_n == 2
         assert len(await memory.context(chat_id, run_id)) == 2

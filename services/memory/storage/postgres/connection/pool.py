@@ -25,8 +25,12 @@ from services.runtime.ending import CannotServe
 
 T = TypeVar("T")
 
-PATIENCE_S = 15.0
-"""How long a call waits for an absent database; half of our callers' patience."""
+PATIENCE_S = 12.0
+"""How long a call waits for an absent database: less than half of our callers' patience, and less than the facade's
+heartbeat, with which an answer begins that could have been refused with a status."""
+
+RETRY_AFTER_S = 5.0
+"""When the caller of one that has waited in vain may come back: it waits again."""
 
 START_PATIENCE_S = 60.0
 """Wait of a service that starts, because the database may be starting too."""
@@ -79,7 +83,8 @@ def database_errors() -> Generator[None]:
         raise make_full_error("the database") from error
     except (*AWAY, asyncpg.PostgresError) as error:
         kind = getattr(error, "sqlstate", None) or type(error).__name__
-        raise Overloaded(f"the database cannot be used ({kind}); try again later") from error
+        message = f"the database cannot be used ({kind}); try again later"
+        raise Overloaded(message, retry_after_s=RETRY_AFTER_S) from error
 
 
 class Database:
