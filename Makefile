@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -326,6 +326,11 @@ image-check: $(VENV)/dev ## Build the image without a registry and hold it to wh
 	@missing=$$($(BIN)/python -m tests.deploy.image.programs); if [ -n "$$missing" ]; \
 		then echo "NOTICE: not here: $$missing: the image is NOT built or tried" >&2; \
 		else $(BIN)/pytest -q tests/deploy/image/check_image.py; fi
+
+cluster-check: $(VENV)/dev ## Run both overlays on a real Kubernetes, and break it: before a release (root, Debian's packages, Go; the machine for itself)
+	@missing=$$($(BIN)/python -m tests.deploy.cluster.kube); if [ -n "$$missing" ]; \
+		then echo "not here: $$missing" >&2; exit 1; \
+		else $(BIN)/pytest -q tests/deploy/cluster/check_*.py; fi
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py

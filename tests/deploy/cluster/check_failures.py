@@ -1,0 +1,77 @@
+"""A configuration that is refused, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.deploy.cluster.installs import PROVIDERS, Install
+from tests.deploy.cluster.kube import apply, await_true, run_cluster
+from tests.deploy.cluster.loading import asking
+
+SYNC_S = 180.0
+"""For the kubelet to bring a changed ConfigMap into pods."""
+
+
+def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Install) -> None:
+    before = {it["metadata"]["uid"] for it in prod.pods("llm-gateway")}
+    broken = json.loads(json.dumps(PROVIDERS))
+    broken["providers"][0]["protocol"] = "opnai"
+    apply(config_map(prod, broken))
+    try:
+        with asking(prod, 2) as seen:
+            await_true("the alert's metric", lambda: refused_files(prod) == len(before), SYNC_S)
+            prod.kubectl("rollout", "restart", "deployment/llm-gateway")
+            await_true(
+                "the new pod stands at its check", lambda: any(map(is_stopped_by_its_check, prod.pods("llm-gateway")))
+            )
+            serving = {it["metadata"]["uid"] for it in prod.pods("llm-gateway") if is_ready(it)}
+            assert serving == before
+            assert prod.ask()[0] == 200
+        assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
+        await_true("the check says why", lambda: "providers.json: providers.0.protocol" in check_log(prod))
+    finally:
+        apply(config_map(prod, PROVIDERS))
+    prod.kubectl("rollout", "undo", "deployment/llm-gateway")
+    prod.wait_rolled_out("llm-gateway")
+    await_true("nothing is refused any more", lambda: refused_files(prod) == 0, SYNC_S)
+    assert prod.ask()[0] == 200
+
+
+def config_map(install: Install, providers: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "providers", "namespace": install.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"providers.json": json.dumps(providers)},
+    }
+
+
+def refused_files(install: Install) -> int:
+    """How many of the pods that are ready count a refused file, by the metric of HeadraceConfigurationRefused."""
+    return sum(
+        any(float(value) for value in re.findall(r"(?m)^headrace_refused_files\{.*\} (\S+)$", read_metrics(pod)))
+        for pod in install.pods("llm-gateway")
+        if is_ready(pod)
+    )
+
+
+def read_metrics(pod: dict[str, Any]) -> str:
+    return run_cluster("enter", "curl", "-s", "-m", "20", f"http://{pod['status']['podIP']}:9464/metrics")
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(it["type"] == "Ready" and it["status"] == "True" for it in pod["status"].get("conditions", []))
+
+
+def is_stopped_by_its_check(pod: dict[str, Any]) -> bool:
+    (check,) = pod["status"].get("initContainerStatuses", [{}])
+    state = check.get("state", {}) | check.get("lastState", {})
+    return "waiting" in check.get("state", {}) and state.get("terminated", {}).get("exitCode") == 1
+
+
+def check_log(install: Install) -> str:
+    (pod,) = (it for it in install.pods("llm-gateway") if not is_ready(it))
+    return install.kubectl("logs", pod["metadata"]["name"], "-c", "check", "--previous")

@@ -1,0 +1,24 @@
+"""One cluster for all checks, and overlays/prod in it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.deploy.cluster.installs import Install, install_prod
+from tests.deploy.cluster.kube import running_cluster
+from tests.deploy.cluster.outside import install_simulator, make_database
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Generator[None]:
+    with running_cluster():
+        yield
+
+
+@pytest.fixture(scope="session")
+def prod(cluster: None) -> Install:
+    make_database("headrace", "second")
+    install_simulator()
+    return install_prod()

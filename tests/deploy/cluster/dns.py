@@ -1,0 +1,110 @@
+"""A cluster's DNS, as small as it can be, in a pod: `dns.py API_URL FOLDER`, whose files are `token` and `ca.crt`.
+
+Services and their pods have A records; of other kinds there is none, and what there is not is NXDOMAIN. CoreDNS does
+the same and more.
+"""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import ssl
+import struct
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+DOMAIN = "svc.cluster.local"
+
+PORT = 53
+
+A = 1
+
+records: dict[str, list[str]] = {}
+"""Addresses by name, replaced as a whole."""
+
+
+def follow(api: str, folder: Path) -> None:
+    """Keeps `records` as the API server has services and endpoints, half a second behind it."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    context.check_hostname = False  # the server's certificate is its own authority
+    token = (folder / "token").read_text().strip()
+
+    def read(path: str) -> list[dict[str, Any]]:
+        request = urllib.request.Request(f"{api}{path}", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, context=context, timeout=10) as response:
+            return json.load(response)["items"]
+
+    while True:
+        try:
+            found = resolve_all(read("/api/v1/services"), read("/apis/discovery.k8s.io/v1/endpointslices"))
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"{error}\n")
+        else:
+            records.clear() if not found else records.update(found)
+            for gone in records.keys() - found.keys():
+                del records[gone]
+        time.sleep(0.5)
+
+
+def resolve_all(services: list[dict[str, Any]], slices: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The addresses of each service, or of its pods where it has none of its own, and of each pod that has a name."""
+    found: dict[str, list[str]] = {}
+    headless, unready = set[str](), set[str]()
+    for it in services:
+        name = _name(it["metadata"]["name"], it)
+        address = it["spec"].get("clusterIP", "None")
+        found[name] = [] if address == "None" else [address]
+        headless |= {name} if address == "None" else set()
+        unready |= {name} if it["spec"].get("publishNotReadyAddresses") else set()
+    for it in slices:
+        name = _name(it["metadata"]["labels"].get("kubernetes.io/service-name", ""), it)
+        for end in it.get("endpoints") or []:
+            if not end["conditions"].get("ready") and name not in unready:
+                continue
+            if name in headless:
+                found[name].extend(end["addresses"])
+            if end.get("hostname"):
+                found.setdefault(f"{end['hostname']}.{name}", []).extend(end["addresses"])
+    return found
+
+
+def _name(service: str, item: dict[str, Any]) -> str:
+    return f"{service}.{item['metadata']['namespace']}.{DOMAIN}"
+
+
+def answer(query: bytes) -> bytes:
+    at, labels = 12, list[str]()
+    while query[at]:
+        labels.append(query[at + 1 : at + 1 + query[at]].decode().lower())
+        at += 1 + query[at]
+    (kind,) = struct.unpack(">H", query[at + 1 : at + 3])
+    addresses = records.get(".".join(labels))
+    found = addresses if addresses and kind == A else []
+    flags = 0x8580 | (3 if addresses is None else 0)
+    head = query[:2] + struct.pack(">HHHHH", flags, 1, len(found), 0, 0)
+    body = [b"\xc0\x0c" + struct.pack(">HHIH", A, 1, 5, 4) + bytes(map(int, it.split("."))) for it in found]
+    return head + query[12 : at + 5] + b"".join(body)
+
+
+class Datagram(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        data, socket = self.request
+        socket.sendto(answer(data), self.client_address)
+
+
+class Connection(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        (size,) = struct.unpack(">H", self.rfile.read(2))
+        said = answer(self.rfile.read(size))
+        self.wfile.write(struct.pack(">H", len(said)) + said)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=follow, args=(sys.argv[1], Path(sys.argv[2])), daemon=True).start()
+    connections = socketserver.ThreadingTCPServer(("", PORT), Connection)
+    threading.Thread(target=connections.serve_forever, daemon=True).start()
+    socketserver.ThreadingUDPServer(("", PORT), Datagram).serve_forever()
