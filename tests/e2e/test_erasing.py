@@ -12,7 +12,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from services.simulator.server import simulator
@@ -141,36 +140,54 @@ async def test_an_archive_has_a_manifest_whose_hashes_are_true(tmp_path: Path) -
         assert (status, answer["error"]["code"]) == (400, "HELD")
 
 
-@pytest.mark.parametrize("wait_s", [0.0, 0.6, 1.4, 2.2, 2.6])
-async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, wait_s: float) -> None:
-    env = write_keys(tmp_path)
+MOMENTS = ("asked", "runs ended", "a chat gone", "all chats gone", "files gone")
+"""When the suite is killed: as soon as the data folder shows it."""
+
+
+def has_come(moment: str, data: Path, chats: list[str], live: str) -> bool:
+    logs = [data / "chats" / f"{chat_id}.json" for chat_id in chats]
+    match moment:
+        case "asked":
+            return True
+        case "runs ended":
+            log = data / "chats" / f"{live}.json"
+            return not log.exists() or b'"state":"cancelled"' in log.read_bytes()
+        case "a chat gone":
+            return not all(log.exists() for log in logs)
+        case "all chats gone":
+            return not any(log.exists() for log in logs)
+        case _:
+            return not any((data / "workspaces" / chat_id).exists() for chat_id in chats)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, moment: str) -> None:
+    env, data = write_keys(tmp_path), tmp_path / "data"
     async with asyncio.timeout(600), simulator(STEPS) as sim:
-        async with running(tmp_path / "config", tmp_path / "data", sim, **env) as suite:
+        async with running(tmp_path / "config", data, sim, **env) as suite:
             chats = await furnish(suite)
-            await ask(suite, "ada", f"stall {MARK}", until="content.delta")
+            live = await ask(suite, "ada", f"stall {MARK}", until="content.delta")
             before = await export(suite, "bob")
             status, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada", reason="ticket 7")
             assert status == 200, answer
             erasure_id = answer["data"]["erasureId"]
             status, refused = await call(suite, "ada", "POST", "/api/facts", text="more")
             assert (status, refused["error"]["code"]) == (400, "ERASING")
-            await asyncio.sleep(wait_s)
+            while not has_come(moment, data, [chats["ada"], live], live):
+                await asyncio.sleep(0.001)
             services = suite.services()
             assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
             await gone(services)
-        async with running(tmp_path / "config", tmp_path / "data", sim, **env) as suite:
+        async with running(tmp_path / "config", data, sim, **env) as suite:
             receipt = await wait_until_done(suite, erasure_id)
             counts = {item["name"]: item["count"] for item in receipt["erased"]}
             assert (counts["chats"], counts["facts"]) == (2, 1)
-            assert not find_mark(tmp_path / "data")
-            after = await export(suite, "bob")
-            assert _without_times(after) == _without_times(before)
+            assert not find_mark(data)
+            assert _without_times(await export(suite, "bob")) == _without_times(before)
             _, listed = await call(suite, "ada", "GET", "/api/chats")
             assert listed["data"] == []
             await ask(suite, "bob", "and again", chatId=chats["bob"])
-            async with aiohttp.ClientSession() as http, http.get(f"{suite.url}/metrics") as metrics:
-                assert MARK not in await metrics.text()
-        assert not find_mark(tmp_path / "data")
+        assert not find_mark(data)
 
 
 def _without_times(entries: dict[str, bytes]) -> dict[str, bytes]:

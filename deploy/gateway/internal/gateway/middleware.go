@@ -75,6 +75,9 @@ func (l *requestLog) RecordFailure(status int, reason string) { l.status, l.reas
 // finish handles what a handler panicked with. An answer that has begun cannot be replaced, so its connection is cut.
 func (l *requestLog) finish(problem any, request *http.Request) {
 	switch {
+	case problem == http.ErrAbortHandler: // a peer has failed in the middle of an answer, which is no defect
+		l.RecordFailure(http.StatusBadGateway, "INTERRUPTED")
+		l.aborted = true
 	case problem != nil:
 		slog.Error("http failed", "method", request.Method, "route", l.route,
 			"problem", fmt.Sprint(problem), "stack", string(debug.Stack()))
