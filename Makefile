@@ -86,9 +86,9 @@ $(CLIENTS)/ag_ui/done: $(AG_UI)/package.json $(wildcard $(AG_UI)/page/*.html $(A
 	cd $(@D) && npm install --silent --no-package-lock --no-fund --no-audit --ignore-scripts && npm run --silent build
 	@touch $@
 
-$(CLIENTS)/java/done: $(PROTOS) $(EXAMPLES)/java/pom.xml $(wildcard $(EXAMPLES)/java/src/main/java/example/*)
+$(CLIENTS)/java/done: $(PROTOS) $(EXAMPLES)/java/pom.xml $(wildcard $(EXAMPLES)/java/src/*/java/example/*)
 	@rm -rf $(@D) && mkdir -p $(CLIENTS) && cp -r $(EXAMPLES)/java $(@D)
-	cd $(@D) && mvn -q -B -Dprotos=$(CURDIR)/protos -Dmdep.outputFile=classpath compile dependency:build-classpath
+	cd $(@D) && mvn -q -B -Dprotos=$(CURDIR)/protos -Dmdep.outputFile=classpath test-compile dependency:build-classpath
 	@touch $@
 
 $(CLIENTS)/ghz/done: tests/clients/ghz/go.mod

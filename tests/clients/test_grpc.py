@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
+from google.protobuf import json_format, proto
 
 from headrace.event_json import parse_event
 from headrace.v1 import agent_pb2, memory_pb2
@@ -100,6 +100,21 @@ async def test_the_example_in_java(served: Served) -> None:
     classes = f"{folder / 'target' / 'classes'}:{(folder / 'classpath').read_text()}"
     await check_example(served, ["java", "-cp", classes, "example.Main"])
     check_row("grpc-java", find_version(POM, "<grpc.version>"))
+
+
+async def test_the_fold_of_the_example_in_java_is_ours(tmp_path: Path) -> None:
+    folder = get_environment("java")
+    cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
+    for at, case in enumerate(cases):
+        with (tmp_path / f"{at}.events").open("wb") as file:
+            for event in case["events"]:
+                proto.serialize_length_prefixed(parse_event(json.dumps(event)), file)
+    classes = ":".join(str(folder / "target" / name) for name in ("classes", "test-classes"))
+    await run_program(["java", "-cp", f"{classes}:{(folder / 'classpath').read_text()}", "example.FoldCases", tmp_path])
+    for at, case in enumerate(cases):
+        state = case["state"]
+        expected = [state["runId"], str(state["lastSeq"]), "false" if state["end"] is None else "true", state["answer"]]
+        assert (tmp_path / f"{at}.events.state").read_text().split("\n", 3) == expected, case["name"]
 
 
 async def test_grpc_js_reads_20000_deltas_and_cancels(served: Served) -> None:
