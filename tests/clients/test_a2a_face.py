@@ -23,12 +23,18 @@ async def test_the_sdk_follows_tasks(served: Served, binding: str) -> None:
     assert told["results"] == {
         "streamed": ["COMPLETED", "one two three", 3, "one two three", True, 2],
         "whole": ["COMPLETED", "one two three", 0, "one two three", True, 2],
+        "file": "COMPLETED",
         "canceled": ["TASK_STATE_CANCELED", "first words ", "CANCELED"],
         "failed": "FAILED",
         "pushed": ["t0ken", True, "TASK_STATE_COMPLETED", True, ["one", "two"], ["one"]],
         "fifty": ["one two three"],
         "refused": [
-            *("TaskNotFoundError", "TaskNotCancelableError", "UnsupportedOperationError"),
+            *(
+                "ContentTypeNotSupportedError",
+                "TaskNotFoundError",
+                "TaskNotCancelableError",
+                "UnsupportedOperationError",
+            ),
             "AgentCardResolutionError",
         ],
     }

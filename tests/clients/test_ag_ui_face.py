@@ -51,6 +51,7 @@ SCRIPTED = {
     "text": [[SAID, SAID], 3],
     "tools": [["I look. ", "It is late."], ["user", "assistant", "assistant", "tool", "assistant"]],
     "function": [["You are in Lyon."], {"name": "locate", "arguments": '{"exact": true}'}],
+    "media": [[SAID], "mill,year", "messages[0].content[1].source"],
     "cuts": [[SAID]] * 4 + [["I look. ", "It is late."]] * 4,
     "fifty": [SAID],
     "errors": [[404, "NOT_FOUND"], [404, "NOT_FOUND"], "PROVIDER_AUTHENTICATION"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 import shutil
@@ -106,9 +107,10 @@ async def test_the_fold_of_the_example_in_java_is_ours(tmp_path: Path) -> None:
     folder = get_environment("java")
     cases: list[dict[str, Any]] = json.loads((ROOT / "tests" / "fold_cases.json").read_text())
     for at, case in enumerate(cases):
-        with (tmp_path / f"{at}.events").open("wb") as file:
-            for event in case["events"]:
-                proto.serialize_length_prefixed(parse_event(json.dumps(event)), file)
+        events = io.BytesIO()
+        for event in case["events"]:
+            proto.serialize_length_prefixed(parse_event(json.dumps(event)), events)
+        (tmp_path / f"{at}.events").write_bytes(events.getvalue())
     classes = ":".join(str(folder / "target" / name) for name in ("classes", "test-classes"))
     await run_program(["java", "-cp", f"{classes}:{(folder / 'classpath').read_text()}", "example.FoldCases", tmp_path])
     for at, case in enumerate(cases):

@@ -69,6 +69,11 @@ async def test_a_failed_run_is_a_failed_call_and_fifty_go_at_once(served: Served
     async with within(200), Client(f"{served.suite.url}/mcp") as client:
         failed = await client.call_tool("words", {"message": "Fail."})
         assert (failed.is_error, "PROVIDER_AUTHENTICATION" in failed.content[0].text) == (True, True)  # pyright: ignore
+        table = {"name": "mills.csv", "mimeType": "text/csv", "text": "mill,year"}
+        read = await client.call_tool("words", {"message": "Count.", "files": [table]})
+        assert read.structured_content is not None
+        uri = f"headrace://chats/{read.structured_content['chatId']}/files/uploads/mills.csv"
+        assert (await client.read_resource(uri)).contents[0].text == "mill,year"  # pyright: ignore
         calls = [client.call_tool("words", {"message": "Count."}) for _ in range(50)]
         answers = {(await call).structured_content["answer"] for call in asyncio.as_completed(calls)}  # pyright: ignore
         assert answers == {"one two three"}

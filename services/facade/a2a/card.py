@@ -10,6 +10,9 @@ from services.facade.a2a.protocol import CURSOR, VERSION
 
 MODES = ["text/plain", "application/json"]
 
+FILE_MODES = ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "application/pdf"]
+"""What models can be shown; any other file is one of the chat's."""
+
 
 def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict[str, Any]:
     """Return the card of an agent whose JSON-RPC is at `url`, below which HTTP+JSON has its paths; its gRPC is at
@@ -39,7 +42,7 @@ def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict
             "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},
             "apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},
         },
-        "defaultInputModes": MODES,
+        "defaultInputModes": [*MODES, *FILE_MODES],
         "defaultOutputModes": MODES,
         "skills": [skill],
     }

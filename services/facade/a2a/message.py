@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from headrace.v1 import agent_pb2
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A2aError
 from services.facade.a2a.push_configs import PushConfig, parse_push_config
+from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
 from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer
+
+_URL_SAFE = str.maketrans("-_", "+/")
 
 _WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
 
@@ -27,6 +32,11 @@ class SentMessage:
     task_id: str
     returns_immediately: bool
     push: PushConfig | None = None
+    attachments: Sequence[Attachment] = ()
+    """Its files, which are not in the chat yet."""
+
+    references: Sequence[common_pb2.Reference] = ()
+    """The same, once they are."""
 
 
 def parse_message(params: dict[str, Any]) -> SentMessage:
@@ -37,7 +47,7 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
     push = configuration.get("taskPushNotificationConfig")
     if message.get("role") != "ROLE_USER":
         raise A2aError(BAD_PARAMS, "message.role: must be ROLE_USER")
-    texts, data = _read_parts(message.get("parts"))
+    texts, data, attachments = _read_parts(message.get("parts"))
     ids = {name: message.get(name) or "" for name in ("messageId", "contextId", "taskId")}
     if not isinstance(ids["messageId"], str) or not 0 < len(ids["messageId"].encode()) <= 128:
         raise A2aError(BAD_PARAMS, "message.messageId: must have 1 to 128 bytes")
@@ -45,6 +55,8 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
         raise A2aError(BAD_PARAMS, "message.contextId: must be one that this server has given")
     if ids["taskId"] and not is_uuid(ids["taskId"]):
         raise A2aError(NO_TASK, "message.taskId: no task has this id")
+    if attachments and ids["taskId"]:
+        raise A2aError(BAD_PARAMS, f"{attachments[0].field}: files come with a message that begins a task")
     text = "\n".join(texts)
     if not ids["taskId"]:
         text = "\n".join([*texts, *(orjson.dumps(value).decode() for value in data)])
@@ -52,24 +64,51 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
         raise A2aError(BAD_PARAMS, "message.parts: must have text or data")
     returns = configuration.get("returnImmediately") is True
     config = parse_push_config(push, "configuration.taskPushNotificationConfig") if push else None
-    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns, config)
+    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns, config, attachments)
 
 
-def _read_parts(parts: Any) -> tuple[list[str], list[Any]]:
+def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
+    """Return texts, in which files leave their names, values of data, and files."""
     if not isinstance(parts, list) or not parts:
         raise A2aError(BAD_PARAMS, "message.parts: must be a list that is not empty")
     texts: list[str] = []
     data: list[Any] = []
+    attachments: list[Attachment] = []
     for at, part in enumerate(parts):
+        name = f"message.parts[{at}]"
         if not isinstance(part, dict):
-            raise A2aError(BAD_PARAMS, f"message.parts[{at}]: must be an object")
+            raise A2aError(BAD_PARAMS, f"{name}: must be an object")
         if isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif "data" in part:
             data.append(part["data"])
+        elif isinstance(part.get("raw"), str):
+            attachments.append(_read_file(part, name))
+            texts.append(f"[{attachments[-1].name}]")
+        elif "url" in part:
+            raise A2aError(
+                NO_CONTENT_TYPE, f"{name}.url: this server fetches nothing that a caller names; send it as raw"
+            )
         else:
-            raise A2aError(NO_CONTENT_TYPE, f"message.parts[{at}]: must be text or data; files go to POST /api/upload")
-    return texts, data
+            raise A2aError(NO_CONTENT_TYPE, f"{name}: must be text, data or raw")
+    try:
+        check_number(attachments)
+    except InvalidRequest as error:
+        raise A2aError(BAD_PARAMS, error.message) from error
+    return texts, data, attachments
+
+
+def _read_file(part: dict[str, Any], name: str) -> Attachment:
+    # Protobuf's JSON has bytes in either alphabet, with or without padding.
+    encoded = part["raw"].translate(_URL_SAFE).rstrip("=")
+    filename, media_type = (
+        value if isinstance(value := part.get(key), str) else "" for key in ("filename", "mediaType")
+    )
+    try:
+        data = decode_base64(encoded + "=" * (-len(encoded) % 4), f"{name}.raw")
+        return make_attachment(name, filename, media_type, data)
+    except InvalidRequest as error:
+        raise A2aError(BAD_PARAMS, error.message) from error
 
 
 def is_uuid(value: Any) -> bool:
@@ -85,6 +124,7 @@ def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
         chat_id=sent.context_id or None,
         request_id=sent.message_id,
         message=sent.text,
+        references=sent.references,
     )
 
 

@@ -13,6 +13,7 @@ from services.facade.a2a.protocol import NO_EXTENDED_CARD, NO_METHOD, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import TaskView
 from services.facade.a2a.tasks import Tasks
+from services.facade.faces.attachments.uploads import Uploads
 
 STREAMING = frozenset({"SendStreamingMessage", "SubscribeToTask"})
 
@@ -25,21 +26,25 @@ class Operations:
     @classmethod
     def from_peers(cls, peers: Mapping[str, grpc.aio.Channel]) -> Operations:
         push = PushConfigs(peers["memory"])
-        return cls(Tasks(peers["orchestrator"], peers["memory"], push), push)
+        return cls(Tasks(peers["orchestrator"], peers["memory"], Uploads(peers["tools"]), push), push)
 
-    async def answer_call(self, agent_key: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an operation that does not stream; its result is the message's JSON form."""
+    async def answer_call(
+        self, agent_key: str, method: str, params: dict[str, Any], base_url: str = ""
+    ) -> dict[str, Any]:
+        """Carry out an operation that does not stream; its result is the message's JSON form. `base_url` is that of the
+        files it names.
+        """
         match method:
             case "SendMessage":
-                view = TaskView()
+                view = TaskView(base_url=base_url)
                 await self._tasks.send_message(agent_key, parse_message(params), view)
                 return {"task": view.build_task()}
             case "GetTask":
-                return await self._tasks.get_task(agent_key, params.get("id"))
+                return await self._tasks.get_task(agent_key, params.get("id"), base_url)
             case "CancelTask":
-                return await self._tasks.cancel_task(agent_key, params.get("id"))
+                return await self._tasks.cancel_task(agent_key, params.get("id"), base_url)
             case "ListTasks":
-                return await self._tasks.list_tasks(agent_key, params)
+                return await self._tasks.list_tasks(agent_key, params, base_url)
             case "GetExtendedAgentCard":
                 raise A2aError(NO_EXTENDED_CARD, "there is one card, for callers with a credential")
             case _ if method in push_configs.OPERATIONS:

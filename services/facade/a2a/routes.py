@@ -115,7 +115,9 @@ class _A2aHandlers:
             check_version(request.headers.get(VERSION_HEADER))
             if call.method in STREAMING:
                 return await self._stream(request, agent.key, call)
-            return call.respond(await self._operations.answer_call(agent.key, call.method, call.params))
+            return call.respond(
+                await self._operations.answer_call(agent.key, call.method, call.params, _find_base(request))
+            )
         except (A2aError, HeadraceError, grpc.aio.AioRpcError) as error:
             if has_begun(request):
                 raise  # it was told in the stream
@@ -126,7 +128,7 @@ class _A2aHandlers:
         is_subscription = call.method == "SubscribeToTask"
         known_seq = parse_cursor(read_single_header(request, LAST_EVENT_ID)) if is_subscription else 0
         has_cursors = asks_for_cursors(request.headers.get(EXTENSIONS_HEADER))
-        view = TaskView(JsonEvents(writer, call, has_cursors=has_cursors), known_seq)
+        view = TaskView(JsonEvents(writer, call, has_cursors=has_cursors), known_seq, base_url=_find_base(request))
         sending = self._operations.follow_task(agent_key, call.method, call.params, view)
 
         def encode_failure(failure: common_pb2.Failure) -> bytes:
@@ -136,8 +138,12 @@ class _A2aHandlers:
 
 
 def _make_url(request: web.Request, agent_key: str) -> str:
+    return f"{_find_base(request)}/a2a/{agent_key}"
+
+
+def _find_base(request: web.Request) -> str:
     scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
-    return f"{'https' if scheme == 'https' else 'http'}://{_find_host(request)}/a2a/{agent_key}"
+    return f"{'https' if scheme == 'https' else 'http'}://{_find_host(request)}"
 
 
 def _find_host(request: web.Request) -> str:

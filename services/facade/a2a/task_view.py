@@ -17,6 +17,9 @@ from services.facade.faces.gate_answers import APPROVAL
 
 ANSWER = "answer"
 
+FILES_MAX = 50
+"""Files of a run that are artifacts."""
+
 STATES = {
     "queued": "TASK_STATE_SUBMITTED",
     "running": "TASK_STATE_WORKING",
@@ -43,11 +46,16 @@ class EventSink(Protocol):
 
 
 class TaskView:
-    """Takes a run's events; `sink` gets the task's, of which those up to `known_seq` are left out."""
+    """Takes a run's events; `sink` gets the task's, of which those up to `known_seq` are left out. Files are below
+    `base_url`.
+    """
 
-    def __init__(self, sink: EventSink | None = None, known_seq: int = 0) -> None:
+    def __init__(self, sink: EventSink | None = None, known_seq: int = 0, *, base_url: str = "") -> None:
         self._sink = sink
         self._known_seq = known_seq
+        self._base_url = base_url
+        self.files: dict[str, dict[str, Any]] = {}
+        """Artifacts of the files that the run has published, by their ids."""
         self.fold = Fold()
         self.gates: dict[str, agent_pb2.GateOpen] = {}
         self.answered: frozenset[str] = frozenset()
@@ -72,7 +80,7 @@ class TaskView:
 
     def adopt(self, seen: TaskView, answered: frozenset[str]) -> None:
         """Go on where another view of the run has ended, whose gates are `answered`."""
-        self.fold, self._known_seq = seen.fold, seen.fold.last_seq
+        self.fold, self._known_seq, self.files = seen.fold, seen.fold.last_seq, seen.files
         self.timestamp_ms = seen.timestamp_ms
         self.answered = answered
         self.gates = {key: gate for key, gate in seen.gates.items() if key not in answered}
@@ -108,6 +116,8 @@ class TaskView:
             case "gate_close":
                 self.gates.pop(delta.gate_close.gate_id, None)
                 return self._send_change(delta.seq)
+            case "artifact_publish" if len(self.files) < FILES_MAX:
+                return self._send_file(delta.seq, delta.artifact_publish)
             case _ if kind in TERMINAL:
                 return self.send_status(delta.seq)
             case _:
@@ -121,6 +131,15 @@ class TaskView:
         append = self._is_text_open and self._has_piece
         self._is_text_open = self._has_piece = True
         return self._sink.send_piece(self._ids, text if append else self.fold.answer, seq, append=append)
+
+    def _send_file(self, seq: int, file: agent_pb2.ArtifactPublish) -> bool:
+        part = {"url": self._base_url + file.url, "filename": file.name, "mediaType": file.mime_type}
+        artifact = {"artifactId": file.artifact_id, "name": file.name, "parts": [part]}
+        self.files[file.artifact_id] = artifact
+        if self._sink is None or seq <= self._known_seq:
+            return True
+        update = self._ids | {"artifact": artifact, "append": False, "lastChunk": True}
+        return self._sink.send_event({"artifactUpdate": update}, seq)
 
     def _send_change(self, seq: int) -> bool:
         return not self.stays_while_waiting or seq <= self._known_seq or self.send_status(seq)
@@ -153,7 +172,8 @@ class TaskView:
         parts: list[dict[str, Any]] = [{"text": self.fold.answer}] if self.fold.answer else []
         if self.fold.end is not None and self.fold.end.run_complete.output:
             parts.append({"data": orjson.loads(self.fold.end.run_complete.output), "mediaType": "application/json"})
-        return [{"artifactId": ANSWER, "name": ANSWER, "parts": parts}] if parts else []
+        answer = [{"artifactId": ANSWER, "name": ANSWER, "parts": parts}] if parts else []
+        return [*answer, *self.files.values()]
 
     def build_status(self) -> dict[str, Any]:
         at = datetime.fromtimestamp(self.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from services.facade.a2a.message import SentMessage, answer_gate, is_uuid, make_
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import LIVE, STATES, TaskView
+from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.run_pipe import RunTaker, pipe_run
 from services.facade.faces.runs import FaceRuns
 from services.runtime.rpc import call_ids
@@ -34,11 +36,14 @@ CHATS_MAX = 20
 
 
 class Tasks:
-    def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, push: PushConfigs) -> None:
+    def __init__(
+        self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel, uploads: Uploads, push: PushConfigs
+    ) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._runs = FaceRuns(orchestrator)
+        self._uploads = uploads
         self._push = push
 
     async def send_message(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
@@ -49,7 +54,14 @@ class Tasks:
             return
         if sent.push is not None:
             await self._push.check(sent.push)
-        await self._follow(lambda: self._runs.start_run(make_query(agent_key, sent)), view, sent)
+        query = make_query(agent_key, await self._store_files(sent))
+        await self._follow(lambda: self._runs.start_run(query), view, sent)
+
+    async def _store_files(self, sent: SentMessage) -> SentMessage:
+        if not sent.attachments:
+            return sent
+        chat_id, references = await self._uploads.store_attachments(sent.attachments, sent.context_id)
+        return replace(sent, context_id=chat_id, references=references)
 
     async def _answer(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
         run = await self._runs.get_run(sent.task_id, [agent_key])
@@ -87,19 +99,19 @@ class Tasks:
         view.stays_while_waiting = True
         await pipe_run(self._runs.attach_run(run.run_id), view)
 
-    async def get_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
-        return await self._build_task(await self.find_run(agent_key, task_id))
+    async def get_task(self, agent_key: str, task_id: Any, base_url: str) -> dict[str, Any]:
+        return await self._build_task(await self.find_run(agent_key, task_id), base_url)
 
-    async def cancel_task(self, agent_key: str, task_id: Any) -> dict[str, Any]:
+    async def cancel_task(self, agent_key: str, task_id: Any, base_url: str) -> dict[str, Any]:
         run = await self.find_run(agent_key, task_id)
         if run.state not in LIVE:
             raise A2aError(NOT_CANCELABLE, f"the task has ended ({run.state})")
         await self._runs.cancel_run(run.run_id)
-        view = TaskView()
+        view = TaskView(base_url=base_url)
         await self._look(run.run_id, view, until_over=True)
         return view.build_task()
 
-    async def list_tasks(self, agent_key: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def list_tasks(self, agent_key: str, params: dict[str, Any], base_url: str) -> dict[str, Any]:
         """Return the tasks of a context, or of the caller's newest contexts; the newest first."""
         size = params.get("pageSize") or PAGE
         if not isinstance(size, int) or not 1 <= size <= PAGE_MAX:
@@ -119,7 +131,7 @@ class Tasks:
         found.sort(key=lambda run: run.updated_at, reverse=True)
         shown = found[:size]
         if params.get("includeArtifacts") is True:
-            tasks = [await self._build_task(run) for run in shown]
+            tasks = [await self._build_task(run, base_url) for run in shown]
         else:
             tasks = [_summarize(run) for run in shown]
         return {"tasks": tasks, "nextPageToken": next_token, "pageSize": size, "totalSize": len(found)}
@@ -148,11 +160,11 @@ class Tasks:
             raise NotFound("no task has this id")
         return await self._runs.get_run(task_id, [agent_key])
 
-    async def _build_task(self, run: agent_pb2.Run) -> dict[str, Any]:
+    async def _build_task(self, run: agent_pb2.Run, base_url: str) -> dict[str, Any]:
         """Return a task as it stands; one at work has no artifact yet that will stay."""
         if run.state in ("queued", "running"):
             return _summarize(run)
-        view = TaskView()
+        view = TaskView(base_url=base_url)
         await self._look(run.run_id, view)
         return view.build_task() if view.fold.run_id else _summarize(run)
 

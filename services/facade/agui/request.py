@@ -11,10 +11,11 @@ import msgspec
 import orjson
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from services.facade.agui.cursor import Cursor
 from services.facade.agui.frames import OURS
 from services.facade.agui.segment import Segment
+from services.facade.faces.attachments.attachment import Attachment, decode_base64, make_attachment
 from services.facade.faces.gate_answers import Answer, GateRef, make_answer, parse_gate_ref
 from services.facade.openai_api.body import Function, make_client_tool, parse_body
 from services.facade.openai_api.request import (
@@ -22,6 +23,7 @@ from services.facade.openai_api.request import (
     EarlierCall,
     EarlierMessage,
     find_results,
+    select_attachments,
     split_conversation,
 )
 from services.runtime.auth import identity
@@ -31,13 +33,23 @@ THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 
 NAME_CHARS_MAX = 256
 
+MEDIA_PARTS = ("image", "audio", "video", "document")
+
 ROLES = frozenset({"developer", "system", "assistant", "user", "tool"})
 """Roles of messages that models see; activities and reasoning are left out."""
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    type: str
+    value: str
+    mime_type: str = ""
 
 
 class _Part(msgspec.Struct):
     type: str
     text: str = ""
+    source: _Source | None = None
+    metadata: Any = None
 
 
 class _Function(msgspec.Struct):
@@ -104,11 +116,17 @@ class RunRequest:
     has_context: bool = False
     """Whether the query's history ends with a message of what the frontend knows now."""
 
-    def make_query(self, *, is_new: bool) -> agent_pb2.QueryRequest:
+    entries: Sequence[EarlierMessage] = ()
+
+    def select_attachments(self, *, is_new: bool) -> Sequence[Attachment]:
+        """Return what the query's own message brings, and where the chat `is_new` what those before it do."""
+        return select_attachments(self.entries, is_new=is_new)
+
+    def make_query(self, references: Sequence[common_pb2.Reference], *, is_new: bool) -> agent_pb2.QueryRequest:
         """Return the query; without what was said before, unless the chat `is_new`: else its log has that."""
         assert self.query is not None, "there is one, or the request has answers"
-        query = agent_pb2.QueryRequest()
-        query.CopyFrom(self.query)
+        query = agent_pb2.QueryRequest(references=references)
+        query.MergeFrom(self.query)
         if not is_new:
             del query.history[: len(query.history) - self.has_context]
         return query
@@ -136,7 +154,7 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
         return _make_answering(chat_id, segment, answers, min(result.call.last_seq for result in results))
     conversation = split_conversation(entries, "messages", is_new=True)
     query = _make_query(given, agent_key, chat_id, conversation)
-    return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context))
+    return RunRequest(chat_id, segment, query, conversation, has_context=bool(given.context), entries=entries)
 
 
 def find_chat_id(thread_id: str) -> str:
@@ -173,20 +191,43 @@ def _read_message(message: _Message, name: str) -> EarlierMessage:
     if message.role not in ROLES or message.subagent_run_id:
         return EarlierMessage(name, "", "")
     calls = [EarlierCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-    text = _read_text(message.content, f"{name}.content")
+    text, attachments = _read_content(message.content, f"{name}.content", takes_media=message.role == "user")
     if message.role == "tool" and message.error:
         text = orjson.dumps({"error": message.error, "content": text}).decode()
-    return EarlierMessage(name, message.role, text, calls, message.tool_call_id)
+    return EarlierMessage(name, message.role, text, calls, message.tool_call_id, attachments)
 
 
-def _read_text(content: Any, name: str) -> str:
+def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, list[Attachment]]:
+    """Return the text, in which attachments leave their names, and the attachments."""
     if content is None or isinstance(content, str):
-        return content or ""
-    parts = msgspec.convert(content, list[_Part]) if isinstance(content, list) else []
+        return content or "", []
+    try:
+        parts = msgspec.convert(content, list[_Part])
+    except msgspec.ValidationError as error:
+        raise InvalidRequest.of(name, f"must be text or a list of parts: {error}") from None
+    text, attachments = "", list[Attachment]()
     for at, part in enumerate(parts):
-        if part.type != "text":
-            raise InvalidRequest.of(f"{name}[{at}]", "must be text; upload files by POST /api/upload")
-    return "".join(part.text for part in parts)
+        if part.type == "text":
+            text += part.text
+        elif part.type in MEDIA_PARTS and takes_media:
+            attachments.append(_read_media(part, f"{name}[{at}]"))
+            text += ("\n" if text else "") + f"[{attachments[-1].name}]\n"
+        else:
+            kinds = f"text, {', '.join(MEDIA_PARTS)}" if takes_media else "text"
+            raise InvalidRequest.of(f"{name}[{at}]", f"must be {kinds}, not {part.type[:32]!r}")
+    return text.removesuffix("\n") if attachments else text, attachments
+
+
+def _read_media(part: _Part, name: str) -> Attachment:
+    if part.source is None or part.source.type != "data":
+        kind = part.source.type[:32] if part.source else "nothing"
+        rule = f"must have data in base64, not {kind!r}: this server fetches nothing that a caller names"
+        raise InvalidRequest.of(f"{name}.source", rule)
+    data = decode_base64(part.source.value, f"{name}.source.value")
+    known: dict[str, Any] = part.metadata if isinstance(part.metadata, dict) else {}
+    file_name = known.get("filename")
+    mime_type = part.source.mime_type or ("image/" if part.type == "image" else "")
+    return make_attachment(name, file_name if isinstance(file_name, str) else "", mime_type, data)
 
 
 def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conversation) -> agent_pb2.QueryRequest:

@@ -17,6 +17,7 @@ from services.facade.agui.frames import encode_frame
 from services.facade.agui.request import RunRequest, parse_run_request
 from services.facade.agui.run_encoder import RunEncoder
 from services.facade.agui.state import States
+from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.published import PublishedAgents
 from services.facade.faces.runs import FaceRuns
 from services.facade.requests.body import read_body, read_single_header
@@ -33,16 +34,25 @@ def add_routes(
     published_faces: frozenset[str],
 ) -> None:
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
-    handlers = _AguiHandlers(published, FaceRuns(peers["orchestrator"]), States(peers["memory"]), timeouts)
+    runs, uploads = FaceRuns(peers["orchestrator"]), Uploads(peers["tools"])
+    handlers = _AguiHandlers(published, runs, uploads, States(peers["memory"]), timeouts)
     application.router.add_get("/agui", handlers.list_agents)
     application.router.add_get("/agui/{agent}", handlers.get_capabilities)
     application.router.add_post("/agui/{agent}", handlers.run_agent)
 
 
 class _AguiHandlers:
-    def __init__(self, published: PublishedAgents, runs: FaceRuns, states: States, timeouts: StreamTimeouts) -> None:
+    def __init__(
+        self,
+        published: PublishedAgents,
+        runs: FaceRuns,
+        uploads: Uploads,
+        states: States,
+        timeouts: StreamTimeouts,
+    ) -> None:
         self._published = published
         self._runs = runs
+        self._uploads = uploads
         self._states = states
         self._timeouts = timeouts
 
@@ -64,14 +74,21 @@ class _AguiHandlers:
             await self._runs.answer_run(run_request.answers)
             run_id, chat_id, call = run.run_id, run.chat_id, self._runs.attach_run(run.run_id)
         else:
-            is_new = await self._is_new_chat(run_request)
-            run_id, chat_id, call = "", run_request.chat_id, self._runs.start_run(run_request.make_query(is_new=is_new))
+            query = await self._make_query(run_request, is_known=cursor is not None)
+            run_id, chat_id, call = "", run_request.chat_id, self._runs.start_run(query)
         encoder, writer = RunEncoder(run_request.segment, run_id), FrameWriter(request, self._timeouts)
         following = follow_run(call, encoder, writer, self._states, chat_id)
         try:
             return await send_stream(writer, following, encode_failure, tells_breaks=True)
         except InvalidRequest as error:
             raise run_request.conversation.rename_field(error) from error
+
+    async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
+        """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""
+        is_new = await self._is_new_chat(run_request)
+        attachments = [] if is_known else run_request.select_attachments(is_new=is_new)
+        _, references = await self._uploads.store_attachments(attachments, run_request.chat_id)
+        return run_request.make_query(references, is_new=is_new)
 
     async def _is_new_chat(self, run_request: RunRequest) -> bool:
         has_history = bool(run_request.conversation.history)
@@ -90,6 +107,7 @@ def _describe_agent(agent: agent_pb2.Agent) -> dict[str, Any]:
         "transport": {"streaming": True, "resumable": True},
         "tools": {"supported": True, "parallelCalls": True, "clientProvided": True},
         "output": {"structuredOutput": True},
+        "multimodal": {"input": {"image": True, "audio": True, "video": True, "pdf": True, "file": True}},
         "state": {"snapshots": True, "deltas": True, "persistentState": True},
         "multiAgent": {"supported": True, "delegation": True},
         "reasoning": {"supported": True, "streaming": True},

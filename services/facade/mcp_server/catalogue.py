@@ -7,6 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.v1 import agent_pb2
+from services.facade.faces.attachments.attachment import (
+    ATTACHMENTS_MAX,
+    Attachment,
+    check_number,
+    decode_base64,
+    make_attachment,
+)
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError
 
 INPUT: dict[str, Any] = {
@@ -14,6 +21,22 @@ INPUT: dict[str, Any] = {
     "properties": {
         "message": {"type": "string", "minLength": 1, "description": "What to ask or have done"},
         "chatId": {"type": "string", "description": "Go on with a chat: the chatId of an earlier result"},
+        "files": {
+            "type": "array",
+            "maxItems": ATTACHMENTS_MAX,
+            "description": "Files that the message is about, each as text or as bytes in base64 (blob)",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "minLength": 1, "maxLength": 255},
+                    "mimeType": {"type": "string"},
+                    "text": {"type": "string"},
+                    "blob": {"type": "string", "contentEncoding": "base64"},
+                },
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+        },
     },
     "required": ["message"],
     "additionalProperties": False,
@@ -48,8 +71,13 @@ def build_tools(agents: Sequence[agent_pb2.Agent], *, may_be_tasks: bool) -> lis
     ]
 
 
-def read_query(agent: agent_pb2.Agent, arguments: Any) -> agent_pb2.QueryRequest:
-    """Return the query of a call; McpError names the argument and the rule."""
+def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryRequest, list[Attachment]]:
+    """Return the query of a call, and the files that are to be uploaded for it.
+
+    Raises:
+        McpError: Names the argument and the rule.
+        InvalidRequest: Names the file that cannot be taken.
+    """
     given = arguments if isinstance(arguments, dict) else {}
     message, chat_id = given.get("message"), given.get("chatId")
     if not isinstance(message, str) or not message:
@@ -58,7 +86,32 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> agent_pb2.QueryRequest
         raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is no argument of this tool")
     if chat_id is not None and not _is_uuid(chat_id):
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
-    return agent_pb2.QueryRequest(agent_key=agent.key, message=message, chat_id=chat_id, when_busy="reject")
+    attachments = _read_files(given.get("files", []))
+    text = "\n".join([message, *(f"[{attachment.name}]" for attachment in attachments)])
+    query = agent_pb2.QueryRequest(agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject")
+    return query, attachments
+
+
+def _read_files(files: Any) -> list[Attachment]:
+    if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
+        raise McpError(BAD_PARAMS, "files: must be a list of objects")
+    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
+    check_number(attachments)
+    return attachments
+
+
+def _read_file(file: dict[str, Any], field: str) -> Attachment:
+    known: dict[str, Any] = INPUT["properties"]["files"]["items"]["properties"]
+    if unknown := file.keys() - known.keys():
+        raise McpError(BAD_PARAMS, f"{field}.{min(unknown)[:64]}: is no field of a file")
+    if wrong := next((name for name, value in file.items() if not isinstance(value, str)), None):
+        raise McpError(BAD_PARAMS, f"{field}.{wrong}: must be text")
+    if not file.get("name"):
+        raise McpError(BAD_PARAMS, f"{field}.name: must be a file name")
+    if ("text" in file) == ("blob" in file):
+        raise McpError(BAD_PARAMS, f"{field}: must have text or blob")
+    data = file["text"].encode() if "text" in file else decode_base64(file["blob"], f"{field}.blob")
+    return make_attachment(field, file["name"], file.get("mimeType", ""), data)
 
 
 def _is_uuid(value: Any) -> bool:

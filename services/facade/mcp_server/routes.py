@@ -11,6 +11,7 @@ from aiohttp import web
 
 from headrace.errors import HeadraceError, from_rpc_error
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.gate_answers import parse_gate_ref
 from services.facade.faces.published import PublishedAgents
 from services.facade.faces.run_pipe import pipe_run
@@ -63,7 +64,7 @@ def add_routes(
     published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
     runs, resources = FaceRuns(peers["orchestrator"]), Resources(peers["memory"], peers["tools"])
     tasks = Tasks(peers["orchestrator"], peers["memory"], runs)
-    handlers = _McpHandlers(published, runs, tasks, resources, timeouts)
+    handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, timeouts)
     application.router.add_post("/mcp", handlers.answer)
     application.router.add_delete("/mcp", handlers.end_session)
 
@@ -73,12 +74,14 @@ class _McpHandlers:
         self,
         published: PublishedAgents,
         runs: FaceRuns,
+        uploads: Uploads,
         tasks: Tasks,
         resources: Resources,
         timeouts: StreamTimeouts,
     ) -> None:
         self._published = published
         self._runs = runs
+        self._uploads = uploads
         self._tasks = tasks
         self._resources = resources
         self._timeouts = timeouts
@@ -155,7 +158,7 @@ class _McpHandlers:
         if agent is None:
             raise McpError(BAD_PARAMS, f"unknown tool: {str(name)[:128]}")
         if is_task_wanted(message):
-            task = await self._tasks.create_task(message, read_query(agent, message.params.get("arguments")))
+            task = await self._tasks.create_task(message, await self._make_query(agent, message))
             return _json_response(build_result(message, task, SERVER))
         view, writer = RunView(), FrameWriter(request, self._timeouts)
         call = ToolCall(message, writer, view)
@@ -196,7 +199,7 @@ class _McpHandlers:
         """Start a run, or answer the one that an earlier request has begun."""
         run_id, given = message.params.get("requestState"), message.params.get("inputResponses") or {}
         if run_id is None:
-            return self._runs.start_run(read_query(agent, message.params.get("arguments")))
+            return self._runs.start_run(await self._make_query(agent, message))
         if not isinstance(run_id, str) or not isinstance(given, dict):
             raise McpError(BAD_PARAMS, "requestState and inputResponses: must be what the last result asked for")
         await self._runs.get_run(run_id, [agent.key])
@@ -209,6 +212,14 @@ class _McpHandlers:
         await self._runs.answer_run(answers)
         call.answered = frozenset(answer.gate_id for answer in answers)
         return self._runs.attach_run(run_id)
+
+    async def _make_query(self, agent: agent_pb2.Agent, message: Message) -> agent_pb2.QueryRequest:
+        """Return the query of a call, its files uploaded."""
+        query, attachments = read_query(agent, message.params.get("arguments"))
+        if attachments:
+            query.chat_id, references = await self._uploads.store_attachments(attachments, query.chat_id)
+            query.references.extend(references)
+        return query
 
     async def _take_response(self, message: Message) -> web.StreamResponse:
         """Take the answer to an elicitation, whose call goes on in its own stream, at this facade or another."""

@@ -15,8 +15,8 @@ import orjson
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.faces import call_ids
+from services.facade.faces.attachments.attachment import Attachment, check_number
 from services.facade.faces.call_ids import CallId
-from services.facade.openai_api.attachments.content import Attachment, check_number
 from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 INSTRUCTING = ("system", "developer")

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from headrace.errors import Interrupted, InvalidRequest
 from headrace.v1 import agent_pb2
+from services.facade.faces.attachments.uploads import Uploads
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.openai_api.attachments.files import Files
-from services.facade.openai_api.attachments.uploads import Uploads
 from services.facade.openai_api.chat_completions.answer import build_completion, build_error_chunk, stream_chunks
 from services.facade.openai_api.chat_completions.request import parse_chat_request
 from services.facade.openai_api.embeddings import Embeddings

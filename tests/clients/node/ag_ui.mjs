@@ -64,6 +64,18 @@ const exercises = {
     return [texts(agent), call.function];
   },
 
+  /** A file with the message, which is one of the chat then; and one by its address, which is not taken. */
+  async media() {
+    const part = (source) => ({ type: "document", source: { mimeType: "text/csv", ...source }, metadata: { filename: "mills.csv" } });
+    const text = { type: "text", text: "Count." };
+    const agent = open("words", [text, part({ type: "data", value: btoa("mill,year") })]);
+    await run(agent);
+    const path = `${base}/api/resource?${new URLSearchParams({ chatId: agent.threadId, path: "uploads/mills.csv" })}`;
+    const refused = open("words", [text, part({ type: "url", value: "https://example.org/mills.csv" })]);
+    const field = await run(refused).catch((error) => error.payload.error.details.field);
+    return [texts(agent), await (await fetch(path)).text(), field];
+  },
+
   async approval() {
     const outcomes = [];
     for (const payload of [{ decision: "approve" }, { approved: false }]) {

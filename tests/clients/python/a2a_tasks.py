@@ -36,8 +36,8 @@ from google.protobuf.json_format import ParseDict
 BASE, BINDING = sys.argv[1:]
 
 
-def ask(text: str, **ids: str) -> Any:
-    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)], **ids)
+def ask(text: str, *files: Part, **ids: str) -> Any:
+    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=text), *files], **ids)
     return SendMessageRequest(message=message)
 
 
@@ -136,6 +136,8 @@ async def main() -> None:
                 *(again.context_id == asking.context_id, len(listed.tasks)),
             ]
         agent = await connect("words", streaming=True)
+        table = Part(raw=b"mill,year", filename="mills.csv", media_type="text/csv")
+        told["file"] = (await Followed().read(agent.send_message(ask("Count.", table)))).word
         waiting = await Followed().read(agent.send_message(ask("Wait.")), until=2)
         rest = Followed()
         subscribed = asyncio.create_task(rest.read(agent.subscribe(SubscribeToTaskRequest(id=waiting.task_id))))
@@ -150,6 +152,7 @@ async def main() -> None:
         told["fifty"] = sorted({one.text for one in await asyncio.gather(*followed)})
         told["refused"] = []
         for refused in (
+            Followed().read(agent.send_message(ask("x", Part(url="https://example.org/mills.csv")))),
             agent.get_task(GetTaskRequest(id=str(uuid4()))),
             agent.cancel_task(CancelTaskRequest(id=waiting.task_id)),
             Followed().read(agent.send_message(ask("x", task_id=waiting.task_id))),

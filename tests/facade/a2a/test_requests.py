@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
 from tests.facade.scripted import (
     BLOCK,
+    CHAT,
     RUN,
     Script,
     Step,
@@ -189,3 +191,58 @@ async def test_a_reader_that_leaves_leaves_the_task_alone(tmp_path: Path) -> Non
         assert not facade.script.cancelled.is_set()
         query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
         assert query.on_disconnect == ""
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde"
+
+
+def raw(data: bytes = PNG, **fields: str) -> dict[str, str]:
+    return {"raw": base64.b64encode(data).decode()} | fields
+
+
+async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
+    parts = [{"text": "Compare"}, raw(mediaType="image/png"), raw(b"a,b", filename="a.csv", mediaType="text/csv")]
+    async with suite(tmp_path, Script(query=answering("alike"), publish=["a2a"])) as facade:
+        _, answer = await post(facade, rpc("SendMessage", message(*parts)))
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        uploaded = facade.tools.uploaded
+    assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [data for _, data in uploaded] == [PNG, b"a,b"]
+    assert [reference.name for reference in query.references] == [uploaded[0][0].name, "a.csv"]
+    assert query.message == f"Compare\n[{uploaded[0][0].name}]\n[a.csv]"
+    assert query.chat_id == CHAT
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "told"),
+    [
+        ({"url": "https://example.org/a.png"}, -32005, "message.parts[1].url"),
+        ({"raw": "%%"}, -32602, "message.parts[1].raw"),
+        (raw(b"no picture", mediaType="image/png"), -32602, "message.parts[1]"),
+        ({"video": "x"}, -32005, "message.parts[1]"),
+    ],
+    ids=["an address", "no base64", "no picture", "something else"],
+)
+async def test_a_part_that_cannot_be_taken_is_named(tmp_path: Path, part: Any, code: int, told: str) -> None:
+    async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
+        _, answer = await post(facade, rpc("SendMessage", message({"text": "this"}, part)))
+        assert answer["error"]["code"] == code
+        assert told in answer["error"]["message"]
+        facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
+        _, answer = await post(facade, rpc("SendMessage", message({"text": "this"}, raw())))
+        assert answer["error"]["code"] == -32602
+        assert "message.parts[1]" in answer["error"]["message"]
+        assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+async def test_files_that_a_run_makes_are_artifacts(tmp_path: Path) -> None:
+    path = f"/api/resource?chatId={CHAT}&path=outputs%2Fa.csv"
+    made = agent_pb2.ArtifactPublish(artifact_id="f1", run_id=RUN, name="a.csv", mime_type="text/csv", url=path)
+    steps: list[Step] = [*opening(), delta(4, artifact_publish=made), complete(5)]
+    async with suite(tmp_path, Script(query=steps, attaches=[steps], publish=["a2a"])) as facade:
+        part = {"url": f"{facade.url}{path}", "filename": "a.csv", "mediaType": "text/csv"}
+        expected = {"artifactId": "f1", "name": "a.csv", "parts": [part]}
+        _, answer = await post(facade, rpc("SendMessage", message()))
+        assert answer["result"]["task"]["artifacts"] == [expected]
+        events = [one["result"] for one in await stream(facade, "SendStreamingMessage", message())]
+    assert [one["artifactUpdate"]["artifact"] for one in events if "artifactUpdate" in one] == [expected]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
@@ -37,6 +37,14 @@ PUBLISH = ["ag-ui"]
 
 def ask(**fields: Any) -> dict[str, Any]:
     return {"threadId": CHAT, "runId": "r-1", "messages": [{"id": "u", "role": "user", "content": "hi"}]} | fields
+
+
+def said(*parts: Any) -> dict[str, Any]:
+    return {"messages": [{"id": "u", "role": "user", "content": [*parts]}]}
+
+
+def media(kind: str, value: str, name: str = "image", **fields: Any) -> dict[str, Any]:
+    return {"type": name, "source": {"type": kind, "value": value, "mimeType": f"{name}/png"}} | fields
 
 
 async def read_frames(facade: Suite, body: Any, cursor: str = "") -> list[SseFrame]:
@@ -82,7 +90,13 @@ async def test_an_agent_that_is_not_published_is_not_there(tmp_path: Path) -> No
     [
         ({"threadId": ""}, "threadId"),
         ({"messages": [{"id": "u", "role": "assistant", "content": "hi"}]}, "messages"),
-        ({"messages": [{"id": "u", "role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
+        (said({"type": "image"}), "messages[0].content[0].source"),
+        (said({"type": "image", "source": "x"}), "messages[0].content"),
+        (said({"type": "link"}), "messages[0].content[0]"),
+        (said(media("url", "https://example.org/a.png")), "messages[0].content[0].source"),
+        (said(media("file", "file-1")), "messages[0].content[0].source"),
+        (said(media("data", "%%")), "messages[0].content[0].source.value"),
+        (said(media("data", "AAAA")), "messages[0].content[0]"),
         ({"messages": 1}, "messages"),
         ({"resume": [{"interruptId": "x", "status": "resolved"}]}, "resume[0].interruptId"),
         ({"tools": [{"name": ""}]}, "tools[0]"),
@@ -226,3 +240,22 @@ async def test_a_reader_that_does_not_read_is_left_in_the_end(tmp_path: Path) ->
         with deaf(facade.url, sent):
             async with within(5):
                 await facade.script.closed.wait()
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1Pe"
+
+
+async def test_media_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
+    table = media("data", "YSxi", "document", metadata={"filename": "a.csv"})
+    body = ask(**said({"type": "text", "text": "Compare"}, media("data", PNG), table))
+    async with suite(tmp_path, Script(query=answering("alike"), publish=PUBLISH)) as facade:
+        assert kinds(await read_events(facade, body))[-1] == "RUN_FINISHED"
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+        (picture, _), uploaded = facade.tools.uploaded
+        assert (picture.chat_id, uploaded[0].name, uploaded[1]) == (CHAT, "a.csv", b"a,b")
+        assert [reference.name for reference in query.references] == [picture.name, "a.csv"]
+        assert query.message == f"Compare\n[{picture.name}]\n\n[a.csv]"
+        facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
+        async with facade.http.post(URL, json=body) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["details"]["field"] == "messages[0].content[1]"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ChatBusy, ProviderUnavailable
+from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from services.facade.mcp_server.protocol import META_CAPABILITIES, META_VERSION, MODERN, TASKS
 from tests.conformance.fronts import Timing
-from tests.facade.scripted import Script, Step, Suite, answering, frames_of, opening, suite, text
+from tests.facade.scripted import CHAT, Script, Step, Suite, answering, frames_of, opening, suite, text
 from tests.timing import within
 
 META = {META_VERSION: MODERN, META_CAPABILITIES: {}}
@@ -51,6 +51,11 @@ async def test_an_answer_has_text_and_structure(tmp_path: Path) -> None:
         (call(arguments={"message": ""}), -32602),
         (call(arguments={"message": "x", "more": 1}), -32602),
         (call(arguments={"message": "x", "chatId": "x"}), -32602),
+        (call(arguments={"message": "x", "files": {}}), -32602),
+        (call(arguments={"message": "x", "files": [{"name": "a", "text": "x", "blob": "eA=="}]}), -32602),
+        (call(arguments={"message": "x", "files": [{"name": "a", "blob": "%%"}]}), -32602),
+        (call(arguments={"message": "x", "files": [{"name": "a", "uri": "https://example.org/a.png"}]}), -32602),
+        (call(arguments={"message": "x", "files": [{"name": "a.png", "mimeType": "image/png", "text": "x"}]}), -32602),
         (call(requestState=1), -32602),
         ({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "file:///etc/passwd"}}, -32602),
         ({"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "x"}}, -32602),
@@ -137,3 +142,17 @@ async def test_leaving_or_cancelling_stops_the_run(tmp_path: Path) -> None:
             cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
             assert (await post(facade, cancel))[0] == 202
             await facade.script.cancelled.wait()
+
+
+async def test_files_of_a_call_are_references_of_its_query(tmp_path: Path) -> None:
+    files = [{"name": "a.csv", "mimeType": "text/csv", "text": "a,b"}, {"name": "b.bin", "blob": "AAE="}]
+    async with suite(tmp_path, Script(query=answering("alike"), publish=["mcp"])) as facade:
+        _, answer = await post(facade, call(arguments={"message": "Compare", "files": files}))
+        (query,) = [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+        assert answer["result"]["structuredContent"]["answer"] == "alike"
+        assert [(start.name, data) for start, data in facade.tools.uploaded] == [("a.csv", b"a,b"), ("b.bin", b"\0\1")]
+        assert [reference.name for reference in query.references] == ["a.csv", "b.bin"]
+        assert (query.message, query.chat_id) == ("Compare\n[a.csv]\n[b.bin]", CHAT)
+        facade.tools.refused = InvalidRequest.of("file", "is larger than 10 MiB")
+        _, answer = await post(facade, call(arguments={"message": "Compare", "files": files}))
+        assert (answer["error"]["code"], "files[0]" in answer["error"]["message"]) == (-32602, True)

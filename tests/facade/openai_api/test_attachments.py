@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from headrace.errors import InvalidRequest
-from services.facade.openai_api.attachments.content import ATTACHMENTS_MAX
+from services.facade.faces.attachments.attachment import ATTACHMENTS_MAX
 from tests.facade.openai_api.speaking import client
 from tests.facade.scripted import CHAT, Script, answering, suite
 

@@ -5,41 +5,21 @@ Each attachment leaves its name in brackets where it stood, so that a text can s
 
 from __future__ import annotations
 
-import binascii
 import hashlib
-import mimetypes
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import InvalidRequest
-from services.facade.openai_api.attachments.file_ids import FileId, parse_file_id
+from services.facade.faces.attachments.attachment import (
+    NO_PICTURE,
+    Attachment,
+    decode_base64,
+    decode_url,
+    make_name,
+)
+from services.facade.faces.attachments.file_ids import parse_file_id
 from services.facade.openai_api.body import TEXT_PARTS, Part
 from services.runtime.tokens.image_size import image_size
-
-ATTACHMENTS_MAX = 20
-"""Attachments of a request; the body's size limits their bytes."""
-
-NOT_FETCHED = "must be a data: URL with base64: this server fetches no address that a caller names"
-NO_PICTURE = "must be a PNG, JPEG, GIF or WebP image"
-
-_DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,")
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    field: str
-    """Its place in the request, for errors."""
-
-    name: str
-    data: bytes
-    detail: str = ""
-    """How closely a picture is looked at; empty for the provider's default."""
-
-    stored: FileId | None = None
-    """The file that has the data, in the place of `data`."""
-
-    is_picture: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +45,6 @@ def read_content(content: str | list[Part] | None, name: str) -> Content:
     return Content(text, attachments)
 
 
-def check_number(attachments: Sequence[Attachment]) -> None:
-    if len(attachments) > ATTACHMENTS_MAX:
-        rule = f"must not be one of more than {ATTACHMENTS_MAX} images, sounds and files"
-        raise InvalidRequest.of(attachments[ATTACHMENTS_MAX].field, rule)
-
-
 def _read_attachment(part: Part, field: str) -> Attachment:
     match part.type:
         case "image_url" | "input_image":
@@ -90,10 +64,10 @@ def _read_image(part: Part, field: str) -> Attachment:
     if part.file_id and not given:
         return replace(_find_stored(part.file_id, field), detail=_read_detail(part.detail), is_picture=True)
     url, detail = (given or "", part.detail) if given is None or isinstance(given, str) else (given.url, given.detail)
-    kind, data = _decode_url(url, f"{field}.image_url")
+    kind, data = decode_url(url, f"{field}.image_url")
     if image_size(data) is None:
         raise InvalidRequest.of(f"{field}.image_url", NO_PICTURE)
-    return Attachment(field, _make_name("image", kind, data), data, _read_detail(detail), is_picture=True)
+    return Attachment(field, make_name("image", kind, data), data, _read_detail(detail), is_picture=True)
 
 
 def _read_detail(detail: str | None) -> str:
@@ -104,7 +78,7 @@ def _read_sound(part: Part, field: str) -> Attachment:
     sound = part.input_audio
     if sound is None or sound.format not in ("wav", "mp3"):
         raise InvalidRequest.of(f"{field}.input_audio", "must have data in base64 and the format wav or mp3")
-    data = _decode_base64(sound.data, f"{field}.input_audio.data")
+    data = decode_base64(sound.data, f"{field}.input_audio.data")
     return Attachment(field, f"audio-{hashlib.sha256(data).hexdigest()[:8]}.{sound.format}", data)
 
 
@@ -119,10 +93,10 @@ def _read_file(part: Part, field: str) -> Attachment:
         )
     kind, data = "", b""
     if given.file_data.startswith("data:"):
-        kind, data = _decode_url(given.file_data, f"{field}.file_data")
+        kind, data = decode_url(given.file_data, f"{field}.file_data")
     else:
-        data = _decode_base64(given.file_data, f"{field}.file_data")
-    return Attachment(field, given.filename or _make_name("file", kind, data), data)
+        data = decode_base64(given.file_data, f"{field}.file_data")
+    return Attachment(field, given.filename or make_name("file", kind, data), data)
 
 
 def _find_stored(file_id: str, field: str) -> Attachment:
@@ -130,26 +104,3 @@ def _find_stored(file_id: str, field: str) -> Attachment:
     if stored is None:
         raise InvalidRequest.of(f"{field}.file_id", "must be the id of a file that POST /v1/files has made")
     return Attachment(field, stored.name, b"", stored=stored)
-
-
-def _decode_url(url: str, field: str) -> tuple[str, bytes]:
-    """Return media type and content of a data URL."""
-    head = _DATA_URL.match(url)
-    if head is None:
-        raise InvalidRequest.of(field, NOT_FETCHED)
-    return head[1], _decode_base64(url[head.end() :], field)
-
-
-def _decode_base64(text: str, field: str) -> bytes:
-    try:
-        data = binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError):
-        raise InvalidRequest.of(field, "must be valid base64") from None
-    if not data:
-        raise InvalidRequest.of(field, "must not be empty")
-    return data
-
-
-def _make_name(kind: str, mime_type: str, data: bytes) -> str:
-    # By content, so that one that a caller sends again in the same chat is stored once.
-    return f"{kind}-{hashlib.sha256(data).hexdigest()[:8]}{mimetypes.guess_extension(mime_type) or ''}"

@@ -1,0 +1,1 @@
+"""Pictures, sounds and files that come with a message: uploads of its chat, to which its query refers."""
