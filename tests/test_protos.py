@@ -74,7 +74,7 @@ RPCS = {
     " RotateScheduleSecret ReceiveWebhook ListDueSchedules RecordFiring",
     "SpendService": "GetUsage",
     "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
-    " ListFiles CompleteAuthorization ListLimits ReadOwnedData> EraseOwnedData",
+    " ListFiles CompleteAuthorization ListAuthorizations RevokeAuthorization ListLimits ReadOwnedData> EraseOwnedData",
     "WebhookService": "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook PingWebhook"
     " ListDeliveries ReplayDeliveries PutRunWebhook ListRunWebhooks DeleteRunWebhook",
 }
@@ -179,6 +179,8 @@ ROUTES = {
     "GET /api/tool": "ToolService.GetTool",
     "GET /api/skills": "ToolService.ListSkills",
     "POST /api/mcp/authorization": "ToolService.CompleteAuthorization",
+    "GET /api/mcp/authorizations": "ToolService.ListAuthorizations",
+    "DELETE /api/mcp/authorization": "ToolService.RevokeAuthorization",
     "POST /api/upload": "ToolService.UploadFile",
     "GET /api/resource": "ToolService.ReadFile",
     "GET /api/viewport": "ToolService.GetViewport",

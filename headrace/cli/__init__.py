@@ -12,6 +12,7 @@ NAMES = (
     "chat",
     "chats",
     "gates",
+    "authorizations",
     "context",
     "facts",
     "schedules",

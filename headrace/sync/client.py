@@ -274,6 +274,21 @@ class Client(
         request = tools_pb2.CompleteAuthorizationRequest(state=state, code=code, issuer=issuer)
         return self._send(self._tools.CompleteAuthorization, request)
 
+    def authorizations(self) -> list[tools_pb2.Authorization]:
+        """Return where the caller has authorized Headrace, ordered by MCP server."""
+        request = tools_pb2.ListAuthorizationsRequest()
+        reply: tools_pb2.ListAuthorizationsResponse = self._send(self._tools.ListAuthorizations, request)
+        return list(reply.authorizations)
+
+    def revoke_authorization(self, server: str) -> bool:
+        """Take the caller's authorization of an MCP server back; raises NotFound where there is none.
+
+        Returns whether the authorization server says that it has forgotten the tokens, too.
+        """
+        request = tools_pb2.RevokeAuthorizationRequest(server=server)
+        reply: tools_pb2.RevokeAuthorizationResponse = self._send(self._tools.RevokeAuthorization, request)
+        return reply.revoked_at_issuer
+
     def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """Return the agents, ordered by key."""
         request = agent_pb2.ListAgentsRequest(tag=tag)

@@ -89,6 +89,137 @@ class CompleteAuthorizationResponse(_message.Message):
 Global___CompleteAuthorizationResponse: _TypeAlias = CompleteAuthorizationResponse  # noqa: Y015
 
 @_typing.final
+class ListAuthorizationsRequest(_message.Message):
+    """The caller's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuthorizationsRequest: _TypeAlias = ListAuthorizationsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuthorizationsResponse(_message.Message):
+    """What is authorized."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUTHORIZATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def authorizations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Authorization]:
+        """Ordered by server."""
+
+    def __init__(
+        self,
+        *,
+        authorizations: _abc.Iterable[Global___Authorization] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorizations", b"authorizations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuthorizationsResponse: _TypeAlias = ListAuthorizationsResponse  # noqa: Y015
+
+@_typing.final
+class Authorization(_message.Message):
+    """A user's word that Headrace may use an MCP server for them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    ISSUER_FIELD_NUMBER: _builtins.int
+    AUTHORIZED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    RENEWABLE_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """The MCP server, by its name in mcp.json."""
+    issuer: _builtins.str
+    """The authorization server at which the user has agreed."""
+    authorized_at: _builtins.int
+    """When the user agreed, Unix milliseconds."""
+    expires_at: _builtins.int
+    """When the access token ends, Unix milliseconds; absent: the authorization server did not say."""
+    renewable: _builtins.bool
+    """Whether it is then renewed without asking the user."""
+    in_use: _builtins.bool
+    """Whether mcp.json has this server, with `oauth`: else nothing uses the authorization."""
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        issuer: _builtins.str = ...,
+        authorized_at: _builtins.int = ...,
+        expires_at: _builtins.int | None = ...,
+        renewable: _builtins.bool = ...,
+        in_use: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "authorized_at", b"authorized_at", "expires_at", b"expires_at", "in_use", b"in_use", "issuer", b"issuer", "renewable", b"renewable", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
+    _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+
+Global___Authorization: _TypeAlias = Authorization  # noqa: Y015
+
+@_typing.final
+class RevokeAuthorizationRequest(_message.Message):
+    """Which authorization."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """The MCP server, by its name in mcp.json; it need not be there any more."""
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeAuthorizationRequest: _TypeAlias = RevokeAuthorizationRequest  # noqa: Y015
+
+@_typing.final
+class RevokeAuthorizationResponse(_message.Message):
+    """It is taken back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOKED_AT_ISSUER_FIELD_NUMBER: _builtins.int
+    revoked_at_issuer: _builtins.bool
+    """Whether the authorization server says that it has forgotten the tokens, too; if not, they are good there until they
+    end, for whoever may have them: nobody here does.
+    """
+    def __init__(
+        self,
+        *,
+        revoked_at_issuer: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revoked_at_issuer", b"revoked_at_issuer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeAuthorizationResponse: _TypeAlias = RevokeAuthorizationResponse  # noqa: Y015
+
+@_typing.final
 class ListToolsRequest(_message.Message):
     """Which tools."""
 

@@ -92,6 +92,16 @@ class ToolServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.FromString,
                 _registered_method=True)
+        self.ListAuthorizations = channel.unary_unary(
+                '/headrace.v1.ToolService/ListAuthorizations',
+                request_serializer=headrace_dot_v1_dot_tools__pb2.ListAuthorizationsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_tools__pb2.ListAuthorizationsResponse.FromString,
+                _registered_method=True)
+        self.RevokeAuthorization = channel.unary_unary(
+                '/headrace.v1.ToolService/RevokeAuthorization',
+                request_serializer=headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationResponse.FromString,
+                _registered_method=True)
         self.ListLimits = channel.unary_unary(
                 '/headrace.v1.ToolService/ListLimits',
                 request_serializer=headrace_dot_v1_dot_limits__pb2.ListLimitsRequest.SerializeToString,
@@ -234,7 +244,30 @@ class ToolServiceServicer(object):
         Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
         the user's calls from now on. A state counts once, for an hour.
         Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
+        OVERLOADED (the audit log cannot be written: nothing is kept).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuthorizations(self, request, context):
+        """List where the caller has authorized Headrace (OAuth), ordered by server.
+
+        Changes nothing. Nobody sees another user's, and no token is ever shown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeAuthorization(self, request, context):
+        """Take the caller's authorization of an MCP server back.
+
+        Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
+        further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
+        (RFC 7009), where it has a place for that: whether it did is said, and no error.
+        Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+        be written; nothing is changed).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -327,6 +360,16 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.CompleteAuthorization,
                     request_deserializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.SerializeToString,
+            ),
+            'ListAuthorizations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuthorizations,
+                    request_deserializer=headrace_dot_v1_dot_tools__pb2.ListAuthorizationsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_tools__pb2.ListAuthorizationsResponse.SerializeToString,
+            ),
+            'RevokeAuthorization': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeAuthorization,
+                    request_deserializer=headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationResponse.SerializeToString,
             ),
             'ListLimits': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLimits,
@@ -642,6 +685,60 @@ class ToolService(object):
             '/headrace.v1.ToolService/CompleteAuthorization',
             headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationRequest.SerializeToString,
             headrace_dot_v1_dot_tools__pb2.CompleteAuthorizationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuthorizations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ToolService/ListAuthorizations',
+            headrace_dot_v1_dot_tools__pb2.ListAuthorizationsRequest.SerializeToString,
+            headrace_dot_v1_dot_tools__pb2.ListAuthorizationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeAuthorization(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.ToolService/RevokeAuthorization',
+            headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationRequest.SerializeToString,
+            headrace_dot_v1_dot_tools__pb2.RevokeAuthorizationResponse.FromString,
             options,
             channel_credentials,
             insecure,

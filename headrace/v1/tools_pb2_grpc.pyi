@@ -115,7 +115,22 @@ class ToolServiceStub:
     Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
     the user's calls from now on. A state counts once, for an hour.
     Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
+    OVERLOADED (the audit log cannot be written: nothing is kept).
+    """
+    ListAuthorizations: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]
+    """List where the caller has authorized Headrace (OAuth), ordered by server.
+
+    Changes nothing. Nobody sees another user's, and no token is ever shown.
+    """
+    RevokeAuthorization: _grpc.UnaryUnaryMultiCallable[_tools_pb2.RevokeAuthorizationRequest, _tools_pb2.RevokeAuthorizationResponse]
+    """Take the caller's authorization of an MCP server back.
+
+    Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
+    further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
+    (RFC 7009), where it has a place for that: whether it did is said, and no error.
+    Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+    be written; nothing is changed).
     """
     ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
     """List the limits that this service holds the caller to, for OperatorService.GetLimits.
@@ -221,7 +236,22 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
     the user's calls from now on. A state counts once, for an hour.
     Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
+    OVERLOADED (the audit log cannot be written: nothing is kept).
+    """
+    ListAuthorizations: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]  # type: ignore[assignment]
+    """List where the caller has authorized Headrace (OAuth), ordered by server.
+
+    Changes nothing. Nobody sees another user's, and no token is ever shown.
+    """
+    RevokeAuthorization: _aio.UnaryUnaryMultiCallable[_tools_pb2.RevokeAuthorizationRequest, _tools_pb2.RevokeAuthorizationResponse]  # type: ignore[assignment]
+    """Take the caller's authorization of an MCP server back.
+
+    Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
+    further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
+    (RFC 7009), where it has a place for that: whether it did is said, and no error.
+    Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+    be written; nothing is changed).
     """
     ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
     """List the limits that this service holds the caller to, for OperatorService.GetLimits.
@@ -390,7 +420,34 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
         the user's calls from now on. A state counts once, for an hour.
         Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer).
+        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
+        OVERLOADED (the audit log cannot be written: nothing is kept).
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuthorizations(
+        self,
+        request: _tools_pb2.ListAuthorizationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.ListAuthorizationsResponse, _abc.Awaitable[_tools_pb2.ListAuthorizationsResponse]]:
+        """List where the caller has authorized Headrace (OAuth), ordered by server.
+
+        Changes nothing. Nobody sees another user's, and no token is ever shown.
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeAuthorization(
+        self,
+        request: _tools_pb2.RevokeAuthorizationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tools_pb2.RevokeAuthorizationResponse, _abc.Awaitable[_tools_pb2.RevokeAuthorizationResponse]]:
+        """Take the caller's authorization of an MCP server back.
+
+        Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
+        further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
+        (RFC 7009), where it has a place for that: whether it did is said, and no error.
+        Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+        be written; nothing is changed).
         """
 
     @_abc_1.abstractmethod

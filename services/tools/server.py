@@ -15,6 +15,7 @@ from services.runtime.auth.callers import TOOLS
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.key_changes import following_memory_keys
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
@@ -102,7 +103,7 @@ async def tool_server(
         stack.callback(guard_task(daily).cancel)
         service = ToolService(
             *(catalogue, executor, workspaces, skills, effects, sandbox, web, config, rights),
-            authorizations=Authorizations(tokens, mcp),
+            authorizations=Authorizations(tokens, mcp, AuditRecords(memory, TOOLS)),
             interpreters=sessions,
         )
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)

@@ -140,6 +140,17 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     ) -> tools_pb2.EraseOwnedDataResponse:
         return await erase_owned(self._folders, self._interpreters, self._authorizations.tokens, request)
 
+    async def ListAuthorizations(
+        self, request: tools_pb2.ListAuthorizationsRequest, context: Any
+    ) -> tools_pb2.ListAuthorizationsResponse:
+        return tools_pb2.ListAuthorizationsResponse(authorizations=await self._authorizations.list_own())
+
+    async def RevokeAuthorization(
+        self, request: tools_pb2.RevokeAuthorizationRequest, context: Any
+    ) -> tools_pb2.RevokeAuthorizationResponse:
+        is_revoked = await self._authorizations.revoke(request.server)
+        return tools_pb2.RevokeAuthorizationResponse(revoked_at_issuer=is_revoked)
+
     async def ListLimits(self, request: limits_pb2.ListLimitsRequest, context: Any) -> limits_pb2.ListLimitsResponse:
         return list_limits(self._config, self._executor)
 

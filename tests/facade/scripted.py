@@ -47,6 +47,7 @@ from services.runtime.rpc.server import GrpcService
 from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, FrontUrl, Timing, embedded
 from tests.facade.scripted_audit import make_audit_trail
+from tests.facade.scripted_authorizations import ScriptedAuthorizations
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -501,7 +502,7 @@ VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 123456789
 
 
 @dataclass
-class ScriptedTools(_ToolServicer):
+class ScriptedTools(ScriptedAuthorizations, _ToolServicer):
     """Tools with two views, and uploads."""
 
     uploaded: list[tuple[tools_pb2.UploadStart, bytes]] = field(

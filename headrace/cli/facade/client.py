@@ -101,10 +101,11 @@ class FacadeClient:
                 await _check_status(response)
                 yield response.content.iter_any()
 
-    async def delete(self, path: str, **parameters: str) -> None:
+    async def delete(self, path: str, **parameters: str) -> msgspec.Raw:
+        """Return the answer's `data`."""
         with self._translate_errors():
             async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
-                await _check_status(response)
+                return await _read_data(response)
 
     async def fetch_readiness(self) -> dict[str, bool]:
         with self._translate_errors():

@@ -93,9 +93,8 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_WEBHOOKS, "CreateWebhook ListWebhooks GetWebhook UpdateWebhook RotateSecret DeleteWebhook", _PUBLIC),
     **_allow(_WEBHOOKS, "PingWebhook ListDeliveries ReplayDeliveries", _PUBLIC),
     **_allow(_WEBHOOKS, "PutRunWebhook ListRunWebhooks DeleteRunWebhook", _PUBLIC - {CLIENT}),
-    **_allow(
-        _TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles CompleteAuthorization", _PUBLIC
-    ),
+    **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
+    **_allow(_TOOLS, "CompleteAuthorization ListAuthorizations RevokeAuthorization", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill ListLimits ReadOwnedData EraseOwnedData", _RUNS),
 }
 """Callers by the RPC's name on the wire."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import mcp
@@ -71,6 +71,10 @@ class McpServer:
         self.is_modern = True
         """Whether its version, of the last session that there was, is 2026-07-28 or later."""
         self._user_sessions: UserSessions | None = None
+        self._listed_as = ""
+        """The Authorization header of the shared session: a user's, where those alone who have agreed see the tools."""
+        self._is_taken_back = False
+        """Whether that user has taken the authorization back."""
         self._problem = "it is not connected yet"
         self._refusal: ServerFailed | None = None
         """What it said when it refused the list of its tools; it is then listed as a user who has agreed."""
@@ -100,6 +104,15 @@ class McpServer:
     ) -> AbstractAsyncContextManager[McpSession]:
         """Opens a session for one call alone, in which the server may ask."""
         return open_session(self.settings, self._env, authorization, handlers)
+
+    def end_sessions(self, headers: Collection[str]) -> None:
+        """Use what was opened with these Authorization headers no more."""
+        if self._user_sessions is not None:
+            for header in headers:
+                self._user_sessions.end_session(header)
+        if self._listed_as in headers and self._session is not None:
+            self._is_taken_back = True
+            self._session.list_changed.set()
 
     async def run(self) -> None:
         try:
@@ -146,6 +159,7 @@ class McpServer:
         try:
             if self.authorizer is not None and self._refusal is not None:
                 header = await self.authorizer.find_newest_header()
+            self._listed_as, self._is_taken_back = header, False
             async with self._open_shared_session(header) as session:
                 try:
                     await self._follow_session(session)
@@ -168,11 +182,11 @@ class McpServer:
     async def _follow_session(self, session: McpSession) -> None:
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
-            while not session.ended:
+            while not session.ended and not self._is_taken_back:
                 session.list_changed.clear()
                 await self._list_tools(session)
                 await session.list_changed.wait()
-                if not session.ended:
+                if not session.ended and not self._is_taken_back:
                     await asyncio.sleep(SETTLE_S)
             listening.cancel()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,8 +82,16 @@ class McpServers:
         if server is not None and server.authorizer is not None:
             server.authorizer.stored.set()
 
-    def list_names(self) -> list[str]:
-        return list(self._running)
+    def note_revocation(self, name: str, headers: Collection[str]) -> None:
+        """A user has taken an authorization back: what was opened with it is used no more."""
+        _, server, _ = self._running.get(name, (None, None, None))
+        if server is not None:
+            server.end_sessions(headers)
+
+    def has_users(self, name: str) -> bool:
+        """Whether there is a server of this name whose users authorize Headrace."""
+        settings, _, _ = self._running.get(name, (None, None, None))
+        return isinstance(settings, Http) and settings.oauth is not None
 
     def stop(self) -> None:
         for _, _, task in self._running.values():

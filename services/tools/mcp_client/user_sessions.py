@@ -57,6 +57,12 @@ class UserSessions:
             entry.calls -= 1
             entry.used_at = asyncio.get_running_loop().time()
 
+    def end_session(self, authorization: str) -> None:
+        """Lend the credential's session no more; calls that have it may finish."""
+        entry = self._sessions.pop(authorization, None)
+        if entry is not None and entry.task is not None and not entry.calls:
+            entry.task.cancel()
+
     def _add_session(self, authorization: str) -> _UserSession:
         if len(self._sessions) >= SESSIONS_MAX:
             idle = next((key for key, entry in self._sessions.items() if not entry.calls), None)

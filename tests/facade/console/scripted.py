@@ -50,6 +50,7 @@ from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.facade.console.scripted_own_agents import OwnAgents
 from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_audit import make_audit_trail
+from tests.facade.scripted_authorizations import ScriptedAuthorizations
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -576,7 +577,7 @@ class Memory(_MemoryServicer):
 
 
 @dataclass
-class Tools(_ToolServicer):
+class Tools(ScriptedAuthorizations, _ToolServicer):
     """Views, and uploads that are counted."""
 
     uploaded: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])

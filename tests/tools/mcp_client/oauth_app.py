@@ -15,7 +15,7 @@ from mcp.server.auth.provider import (
     RefreshToken,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -115,6 +115,7 @@ def make_protected_app(authority: Authority, http: Http) -> MCPServer:
         client_registration_options=ClientRegistrationOptions(
             enabled=True, valid_scopes=[SCOPE], default_scopes=[SCOPE]
         ),
+        revocation_options=RevocationOptions(enabled=True),
     )
     app = MCPServer("protected", auth_server_provider=authority, auth=settings)
 

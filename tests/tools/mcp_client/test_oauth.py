@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+import msgspec
 import pytest
 import structlog
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
@@ -28,6 +33,7 @@ from services.tools.mcp_client.oauth.token_store import TokenStore
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
 from tests.tools import calls
+from tests.tools.mcp_client.audit_log import AuditLog, serving_audit
 from tests.tools.mcp_client.mcp_http import Http, http_server
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
 from tests.tools.mcp_client.test_servers import Suite, write
@@ -40,10 +46,21 @@ VERSIONS = pytest.mark.parametrize("is_legacy", [False, True], ids=["2026-07-28"
 
 
 @asynccontextmanager
-async def serving(folder: Path, http: Http, key: str = KEY, **oauth: Any) -> AsyncGenerator[Suite]:
+async def serving(
+    folder: Path, http: Http, key: str = KEY, audit: AuditLog | None = None, **oauth: Any
+) -> AsyncGenerator[Suite]:
     write(folder, {"s": {"url": http.url, "oauth": {"redirectUrl": REDIRECT, **oauth}}})
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     config = Config(server=settings, config_dir=folder, data_dir=folder, secrets_key=key)
+    async with AsyncExitStack() as stack:
+        if audit is None:
+            audit = await stack.enter_async_context(serving_audit())
+        config = dataclasses.replace(config, memory_address=audit.address)
+        yield await stack.enter_async_context(serving_tools(folder, config))
+
+
+@asynccontextmanager
+async def serving_tools(folder: Path, config: Config) -> AsyncGenerator[Suite]:
     async with (
         asyncio.timeout(200),
         tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env={}) as running,
@@ -163,13 +180,18 @@ async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_state_is_one_users_and_counts_once(tmp_path: Path) -> None:
-    async with protected(Authority()) as http, serving(tmp_path, http) as suite:
+    async with (
+        protected(Authority()) as http,
+        serving_audit() as log,
+        serving(tmp_path, http, audit=log) as suite,
+        open_channel(log.address) as memory,
+    ):
         await suite.until("s__connect")
         [need] = (await execute(suite, "s__connect", "c1")).asks
         back = await agree(need)
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
         with acting_as(BEN), pytest.raises(NotFound):
-            await complete(store, back)
+            await complete(store, AuditRecords(memory, TOOLS), back)
         other = tools_pb2.CompleteAuthorizationRequest(state=back.state + "x", code=back.code)
         with pytest.raises(NotFound):
             await come_back(suite, other)
@@ -201,7 +223,7 @@ async def test_who_has_not_agreed_never_uses_anothers_session(tmp_path: Path) ->
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
         token = store.find_token("s", DEFAULT)
         assert token is not None
-        store.delete_token("s", token)
+        store.delete_token(token)
         asked = await execute(suite, "s__whoami", "k1")  # while the tools are listed over the session of that token
         assert (len(asked.asks), "ann" in asked.result) == (1, False)
 
@@ -231,3 +253,83 @@ async def test_metadata_of_another_server_is_not_believed(tmp_path: Path) -> Non
         refused = await execute(suite, "s__connect", "c1")
         assert (refused.ok, len(refused.asks)) == (False, 0)
         assert "authorization" in refused.result
+
+
+async def list_own(suite: Suite) -> list[tools_pb2.Authorization]:
+    with rpc_errors():
+        return list((await suite.stub.ListAuthorizations(tools_pb2.ListAuthorizationsRequest())).authorizations)
+
+
+async def revoke(suite: Suite, server: str = "s") -> bool:
+    with rpc_errors():
+        return (
+            await suite.stub.RevokeAuthorization(tools_pb2.RevokeAuthorizationRequest(server=server))
+        ).revoked_at_issuer
+
+
+async def test_a_user_sees_an_authorization_and_takes_it_back(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving_audit() as log, serving(tmp_path, http, audit=log) as suite:
+        assert await list_own(suite) == []
+        before_ms = time.time() * 1000
+        await connect(suite)
+        assert (await execute(suite, "s__whoami", "k1")).result == "ann"
+        [found] = await list_own(suite)
+        assert (found.server, found.renewable, found.in_use) == ("s", True, True)
+        assert found.issuer.startswith("http://127.0.0.1:")
+        assert before_ms - 1000 <= found.authorized_at <= time.time() * 1000
+        assert found.expires_at > found.authorized_at
+        assert await revoke(suite)
+        assert (authority.access, authority.refresh) == ({}, {}), "its issuer has forgotten them"
+        assert await list_own(suite) == []
+        assert TokenStore(tmp_path / "mcp_tokens", KEY).find_newest_token("s") is None
+        with pytest.raises(NotFound):
+            await revoke(suite)
+        assert len((await execute(suite, "s__whoami", "k2")).asks) == 1, "it is asked for anew"
+    issuer = {"server": "s", "issuer": found.issuer}
+    user = DEFAULT.user
+    assert log.records == [("authorization.granted", user, issuer), ("authorization.revoked", user, issuer)]
+
+
+async def test_an_issuer_that_takes_nothing_back_is_told_of(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        store = TokenStore(tmp_path / "mcp_tokens", KEY)
+        token = store.find_token("s", DEFAULT)
+        assert token is not None
+        elsewhere = msgspec.structs.replace(token.grantor, revocation_endpoint=f"{token.grantor.issuer}nowhere")
+        for grantor in (elsewhere, msgspec.structs.replace(elsewhere, revocation_endpoint="")):
+            store.put_token(msgspec.structs.replace(token, grantor=grantor))
+            assert not await revoke(suite)
+            assert store.find_token("s", DEFAULT) is None
+        assert not store.put_renewed(token, token), "a renewal on its way does not bring it back"
+        assert store.find_token("s", DEFAULT) is None
+
+
+async def test_without_a_line_in_the_audit_log_nothing_is_done(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving_audit() as log, serving(tmp_path, http, audit=log) as suite:
+        await suite.until("s__connect")
+        [need] = (await execute(suite, "s__connect", "c1")).asks
+        log.is_full = True
+        with pytest.raises(Overloaded):
+            await come_back(suite, await agree(need))
+        assert await list_own(suite) == []
+        log.is_full = False
+        [need] = (await execute(suite, "s__connect", "c2")).asks
+        await come_back(suite, await agree(need))
+        log.is_full = True
+        with pytest.raises(Overloaded):
+            await revoke(suite)
+        assert len(await list_own(suite)) == 1
+
+
+async def test_nobody_sees_or_takes_back_anothers(tmp_path: Path) -> None:
+    async with protected(Authority()) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        store = TokenStore(tmp_path / "mcp_tokens", KEY)
+        assert [token.user for token in store.list_tokens(DEFAULT)] == [DEFAULT.user]
+        assert store.list_tokens(BEN) == store.list_tokens(Identity("acme", DEFAULT.user)) == []
+        assert store.take_token("s", BEN) is None
+        assert len(await list_own(suite)) == 1

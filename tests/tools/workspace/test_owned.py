@@ -46,7 +46,7 @@ def furnish(root: Path) -> tuple[ChatFolders, TokenStore]:
             record = folders.effects.find_record(chat_id, key)
             assert record is not None
             folders.effects.record_end(chat_id, record, Outcome(ok=True, result=mark(who)))
-        tokens.put_token("crm", Token(who.tenant, who.user, GRANTOR, mark(who)))
+        tokens.put_token(Token("crm", who.tenant, who.user, GRANTOR, mark(who)))
     return folders, tokens
 
 

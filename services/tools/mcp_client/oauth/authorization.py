@@ -47,7 +47,10 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
         raise AuthorizationFailed(f"its authorization server cannot be used ({type(error).__name__})") from error
     scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
-    grantor = Grantor(str(found.issuer), str(found.token_endpoint), _name_resource(settings.url, resource), client)
+    grantor = Grantor(
+        *(str(found.issuer), str(found.token_endpoint), _name_resource(settings.url, resource), client),
+        revocation_endpoint=str(found.revocation_endpoint or ""),
+    )
     pending = Pending(
         *(server, caller.tenant, caller.user, grantor, verifier, granted.redirect_url),
         says_issuer=bool(found.authorization_response_iss_parameter_supported),

@@ -51,8 +51,8 @@ class Authorizer:
             ToolFailed: That place cannot be found.
         """
         token = await asyncio.to_thread(self._store.find_token, self._server, caller)
-        if token is not None and f"Bearer {token.access}" == refused:
-            await asyncio.to_thread(self._store.delete_token, self._server, token)
+        if token is not None and token.header == refused:
+            await asyncio.to_thread(self._store.delete_token, token)
         try:
             url = await start(self._server, self._settings, self._store, caller, challenge)
         except AuthorizationFailed as failure:
@@ -66,15 +66,15 @@ class Authorizer:
     async def forget(self, header: str) -> None:
         """Forget the token of `find_newest_header`, which the server does not take."""
         token = await asyncio.to_thread(self._store.find_newest_token, self._server)
-        if token is not None and f"Bearer {token.access}" == header:
-            await asyncio.to_thread(self._store.delete_token, self._server, token)
+        if token is not None and token.header == header:
+            await asyncio.to_thread(self._store.delete_token, token)
 
     async def _make_header(self, token: Token | None) -> str:
         if token is None:
             return ""
         if is_due(token):
             token = await self._renew(Identity(token.tenant, token.user), token)
-        return f"Bearer {token.access}" if token is not None else ""
+        return token.header if token is not None else ""
 
     async def _renew(self, user: Identity, due: Token) -> Token | None:
         # One at a time: a refresh token may be good for one use.
@@ -87,11 +87,11 @@ class Authorizer:
                     raise TokensRefused("there is no refresh token")
                 renewed = await renew(token)
             except TokensRefused:
-                await asyncio.to_thread(self._store.delete_token, self._server, token)
+                await asyncio.to_thread(self._store.delete_token, token)
                 # Another replica may have used the refresh token just now.
                 return await asyncio.to_thread(self._store.find_token, self._server, user)
             except AuthorizationFailed as failure:
                 log.warning("token not renewed", server=self._server, problem=str(failure))
                 return due  # which its server may take for a minute yet
-            await asyncio.to_thread(self._store.put_token, self._server, renewed)
-            return renewed
+            is_kept = await asyncio.to_thread(self._store.put_renewed, token, renewed)
+            return renewed if is_kept else None

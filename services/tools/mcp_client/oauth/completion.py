@@ -10,6 +10,7 @@ import structlog
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.runtime.auth import identity
+from services.runtime.rpc.audit_records import AuditRecords
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused
 from services.tools.mcp_client.oauth.token_store import Pending, TokenStore
 from services.tools.mcp_client.oauth.tokens import exchange_code
@@ -17,10 +18,13 @@ from services.tools.mcp_client.oauth.tokens import exchange_code
 log = structlog.get_logger()
 
 
-async def complete(store: TokenStore | None, request: tools_pb2.CompleteAuthorizationRequest) -> str:
+async def complete(
+    store: TokenStore | None, audit: AuditRecords, request: tools_pb2.CompleteAuthorizationRequest
+) -> str:
     """Keep the user's tokens and return the server's name.
 
     Raises:
+        Overloaded: The audit log cannot be written, and nothing is kept.
         NotFound: The state is unknown, used, over, or another user's: nobody agrees for somebody else.
         InvalidRequest: It was refused, or comes from another authorization server.
         ProviderUnavailable: The authorization server does not answer.
@@ -39,7 +43,9 @@ async def complete(store: TokenStore | None, request: tools_pb2.CompleteAuthoriz
         raise InvalidRequest.of("code", f"is refused: {refusal}") from refusal
     except AuthorizationFailed as failure:
         raise ProviderUnavailable(str(failure)) from failure
-    await asyncio.to_thread(store.put_token, pending.server, token)
+    # Before it counts: there is no authorization of which the log does not know.
+    await audit.record("authorization.granted", caller, server=pending.server, issuer=pending.grantor.issuer)
+    await asyncio.to_thread(store.put_token, token)
     log.info("mcp server authorized", server=pending.server, tenant=caller.tenant, user=caller.user)
     return pending.server
 

@@ -50,6 +50,8 @@ class Grantor(msgspec.Struct, frozen=True):
     token_endpoint: str
     resource: str
     client: Client
+    revocation_endpoint: str = ""
+    """Where tokens are taken back (RFC 7009); empty: nowhere."""
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -66,6 +68,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True):
+    server: str
     tenant: str
     user: str
     grantor: Grantor
@@ -73,6 +76,12 @@ class Token(msgspec.Struct, frozen=True):
     refresh: str = ""
     expires_at: float = 0.0
     """Unix seconds; 0: not said."""
+    agreed_at: float = 0.0
+    """When the user agreed, Unix seconds."""
+
+    @property
+    def header(self) -> str:
+        return f"Bearer {self.access}"
 
 
 class TokenStore:
@@ -83,8 +92,29 @@ class TokenStore:
         self._root = root
         self._cipher = Fernet(base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()))
 
-    def put_token(self, server: str, token: Token) -> None:
-        self._write(self._find_folder(server) / f"{_hash(token.tenant, token.user)}.token", token)
+    def put_token(self, token: Token) -> None:
+        self._write(self._find_folder(token.server) / f"{_hash(token.tenant, token.user)}.token", token)
+
+    def put_renewed(self, before: Token, renewed: Token) -> bool:
+        """Keep the token that has come for another; False: the user has taken that back meanwhile."""
+        if self.find_token(before.server, Identity(before.tenant, before.user)) is None:
+            return False
+        self.put_token(renewed)
+        return True
+
+    def list_tokens(self, caller: Identity) -> list[Token]:
+        """Return the caller's, ordered by server."""
+        paths = self._root.glob(f"*/{_hash(caller.tenant, caller.user)}.token")
+        tokens = [token for path in paths if (token := self._read(path, Token)) is not None]
+        return sorted(tokens, key=lambda token: token.server)
+
+    def take_token(self, server: str, caller: Identity) -> Token | None:
+        """Forget the caller's token, and return it; None: there is none."""
+        path = self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token"
+        token = self._read(path, Token)
+        with disk_errors(WHAT, path.name):
+            path.unlink(missing_ok=True)
+        return token
 
     def find_token(self, server: str, caller: Identity) -> Token | None:
         return self._read(self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token", Token)
@@ -94,9 +124,9 @@ class TokenStore:
         paths = sorted(self._find_folder(server).glob("*.token"), key=_get_time)
         return next((token for path in reversed(paths) if (token := self._read(path, Token)) is not None), None)
 
-    def delete_token(self, server: str, token: Token) -> None:
+    def delete_token(self, token: Token) -> None:
         """Forget the token; one that has come meanwhile stays."""
-        path = self._find_folder(server) / f"{_hash(token.tenant, token.user)}.token"
+        path = self._find_folder(token.server) / f"{_hash(token.tenant, token.user)}.token"
         if (kept := self._read(path, Token)) is not None and kept.access == token.access:
             path.unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 
 from services.tools.mcp_client.oauth.http import AuthorizationFailed, TokensRefused, send
-from services.tools.mcp_client.oauth.token_store import Grantor, Pending, Token
+from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
 
 EARLY_S = 60.0
 """Time before its end at which a token is renewed."""
@@ -35,7 +35,8 @@ async def exchange_code(pending: Pending, code: str) -> Token:
         "code_verifier": pending.verifier,
     }
     answer = await _ask(pending.grantor, form)
-    return _make_token(Token(pending.tenant, pending.user, pending.grantor, ""), answer)
+    asked = Token(pending.server, pending.tenant, pending.user, pending.grantor, "", agreed_at=time.time())
+    return _make_token(asked, answer)
 
 
 async def renew(token: Token) -> Token:
@@ -45,19 +46,42 @@ async def renew(token: Token) -> Token:
     )
 
 
+async def revoke(token: Token) -> bool:
+    """Ask the authorization server to forget the tokens (RFC 7009), and return whether it says that it has."""
+    endpoint = token.grantor.revocation_endpoint
+    if not endpoint:
+        return False
+    kinds = {"refresh_token": token.refresh, "access_token": token.access}
+    for kind, value in kinds.items():
+        if not value:
+            continue
+        # Servers of the Python SDK (mcp 2.3.0) want the field of every client; RFC 6749, 2.3.1, lets it be empty.
+        form = {"client_secret": "", "token": value, "token_type_hint": kind}
+        form, headers = _authenticate(token.grantor.client, form)
+        response = await send(httpx2.Request("POST", endpoint, data=form, headers=headers))
+        if response.status_code != 200:
+            raise AuthorizationFailed(f"the authorization server answers with status {response.status_code}")
+    return True
+
+
 def is_due(token: Token) -> bool:
     return bool(token.expires_at) and time.time() > token.expires_at - EARLY_S
 
 
-async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
-    client = grantor.client
+def _authenticate(client: Client, form: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the form and the headers with what Headrace is at the authorization server."""
     headers = {"Accept": "application/json"}
-    form = {**form, "client_id": client.client_id, "resource": grantor.resource}
+    form = {**form, "client_id": client.client_id}
     if client.auth_method == "client_secret_basic":
         pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     elif client.auth_method == "client_secret_post":
         form["client_secret"] = client.client_secret
+    return form, headers
+
+
+async def _ask(grantor: Grantor, form: dict[str, str]) -> _Answer:
+    form, headers = _authenticate(grantor.client, {**form, "resource": grantor.resource})
     response = await send(httpx2.Request("POST", grantor.token_endpoint, data=form, headers=headers))
     if response.status_code in (400, 401, 403):
         raise TokensRefused("the authorization server takes it no more")

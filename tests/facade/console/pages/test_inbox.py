@@ -16,6 +16,7 @@ from services.runtime.clock import now_ms
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import Orchestrator
 from tests.facade.scripted import CHAT, RUN
+from tests.facade.scripted_authorizations import make_authorization
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -366,3 +367,23 @@ async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(op
     assert answers_of(script) == [("approval_1", {"decision": "approve", "grant": "chat"})]
     [revoked] = [request for request in script.requests if isinstance(request, gates_pb2.RevokeGrantRequest)]
     assert (revoked.chat_id, revoked.grant_id) == (CHAT, "g_1")
+
+
+async def test_authorized_servers_are_listed_and_taken_back(opening: Opening) -> None:
+    async with opening(bypass_csp=True) as console:
+        page, tools = console.page, console.suite.tools
+        tools.authorizations = [make_authorization("mail"), make_authorization("<i>notes</i>", in_use=False)]
+        await page.goto(f"{console.suite.url}/#page=inbox")
+        servers = page.get_by_role("region", name="Authorized servers")
+        await expect(servers.get_by_role("listitem")).to_have_count(2)
+        await expect(servers.get_by_role("listitem").first).to_contain_text("by https://login.example/ · since")
+        await expect(servers.get_by_role("listitem").last).to_contain_text("<i>notes</i>, which is not in use")
+        results = await Axe().run(page)
+        assert results.violations_count == 0, results.generate_report()
+        await servers.get_by_role("button", name="Revoke mail").click()
+        await expect(servers.get_by_role("listitem")).to_have_count(1)
+        await expect(servers.get_by_role("heading")).to_be_focused()
+        assert [one.server for one in tools.authorizations] == ["<i>notes</i>"]
+        tools.authorizations = []
+        await servers.get_by_role("button", name="Revoke").click()
+        await expect(servers.get_by_role("alert")).to_contain_text("have not authorized")

@@ -6,6 +6,7 @@ import { createFrame, createSelect, replaceItems } from "../elements/page.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
 import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
+import { AuthorizationList } from "../people/authorization_list.js";
 import { GrantList } from "../people/grant_list.js";
 import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
@@ -47,6 +48,7 @@ class InboxPage {
     this.count = createElement("p", { role: "status", class: "about" });
     this.details = createElement("div", { class: "details" });
     this.grants = new GrantList();
+    this.authorizations = new AuthorizationList();
     this.back = createButton("Back to the list", () => this.#leaveGate(), { class: "back" });
     const tools = Object.values(this.#choices).map(({ element }) => element);
     const { element, showProblem } = createFrame(
@@ -54,7 +56,7 @@ class InboxPage {
       createElement(
         "div",
         { class: "panes" },
-        createElement("div", {}, this.count, this.list, this.grants.element),
+        createElement("div", {}, this.count, this.list, this.grants.element, this.authorizations.element),
         createElement("div", {}, this.back, this.details),
       ),
     );
@@ -73,7 +75,7 @@ class InboxPage {
     if (!parameters.gate) this.#closeGate();
     const opened = parameters.gate && this.#openGate({ runId: parameters.run, gateId: parameters.gate });
     this.#ageing = setInterval(() => this.#showList(), MINUTE_MS);
-    await Promise.all([this.#watch.start(), this.grants.refresh(), opened]);
+    await Promise.all([this.#watch.start(), this.grants.refresh(), this.authorizations.refresh(), opened]);
   }
 
   hide() {

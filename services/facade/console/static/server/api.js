@@ -107,7 +107,6 @@ export const answerGate = async (body) =>
 export const askBack = async (body) =>
   (await fetchEnvelope("/api/gate/ask", buildPost({ requestId: createId(), ...body }))).data;
 
-/** List the approvals in force that hold for later calls. */
 export const completeAuthorization = ({ state, code, issuer, error }) =>
   postData("/api/mcp/authorization", {
     state,
@@ -115,6 +114,9 @@ export const completeAuthorization = ({ state, code, issuer, error }) =>
     ...(issuer && { issuer }),
     ...(error && { error }),
   });
+export const listAuthorizations = () => getData("/api/mcp/authorizations");
+export const revokeAuthorization = (server) => deleteData("/api/mcp/authorization", { server });
+/** List the approvals in force that hold for later calls. */
 export const listGrants = async (parameters) => (await getEnvelope("/api/grants", parameters)).data;
 export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
 

@@ -1,0 +1,32 @@
+"""Authorizations of MCP servers from the command line: listed, taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.commands.test_ask import run
+from tests.facade.scripted import suite
+from tests.facade.scripted_authorizations import make_authorization
+
+
+async def test_authorizations_are_listed_and_taken_back(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        facade.tools.authorizations = [
+            make_authorization("mail", expires_at=1_700_000_100_000, renewable=True),
+            make_authorization("notes", expires_at=1_700_000_100_000, in_use=False),
+        ]
+        code, out, _ = await run("authorizations", "list", url=facade.url)
+        _, mail, _ = await run("authorizations", "revoke", "mail", url=facade.url)
+        _, notes, _ = await run("authorizations", "revoke", "notes", url=facade.url)
+        missing, _, complaint = await run("authorizations", "revoke", "mail", url=facade.url)
+        _, nothing, _ = await run("authorizations", "list", url=facade.url)
+    assert code == 0
+    first, second = out.decode().splitlines()
+    assert first.startswith("mail  2023-11-1")
+    assert first.endswith("by https://login.example/")
+    assert ", until 2023-11-1" in second
+    assert second.endswith("(not in use)")
+    assert mail == b"revoked\n"
+    assert notes.startswith(b"revoked here; ")
+    assert (missing, nothing) == (1, b"")
+    assert b"have not authorized" in complaint

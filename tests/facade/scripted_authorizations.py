@@ -1,0 +1,29 @@
+"""What a scripted tools service says of its user's authorizations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import NotFound
+from headrace.v1 import tools_pb2
+
+
+def make_authorization(server: str, **fields: Any) -> tools_pb2.Authorization:
+    given: dict[str, Any] = {"issuer": "https://login.example/", "authorized_at": 1_700_000_000_000, "in_use": True}
+    return tools_pb2.Authorization(server=server, **(given | fields))
+
+
+@dataclass
+class ScriptedAuthorizations:
+    authorizations: list[tools_pb2.Authorization] = field(default_factory=list[tools_pb2.Authorization])
+
+    async def ListAuthorizations(self, request: Any, context: Any) -> tools_pb2.ListAuthorizationsResponse:
+        return tools_pb2.ListAuthorizationsResponse(authorizations=self.authorizations)
+
+    async def RevokeAuthorization(self, request: Any, context: Any) -> tools_pb2.RevokeAuthorizationResponse:
+        kept = [one for one in self.authorizations if one.server != request.server]
+        if len(kept) == len(self.authorizations):
+            raise NotFound(f"you have not authorized the MCP server {request.server!r}")
+        self.authorizations = kept
+        return tools_pb2.RevokeAuthorizationResponse(revoked_at_issuer=request.server == "mail")
