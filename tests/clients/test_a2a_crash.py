@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.clients.catalogue import ROOT
+from tests.clients.script import call
+from tests.clients.test_ag_ui_crash import ASKER, kill_service
 from tests.clients.test_grpc import get_environment
 from tests.e2e.suite import fresh_suite
 
 PROGRAM = ROOT / "tests" / "clients" / "python" / "a2a_reconnect.py"
+ANSWERING = PROGRAM.with_name("a2a_answer.py")
 
 COUNT = 50
 
@@ -51,3 +54,32 @@ async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: st
         "broken": COUNT,
     }
     assert asked == (COUNT if victim == "facade" else 2 * COUNT)
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "GRPC"])
+async def test_what_tasks_wait_for_is_answered_after_kills(tmp_path: Path, binding: str) -> None:
+    python = get_environment("a2a") / "bin" / "python"
+    agents = tmp_path / "config" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "asker.json").write_text(json.dumps(ASKER))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = {"HEADRACE_FACADE_PUBLISH": "a2a", "HEADRACE_FACADE_A2A_LISTEN": listen, "HEADRACE_DRAIN_S": "0.2"}
+    question = call("ask_human", json.dumps({"question": "Which mill?"}))
+    async with asyncio.timeout(900), fresh_suite(tmp_path, form="--split", **settings) as suite:
+        suite.play({"match": {"turn": 1}, "steps": [question]}, {"steps": [{"content": "Good."}]})
+        program = await asyncio.create_subprocess_exec(
+            *(python, ANSWERING, suite.url, binding, "asker", "5"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert program.stdout is not None
+        assert await program.stdout.readline() == b"begun\n"
+        for victim in ("orchestrator", "facade"):
+            await kill_service(suite, victim)
+        output, _ = await program.communicate(b"\n")
+    assert json.loads(output) == {
+        "waited": ["TASK_STATE_INPUT_REQUIRED"],
+        "states": ["TASK_STATE_COMPLETED"],
+        "texts": ["Good."],
+    }

@@ -61,6 +61,14 @@ async def is_ready(suite: Suite) -> bool:
     return False
 
 
+async def kill_service(suite: Suite, victim: str) -> None:
+    """Kill a service, and wait until another process is in its place."""
+    killed = suite.services()[victim]
+    os.kill(killed, signal.SIGKILL)
+    while suite.services().get(victim, killed) == killed or not await is_ready(suite):
+        await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])
 async def test_runs_are_read_on_where_their_reader_was(tmp_path: Path, victim: str) -> None:
     async with within(900), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
@@ -83,9 +91,6 @@ async def test_an_interrupt_is_answered_after_a_kill(tmp_path: Path, victim: str
     async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
         suite.play({"match": {"turn": 1}, "steps": [question]}, {"steps": [{"content": "Good."}]})
         async with begun(suite.url, "answer") as program:
-            killed = suite.services()[victim]
-            os.kill(killed, signal.SIGKILL)
-            while suite.services().get(victim, killed) == killed or not await is_ready(suite):
-                await asyncio.sleep(0.1)
+            await kill_service(suite, victim)
             output, _ = await program.communicate(b"\n")
     assert json.loads(output.splitlines()[-1]) == ["Good."]

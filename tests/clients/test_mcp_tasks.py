@@ -125,6 +125,20 @@ async def test_tasks_outlive_a_killed_service(tmp_path: Path, victim: str) -> No
     assert reader.breaks or victim == "orchestrator"
 
 
+async def test_a_call_without_tasks_says_that_its_run_is_lost(tmp_path: Path) -> None:
+    async with within(600), fresh_suite(tmp_path, form="--split", **SETTINGS) as suite:
+        suite.play({"steps": [{"content": "one "}, {"waitMs": WAIT_MS}, {"content": "two"}]})
+        async with Client(f"{suite.url}/mcp") as client:
+            calls = [asyncio.create_task(client.call_tool("react", {"message": "go"})) for _ in range(COUNT)]
+            while len(suite.requests()) < COUNT:
+                await asyncio.sleep(0.05)
+            os.kill(suite.services()["orchestrator"], signal.SIGKILL)
+            failures = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(failure) for failure in failures} == {MCPError}
+    told = {(failure.code, failure.data["retriable"]) for failure in failures}  # pyright: ignore
+    assert told == {(-32000, True)}
+
+
 async def test_what_a_task_waits_for_outlives_its_services_too(tmp_path: Path) -> None:
     agents = tmp_path / "config" / "agents"
     agents.mkdir(parents=True)
