@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import uuid
@@ -132,6 +133,24 @@ async def test_tasks_and_resources_are_their_tenants_alone(it: House) -> None:
     assert "result" in await ask(ADA, "/mcp", "resources/read", uri=uri)
     for path in (uri, f"{uri}/files/notes.md"):
         assert (await ask(BOB, "/mcp", "resources/read", uri=path))["error"]["code"] == -32002
+
+
+async def test_tasks_of_calls_are_their_tenants_alone(it: House) -> None:
+    async def ask(who: Identity, method: str, **params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with it.http.post("/mcp", json=body, headers={"X-API-Key": KEYS[who]}) as response:
+            if response.content_type == "text/event-stream":
+                return json.loads((await response.text()).rpartition("data: ")[2])
+            return await response.json()
+
+    begun = await ask(ADA, "tools/call", name="plain", arguments={"message": "hello"}, task={})
+    task_id = begun["result"]["task"]["taskId"]
+    related = (await ask(ADA, "tasks/result", taskId=task_id))["result"]
+    assert (related["isError"], related["structuredContent"]["runId"]) == (False, task_id)
+    for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+        assert (await ask(BOB, method, taskId=task_id))["error"]["code"] == -32602, method
+    listed = [(await ask(who, "tasks/list"))["result"]["tasks"] for who in (ADA, BOB)]
+    assert [task_id in [task["taskId"] for task in tasks] for tasks in listed] == [True, False]
 
 
 async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_credential(it: House) -> None:
