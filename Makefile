@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check chart
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -334,6 +334,12 @@ cluster-check: $(VENV)/dev ## Run both overlays on a real Kubernetes, and break 
 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py
+kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests, and Helm the chart (needs Go; compiles both)
+	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py tests/deploy/helm/check_chart.py
+
+chart: $(VENV)/run ## Make the Helm chart from deploy/kubernetes/overlays/prod (needs Go)
+	cd tests/deploy/kustomize && go tool kustomize build $(CURDIR)/deploy/kubernetes/overlays/prod >$(CURDIR)/build/prod.yaml
+	$(BIN)/python deploy/helm/make_chart.py deploy/helm/headrace <build/prod.yaml
 
 GENERATED := .
 proto: build/image.binpb ## Regenerate the stubs and the comments in headrace/v1

@@ -37,8 +37,13 @@ def build_manifests(variant: str) -> list[Manifest]:
     if variant in ("dev", "prod"):
         return _built(KUBERNETES / "overlays" / variant)
     (own,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating.md").read_text(), re.M | re.S)
+    return build_overlay(own if variant == "own" else yaml.safe_dump(SECOND))
+
+
+def build_overlay(source: str) -> list[Manifest]:
+    """Build an overlay that has this checkout as `headrace` beside it."""
     with TemporaryDirectory() as folder:
-        return _built(_write_overlay(Path(folder), own if variant == "own" else yaml.safe_dump(SECOND)))
+        return _built(_write_overlay(Path(folder), source))
 
 
 def _write_overlay(folder: Path, source: str) -> Path:
