@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check chart
+.PHONY: help setup demo up example test test-fast test-other-python test-grpcio clients a2a-tck prerequisites check lint types docs bench performance performance-transports soak simulate schedules faults hostile fuzz proto proto-check proto-release gateway gateway-check gateway-openapi sync-client typescript-client sbom hashes image-check cluster-check kube-check chart release release-files
 PYTHON ?= python3
 # Each test that starts a process would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -305,6 +305,32 @@ $(SBOM)/python.cdx.json: pyproject.toml constraints.txt packaging/requirements.t
 $(SBOM)/gateway.cdx.json: build/gateway
 	@mkdir -p $(SBOM)
 	$(GO_RUN) go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -output $(CURDIR)/$@ $(CURDIR)/build/gateway
+
+RELEASE := build/release
+OUT = $(RELEASE)/$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+release: ## Give the project VERSION, commit, tag, and make the files in build/release (DRY_RUN=1: in a clone; SIGN=KEY: by gpg)
+ifdef DRY_RUN
+	@rm -rf $(RELEASE)/clone && git clone --quiet . $(RELEASE)/clone
+	@$(MAKE) --no-print-directory -C $(RELEASE)/clone release DRY_RUN=
+else
+	@mkdir -p $(RELEASE)
+	$(PYTHON) packaging/release.py "$(VERSION)" >$(RELEASE)/notes.md
+	@$(MAKE) --no-print-directory proto-release gateway-openapi chart
+	git commit --quiet --all --message "Release $(VERSION)"
+	git tag $(if $(SIGN),--sign --local-user $(SIGN),--annotate) v$(VERSION) --file $(RELEASE)/notes.md
+	@$(MAKE) --no-print-directory release-files
+endif
+
+# What is published: of the tag that is checked out, as everything that it is made of.
+release-files: $(VENV)/dev build/gateway sbom $(CLIENTS)/headrace/done
+	@rm -rf $(OUT) && mkdir -p $(OUT)
+	$(BIN)/pip wheel --quiet --no-deps -w $(OUT) ./packaging/client ./packaging/server
+	cp $(CLIENTS)/headrace/headrace-client-*.tgz $(SBOM)/*.json $(OPENAPI) $(OUT)
+	cp build/image.binpb $(OUT)/protos.binpb
+	cp build/gateway $(OUT)/headrace-gateway-$$(go env GOOS)-$$(go env GOARCH)
+	cd tests/deploy/helm && go tool helm package $(CURDIR)/deploy/helm/headrace --destination $(CURDIR)/$(OUT)
+	cd $(OUT) && sha256sum * >SHA256SUMS
+	$(if $(SIGN),cd $(OUT) && gpg --batch --local-user $(SIGN) --armor --detach-sign SHA256SUMS)
 
 # Which files are the versions of constraints.txt: what the suite needs, what [data] adds, and what builds the image.
 HASHES := packaging/hashes
