@@ -108,4 +108,5 @@ async def tool_server(
         )
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, memory))
-        yield await stack.enter_async_context(serving_grpc(config.server, [served], keys=keys))
+        refused = AuditRecords(memory, TOOLS).count_refused()
+        yield await stack.enter_async_context(serving_grpc(config.server, [served], keys=keys, record_refused=refused))
