@@ -363,7 +363,10 @@ kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests 
 kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests, and Helm the chart (needs Go; compiles both)
 	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py tests/deploy/helm/check_chart.py
 
-chart: $(VENV)/run ## Make the Helm chart from deploy/kubernetes/overlays/prod (needs Go)
+RULES := deploy/kubernetes/components/prometheus-operator/rules.yaml
+chart: $(VENV)/run ## Make the Helm chart from deploy/kubernetes/overlays/prod, and the operator's rules from the alerts (needs Go)
+	printf 'apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: headrace, namespace: headrace}\nspec:\n' >$(RULES)
+	sed -n '/^groups:/,$$ s/^./  &/p' deploy/observability/alerts.yaml >>$(RULES)
 	cd tests/deploy/kustomize && go tool kustomize build $(CURDIR)/deploy/kubernetes/overlays/prod >$(CURDIR)/build/prod.yaml
 	$(BIN)/python deploy/helm/make_chart.py deploy/helm/headrace <build/prod.yaml
 

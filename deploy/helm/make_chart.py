@@ -36,8 +36,8 @@ COMMENTS = {
     "image": "Where the image is; without a tag it is the chart's appVersion. A digest (sha256:…) goes before a tag.",
     "imagePullSecrets": "As in a pod: [{name: …}].",
     "config": "Files of agents, providers and tools, by their names. A changed file takes effect without a restart.",
-    "secrets": "Secrets that are there before: database (key url), credentials (api-keys.json), providerKeys (variables\n"
-    "that providers read). Each service's certificate is in <service>-tls (tls.crt, tls.key, ca.crt).",
+    "secrets": "Secrets that are there before: database (key url), credentials (api-keys.json), providerKeys (what\n"
+    "providers read). Each service's certificate is in <service>-tls (tls.crt, tls.key, ca.crt).",
     "jwt": "Tokens of an issuer beside API keys; the ConfigMap `tokens` has jwks-url, issuer and audience.",
     "traces": "Spans to the Service otel-collector of the monitoring namespace.",
     "gvisor": "Commands of models in a kernel of their own, by a RuntimeClass of this cluster.",

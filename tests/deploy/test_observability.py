@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from headrace import errors
-from tests.deploy.manifests import needs_go, of_kind
+from tests.deploy.manifests import build_overlay, needs_go, of_kind, pods
 
 ROOT = Path(__file__).parents[2]
 OBSERVABILITY = ROOT / "deploy" / "observability"
@@ -89,11 +89,29 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
         metric["pods"]["metric"]
         for scaler in of_kind("prod", "HorizontalPodAutoscaler").values()
         for metric in scaler["spec"]["metrics"]
+        if metric["type"] == "Pods"
     ]
     for metric in metrics:
         assert metric.get("selector", {"matchLabels": {}})["matchLabels"].keys() <= defined()[metric["name"]]
     (names,) = re.findall(r'seriesQuery: .*__name__=~"(.*?)"', (ROOT / "docs" / "operating.md").read_text())
     assert [metric["name"] for metric in metrics if re.fullmatch(names, metric["name"]) is None] == []
+
+
+@needs_go
+def test_the_operators_rules_are_the_alerts_and_it_finds_every_pod() -> None:
+    overlay = {
+        "kind": "Kustomization",
+        "resources": ["headrace/deploy/kubernetes/overlays/prod"],
+        "components": ["headrace/deploy/kubernetes/components/prometheus-operator"],
+    }
+    objects = {item["kind"]: item.get("spec", {}) for item in build_overlay(yaml.safe_dump(overlay))}
+    alerts = yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())
+    assert objects["PrometheusRule"]["groups"] == alerts["groups"], "run make chart"
+    [named] = objects["PodMonitor"]["selector"]["matchExpressions"]
+    assert {*named["values"]} == pods("prod").keys()
+    [endpoint] = objects["PodMonitor"]["podMetricsEndpoints"]
+    for pod in pods("prod").values():
+        assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
 
 
 def test_every_alert_says_what_to_do() -> None:

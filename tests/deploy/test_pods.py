@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from services.orchestrator.lifecycle.runs import ENDING_S
 from services.runtime.process.config import load_settings
-from tests.deploy.manifests import VARIANTS, Manifest, containers, environment, needs_go, of_kind, pods, workloads
+from tests.deploy.manifests import (
+    VARIANTS,
+    Manifest,
+    build_overlay,
+    containers,
+    environment,
+    needs_go,
+    of_kind,
+    pods,
+    workloads,
+)
 from tests.deploy.settings import CONFIGS, PORTS, prefix
 
 pytestmark = needs_go
@@ -37,6 +48,19 @@ def test_a_pod_has_no_rights(variant: str) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }, container["name"]
+
+
+def test_on_openshift_a_pod_names_no_user() -> None:
+    overlay = {
+        "kind": "Kustomization",
+        "resources": ["headrace/deploy/kubernetes/overlays/prod"],
+        "components": ["headrace/deploy/kubernetes/components/openshift"],
+    }
+    named = [item for item in build_overlay(yaml.safe_dump(overlay)) if item["kind"] in ("Deployment", "StatefulSet")]
+    assert len(named) == len(workloads("prod"))
+    for workload in named:
+        context = workload["spec"]["template"]["spec"]["securityContext"]
+        assert context.keys() == {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
 
 
 def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None:
@@ -165,8 +189,10 @@ def test_a_service_is_scaled_or_has_replicas_and_more_than_one() -> None:
     for name, workload in workloads("prod").items():
         assert ("replicas" in workload["spec"]) != (name in scaled), "the two would take turns in undoing each other"
         assert (scaled[name]["minReplicas"] if name in scaled else workload["spec"]["replicas"]) > 1
-    assert scaled.keys() == {"facade", "orchestrator", "llm-gateway"}
+    assert scaled.keys() == workloads("prod").keys()
     for spec in scaled.values():
+        # Where nobody serves the metrics of pods, CPU is all there is.
+        assert spec["metrics"][-1]["resource"]["name"] == "cpu"
         down = spec["behavior"]["scaleDown"]
         assert down["stabilizationWindowSeconds"] >= 300
         assert [policy["periodSeconds"] >= 60 for policy in down["policies"]] == [True]

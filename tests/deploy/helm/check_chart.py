@@ -77,7 +77,7 @@ def test_values_are_where_they_belong() -> None:
         **{
             "autoscaling.enabled": "false",
             "facade.replicas.min": "4",
-            "memory.replicas": "5",
+            "memory.replicas.min": "5",
             "memory.env": '[{"name":"HEADRACE_MEMORY_RETENTION_DAYS","value":"30"}]',
             "image": '{"repository":"images.example/headrace","digest":"sha256:12"}',
             "imagePullSecrets": '[{"name":"pull"}]',
