@@ -35,9 +35,9 @@ WHOSE: dict[Front, dict[str, str]] = {
         "x-headrace-user": "default",
         "x-headrace-scopes": ",".join(sorted(ALL_SCOPES)),
     },
-    gateway: {"authorization": "Bearer secret", "x-api-key": "secret"},
+    gateway: {"authorization": "Bearer secret", "x-api-key": "secret", "x-headrace-client-address": "127.0.0.1"},
 }
-"""The one has looked at the credential, the other leaves it to the services."""
+"""The one has looked at the credential, the other leaves it to the services, and says whose it is."""
 
 GRPC_OWN = {"user-agent", "grpc-accept-encoding", "accept-encoding", "content-type", "te"}
 

@@ -6,11 +6,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from headrace.client import Client
 from headrace.errors import Unauthenticated
+from tests.conformance.fronts import Timing, gateway
 from tests.tenants.house import TIMEOUT_S, house
+
+STRANGER = {"x-api-key": "of nobody"}
 
 
 async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path: Path) -> None:
@@ -20,11 +24,27 @@ async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path:
             for ask in (stranger.agents, lambda: stranger.upload("a.txt", b"a")):
                 with pytest.raises(Unauthenticated):
                     await ask()
-        async with it.http.get(f"{it.url}/api/chats", headers={"x-api-key": "of nobody"}) as response:
+        async with it.http.get(f"{it.url}/api/chats", headers=STRANGER) as response:
             assert response.status == 401
-    files = sorted((tmp_path / "data" / "chats" / "audit").rglob("*.jsonl"))
+    assert read_refused(tmp_path) == [(name, "127.0.0.1", 1) for name in ("facade", "orchestrator", "tools")]
+
+
+async def test_behind_the_go_gateway_it_is_the_client_who_was_refused(tmp_path: Path) -> None:
+    async with asyncio.timeout(TIMEOUT_S), house(tmp_path) as it:
+        peers = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
+        addresses = {peer: it.addresses[name] for peer, name in peers.items()}
+        env = {"HEADRACE_INTERNAL_TOKEN": it.settings.internal_token}
+        elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        async with gateway(addresses, Timing(), env) as url, aiohttp.ClientSession(connector=elsewhere) as http:
+            # Nobody believes what a client says of itself.
+            forged = STRANGER | {"x-headrace-client-address": "10.0.0.7", "x-forwarded-for": "10.0.0.7"}
+            async with http.get(f"{url}/api/agents", headers=forged) as response:
+                assert response.status == 401
+    assert read_refused(tmp_path) == [("orchestrator", "127.0.0.2", 1)]
+
+
+def read_refused(folder: Path) -> list[tuple[str, str, int]]:
+    files = sorted((folder / "data" / "chats" / "audit").rglob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    told = [line for line in lines if line["event"] == "sign_in.refused"]
-    assert sorted((line["service"], line["address"], line["count"]) for line in told) == [
-        (name, "127.0.0.1", 1) for name in ("facade", "orchestrator", "tools")
-    ]
+    refused = [line for line in lines if line["event"] == "sign_in.refused"]
+    return sorted((line["service"], line["address"], line["count"]) for line in refused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
@@ -24,6 +24,9 @@ ADDRESSES_MAX = 1_000
 OTHERS = "others"
 
 EVENT = "sign_in.refused"
+
+CLIENT_ADDRESS = "x-headrace-client-address"
+"""Header in which a facade that passes credentials on (deploy/gateway) says who has shown them."""
 
 LAST_S = 2.0
 """Time to record what is left when the service stops."""
@@ -80,6 +83,11 @@ async def _record_regularly(refused: RefusedSignIns, record: Record, every_s: fl
             await refused.record_all(record)
         except Exception:
             log.exception("refused sign-ins not recorded")  # the next minute is another one
+
+
+def find_client_address(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """Return the address of whoever a facade calls for; empty where it tells none."""
+    return next((str(value) for key, value in metadata if key == CLIENT_ADDRESS), "")
 
 
 def _find_address(peer: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from headrace.errors import CredentialEnded, HeadraceError, InvalidRequest, Over
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
+from services.runtime.auth.refused_sign_ins import find_client_address
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.clock import monotonic_s
@@ -49,6 +50,11 @@ _UNREADABLE = object()
 
 _is_inner: ContextVar[bool] = ContextVar("is_inner", default=False)
 """Whether a service of the suite makes the call of this task."""
+
+_is_service: ContextVar[bool] = ContextVar("is_service", default=False)
+"""Whether the caller of this task's call has proven that it is a service."""
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
 log = structlog.get_logger()
 
@@ -84,7 +90,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             if self._check_call is not None:
                 self._check_call(method, identity.get_identity())
         except HeadraceError as error:
-            return self._make_refusal(method, error)
+            return self._make_refusal(method, error, handler_call_details.invocation_metadata or ())
         return self._wrapped[method]
 
     def _wrap_handler(self, handler: Handler, method: str) -> Handler:
@@ -156,12 +162,14 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         return answer_until_end
 
-    def _make_refusal(self, method: str, error: HeadraceError) -> Handler:
+    def _make_refusal(self, method: str, error: HeadraceError, metadata: Metadata) -> Handler:
         """Return a handler that fails without reading a request, whatever the method reads and answers."""
 
         async def refuse(_: Any, context: Context) -> None:
             if isinstance(error, Unauthenticated | CredentialEnded):
-                self._authenticator.refused.note(context.peer() or "")
+                # A facade that leaves credentials to us, and has proven itself, says where they come from.
+                told = find_client_address(metadata) if _is_service.get() else ""
+                self._authenticator.refused.note(told or context.peer() or "")
             async with _handling_rpc(method, context):
                 raise error
 
@@ -173,9 +181,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         call: ServerCall | None = getattr(details, "call", None)
         admit, metadata = self._authenticator.admit_call, details.invocation_metadata or ()
         _is_inner.set(details.method in WITHOUT_USER)
+        _is_service.set(False)
 
         def note_service() -> None:
             _is_inner.set(True)
+            _is_service.set(True)
             if call is not None:
                 call.note_admitted()
 

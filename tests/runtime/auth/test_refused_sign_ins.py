@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub, add_AuditServiceServicer_to_server
 from services.memory.audit.rpcs import AuditService
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.callers import FACADE
+from services.runtime.auth.identity import acting_as
 from services.runtime.auth.refused_sign_ins import ADDRESSES_MAX, OTHERS, RefusedSignIns, recording_refused
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
@@ -83,3 +87,24 @@ async def test_a_server_notes_whom_it_does_not_know(tmp_path: Path) -> None:
                 await AuditServiceStub(channel).ListAudit(audit_pb2.ListAuditRequest())
     [(address, count)] = recorded.items()
     assert (address.partition(":")[0] in {"127.0.0.1", "local"}, count) == (True, 2)
+
+
+async def test_a_facade_says_who_has_shown_what_it_passes_on_and_nobody_else_does(tmp_path: Path) -> None:
+    auth = replace(key_settings(tmp_path, ada="acme/ada"), internal_token="of the suite" * 3)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=auth)
+    recorded = Recorded()
+    servicer = AuditService(make_audit_trail())
+    served = GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
+    told = (("x-headrace-client-address", "10.9.8.7"), ("x-api-key", "of nobody"))
+    async with serving_grpc(settings, [served], record_refused=recorded) as running:
+        for shown in (build_caller_metadata(auth, FACADE), ()):
+            async with open_channel(running.addresses[0], shown) as channel:
+                stub = AuditServiceStub(channel)
+                for ask, request in (
+                    (stub.ListAudit, audit_pb2.ListAuditRequest()),
+                    (stub.RecordAudit, audit_pb2.RecordAuditRequest(event="key.made")),
+                )[: 1 if shown else 2]:
+                    with acting_as(None), pytest.raises(Unauthenticated), rpc_errors():
+                        await ask(request, metadata=told)
+    ours = recorded.pop("10.9.8.7")
+    assert (ours, recorded.total()) == (1, 2)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,15 +33,21 @@ type metadataKey struct{}
 // (services/runtime/auth/authenticator.py).
 var clientCredentials = []string{"Authorization", "X-Api-Key"}
 
+// clientAddress names whoever has shown the credential, for the audit log (services/runtime/auth/refused_sign_ins.py).
+const clientAddress = "x-headrace-client-address"
+
 // readCallMetadata returns the request's id and everything that calls forward from its headers: request and trace id,
-// the client's credential, and the user's credentials for MCP servers (services/runtime/rpc/call_ids.py).
-func readCallMetadata(header http.Header) (string, metadata.MD) {
+// the client's credential and address, and the user's credentials for MCP servers (services/runtime/rpc/call_ids.py).
+func readCallMetadata(header http.Header, remote string) (string, metadata.MD) {
 	id := header.Get("X-Request-Id")
 	if !safeID.MatchString(id) {
 		id = newID()
 	}
 	forwarded := readMCPCredentials(header)
 	forwarded.Set("x-request-id", id)
+	if address, err := netip.ParseAddrPort(remote); err == nil { // no other comes from a Unix socket
+		forwarded.Set(clientAddress, address.Addr().Unmap().WithZone("").String())
+	}
 	for _, name := range clientCredentials {
 		for _, value := range header[http.CanonicalHeaderKey(name)] {
 			if printable.MatchString(value) && len(value) <= credentialCharsMax {

@@ -22,7 +22,7 @@ const restTimeout = 5 * time.Second
 func withRequestLog(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		started := time.Now()
-		id, forwarded := readCallMetadata(request.Header)
+		id, forwarded := readCallMetadata(request.Header, request.RemoteAddr)
 		entry := &requestLog{ResponseWriter: w, route: "unknown", admit: func() {
 			if isGuarded(request.URL.Path) {
 				strangers.Admit(request.Context())
