@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ async def test_a_facade_says_who_has_shown_what_it_passes_on_and_nobody_else_doe
     async with serving_grpc(settings, [served], record_refused=recorded) as running:
         for shown in (build_caller_metadata(auth, FACADE), ()):
             async with open_channel(running.addresses[0], shown) as channel:
-                stub = AuditServiceStub(channel)
+                stub: Any = AuditServiceStub(channel)
                 for ask, request in (
                     (stub.ListAudit, audit_pb2.ListAuditRequest()),
                     (stub.RecordAudit, audit_pb2.RecordAuditRequest(event="key.made")),
