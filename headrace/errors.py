@@ -320,6 +320,13 @@ class LogDamaged(HeadraceError):
     reason = "LOG_DAMAGED"
 
 
+class KeyUnavailable(HeadraceError):
+    """The key that a tenant's stored data is encrypted with cannot be had; an operator has to bring it back."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "KEY_UNAVAILABLE"
+
+
 class Unsupported(HeadraceError):
     """This version does not do that."""
 

@@ -109,6 +109,7 @@ ROOMS = {
     "services/memory": (
         *("admin_cli", ".", "facts", "requests", "compaction", "context/window", "context", "access", "data"),
         *("storage/files", "storage/postgres", "storage/postgres/connection", "storage", "importing", "log"),
+        "encryption",
     ),
     "services/runtime": (
         *("rpc", "process", "telemetry", "auth"),

@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks import tokens
 from benchmarks.memory.appending import appending
 from benchmarks.memory.compacting import compacting
+from benchmarks.memory.encrypting import encrypting
 from benchmarks.memory.first_delta import first_delta
 from benchmarks.memory.growing import growing
 from benchmarks.memory.recall import recall
@@ -25,7 +26,7 @@ from benchmarks.memory.recap import recap
 from benchmarks.postgresql import Server, programs, running
 from services.runtime.process import logs
 
-EACH = {"appending": appending, "growing": growing}
+EACH = {"appending": appending, "growing": growing, "encrypting": encrypting}
 """With each engine."""
 
 PARTS = {"compacting": compacting, "first_delta": first_delta, "recall": recall, "recap": recap}

@@ -39,10 +39,14 @@ def engines(server: Server | None) -> dict[str, Callable[[], str]]:
 
 @asynccontextmanager
 async def running(
-    folder: Path, llm_gateway: str = "", command: Sequence[str] = ("services.memory",), database_url: str = ""
+    folder: Path,
+    llm_gateway: str = "",
+    command: Sequence[str] = ("services.memory",),
+    database_url: str = "",
+    **others: str,
 ) -> AsyncGenerator[Running]:
     """Run it inside the block, over `folder` or a database; again for a restart. `command` is the module, with its
-    arguments.
+    arguments; `others` are settings.
     """
     address = f"unix:{folder}/memory.sock"
     settings = {
@@ -50,6 +54,7 @@ async def running(
         "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": llm_gateway or f"unix:{folder}/nobody.sock",
         "HEADRACE_DATA_DIR": str(folder),
         "HEADRACE_DATABASE_URL": database_url,
+        **others,
     }
     with _log(folder) as log:
         process = await asyncio.create_subprocess_exec(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.memory.context.window.context_view import MESSAGES_MIN
+from services.memory.encryption.opening import KINDS
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 
@@ -77,6 +78,15 @@ class Config:
     audit_tenant: str = "default"
     """Tenant in whose audit log stands what is no tenant's: refused sign-ins and configuration."""
 
+    encryption_keys: str = ""
+    """Master keys of the encryption at rest: `file:PATH`, of lines `NAME:KEY` with 32 bytes in base64, the first of
+    which wraps; `command:PROGRAM ARGUMENTS`, which is called with wrap or unwrap and the tenant; or
+    `python:MODULE:NAME`, an object with wrap and unwrap. Empty: nothing is encrypted."""
+
+    encryption_enabled: bool = True
+    """Whether what is written is encrypted, where there are master keys; false: it is written in plain text, and what
+    is encrypted is decrypted by and by."""
+
     webhook_allow: str = ""
     """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
     `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
@@ -86,6 +96,8 @@ class Config:
             parse_allow_list(self.webhook_allow)
         except ValueError as error:
             raise ValueError(f"HEADRACE_MEMORY_WEBHOOK_ALLOW: {error}") from error
+        if self.encryption_keys and not self.encryption_keys.startswith(KINDS):
+            raise ValueError(f"HEADRACE_MEMORY_ENCRYPTION_KEYS: expected one of {', '.join(KINDS)}")
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
         if self.fact_embeddings and not all(self.fact_embeddings.partition("/")):

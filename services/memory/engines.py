@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.opening import make_open_keys
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 
@@ -20,6 +21,7 @@ async def open_engine(config: Config) -> AsyncGenerator[Engine]:
     Raises:
         OSError: The folder or the database cannot be used.
     """
+    open_keys = make_open_keys(config.encryption_keys, encrypts=config.encryption_enabled)
     if config.database_url:
         # Imported only here: a service over a folder does not need the driver.
         from services.memory.storage.postgres.connection.pool import Limits
@@ -27,10 +29,14 @@ async def open_engine(config: Config) -> AsyncGenerator[Engine]:
 
         limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
         async with open_postgres(
-            config.database_url, limits, audit_tenant=config.audit_tenant, scrub_rewrites=config.erase_rewrites
+            config.database_url,
+            limits,
+            audit_tenant=config.audit_tenant,
+            scrub_rewrites=config.erase_rewrites,
+            open_keys=open_keys,
         ) as engine:
             yield engine
         return
     with closing(await asyncio.to_thread(Disk, config.logs_dir)) as disk:
-        async with open_files(disk, audit_tenant=config.audit_tenant) as engine:
+        async with open_files(disk, audit_tenant=config.audit_tenant, open_keys=open_keys) as engine:
             yield engine

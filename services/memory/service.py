@@ -319,7 +319,8 @@ class MemoryService(
     async def _put_blobs(self, chat_id: str, blobs: list[Blob]) -> None:
         if not await self._access.may_use_id(chat_id):
             raise chat_not_found(chat_id)
-        await self._engine.blobs.put_all(chat_id, blobs)
+        tenant = identity.Identity.from_stored(identity.current_tenant(), "").tenant
+        await self._engine.blobs.put_all(chat_id, tenant, blobs)
 
     async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
         if run_id is None:

@@ -33,14 +33,21 @@ from services.memory.__main__ import (
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.data.refusals import Refusals
+from services.memory.encryption.data_keys import DataKeys
+from services.memory.encryption.keyring import Keyring
+from services.memory.encryption.master_keys import FileMasterKeys
+from services.memory.encryption.opening import OpenKeys, open_no_keys
+from services.memory.log.encryption.lines import decrypt_log
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
+from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.index_recovery import START_LOGS_MAX
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.hosts import DRIVER
-from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
+from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits, open_database
+from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import Notifications
 from services.runtime.auth.caller_credentials import build_caller_metadata
@@ -68,6 +75,14 @@ KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
 CONNECTIONS_MAX, STATEMENT_TIMEOUT_S = 4, 10.0
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
+
+MASTER_KEYS = FileMasterKeys({"test": b"of these tests alone, 32 bytes.."})
+
+
+def open_keys(stored: DataKeys) -> Keyring:
+    """The keyring of encrypted stores."""
+    return Keyring(MASTER_KEYS, stored)
+
 
 EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
 
@@ -105,11 +120,12 @@ async def memory_over(
     probe_s: float = PROBE_S,
     start_logs_max: int = START_LOGS_MAX,
     run_backlog: RunBacklog = run_steps,
+    open_keys: OpenKeys = open_no_keys,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over the logs of a folder."""
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "probe_s": probe_s}
-    opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog}
+    opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog, "open_keys": open_keys}
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
             open_files(disk, **opening) as engine,
@@ -127,12 +143,13 @@ async def memory_in(
     patience_s: float = PATIENCE_S,
     tells: bool = True,
     scrub_rewrites: bool = False,
+    open_keys: OpenKeys = open_no_keys,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over a database; it tells others of what it does, or does not."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "scrub_rewrites": scrub_rewrites}
-    async with open_postgres(url, limits, **opening) as engine:
+    async with open_postgres(url, limits, **opening, open_keys=open_keys) as engine:
         if not tells:
             assert isinstance(engine.peers, Notifications)
             engine.peers.notify_change = _ignore
@@ -173,18 +190,24 @@ async def _serving(
         yield Memory.reach(channel)
 
 
+def with_keys(open_keys: OpenKeys, options: dict[str, Any]) -> dict[str, Any]:
+    return {"open_keys": open_keys} | options
+
+
 @dataclass(frozen=True, slots=True)
 class Files:
     """Chats in a folder."""
 
     folder: Path
+    open_keys: OpenKeys = open_no_keys
 
     def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
-        return memory_over(self.folder, **options)
+        return memory_over(self.folder, **with_keys(self.open_keys, options))
 
     async def log(self, chat_id: str) -> bytes:
-        """The chat's lines as they are kept."""
-        return (self.folder / f"{chat_id}.json").read_bytes()
+        """The chat's lines as they are kept, decrypted."""
+        log = (self.folder / f"{chat_id}.json").read_bytes()
+        return decrypt_log(chat_id, log, self.open_keys(FileDataKeys(self.folder / FOLDER)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +215,10 @@ class Tables:
     """Chats in a database."""
 
     url: str
+    open_keys: OpenKeys = open_no_keys
 
     def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
-        return memory_in(self.url, **options)
+        return memory_in(self.url, **with_keys(self.open_keys, options))
 
     async def log(self, chat_id: str) -> bytes:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
@@ -203,7 +227,13 @@ class Tables:
             rows = await connection.fetch(query, chat_id)
         finally:
             await connection.close()
-        return b"".join(row[0] + b"\n" for row in rows)
+        log = b"".join(row[0] + b"\n" for row in rows)
+        if self.open_keys is open_no_keys:
+            return log
+        limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S)
+        async with open_database(self.url, limits) as database:
+            keys = self.open_keys(PostgresDataKeys(database))
+            return await asyncio.to_thread(decrypt_log, chat_id, log, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +301,7 @@ async def empty(url: str) -> None:
                 "agent_versions",
                 "tenant_agents",
                 "data_records",
+                "data_keys",
             )
             await connection.execute("; ".join(f"DELETE FROM {table}" for table in tables))
     finally:
@@ -283,8 +314,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in list_parameters(
             metafunc.function
         )
-        modelled = ["modelled"] if STORAGE in metafunc.definition.path.parents else []
-        metafunc.parametrize("engine", [*EACH, *modelled] if is_each else ["embedded"])
+        metafunc.parametrize("engine", list_engines(metafunc.definition.path) if is_each else ["embedded"])
+
+
+def list_engines(path: Path) -> list[Any]:
+    """Return the engines for the tests of a file; those of the store itself run encrypted, too."""
+    others = ["modelled", "encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
+    return [*EACH, *others] if STORAGE in path.parents else EACH
 
 
 def list_parameters(function: Callable[..., Any]) -> Collection[str]:
@@ -304,6 +340,10 @@ def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
     """Where chats are kept."""
     if engine == "embedded":
         return Files(request.getfixturevalue("folder"))
+    if engine == "encrypted":
+        return Files(request.getfixturevalue("folder"), open_keys)
+    if engine == "encrypted postgres":
+        return Tables(request.getfixturevalue("database_url"), open_keys)
     if engine == "modelled":
         return ModelledTables(request.getfixturevalue("modelled"))
     return Tables(request.getfixturevalue("database_url"))

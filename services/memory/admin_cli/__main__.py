@@ -18,11 +18,12 @@ import msgspec
 from headrace.errors import HeadraceError
 from services.memory.access import retention
 from services.memory.access.retention_rules import RetentionRules
-from services.memory.admin_cli import verify
+from services.memory.admin_cli import encryption, verify
 from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
+from services.memory.log.recovery import read_chat
 from services.memory.storage import agents, keys, schedules, user_facts
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
@@ -58,12 +59,14 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
         if not config.logs_dir.exists() and arguments.command != "import":
             raise OSError(f"{config.logs_dir}: there are no chats")
         if arguments.command == "verify":  # without opening the folder, which a service may own
-            return verify.verify_folder(config.logs_dir, arguments.chat_id)
+            return verify.verify_folder(config.logs_dir, arguments.chat_id, encryption.open_folder_keys(config))
         if arguments.command == "reindex":
             with closing(Disk(config.logs_dir)) as disk:
                 _clear_index(disk)
     elif arguments.command == "reindex":
         raise OSError("a database keeps its index with the lines: there is none to make anew")
+    if arguments.command in encryption.KEY_COMMANDS:  # also of a folder that a service owns
+        return await encryption.KEY_COMMANDS[arguments.command](config, arguments)
     async with open_engine(config) as engine:
         await engine.index.wait_until_complete()
         return await _COMMANDS[arguments.command](engine, arguments)
@@ -147,7 +150,8 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
                 await engine.agents.put(agent)  # known ones stay
             continue
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
-        await engine.blobs.put_all(found.chat_id, found.blobs)
+        tenant = read_chat(found.chat_id, found.log).info.owner.tenant
+        await engine.blobs.put_all(found.chat_id, tenant, found.blobs)
         await engine.chats.import_log(found.chat_id, found.log)
         print_line(found.chat_id)
     return True
@@ -157,6 +161,7 @@ _COMMANDS = {
     "export": _export_chats,
     "import": _import_chats,
     "prune": _prune_chats,
+    "reencrypt": encryption.reencrypt,
     "reindex": _report_reindex,
     "verify": _verify_chats,
 }
@@ -233,6 +238,7 @@ def _build_parser() -> argparse.ArgumentParser:
     prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
     check = commands.add_parser("verify", help="read every line and blob, and say what is not what was written")
     check.add_argument("chat_id", nargs="*", type=_parse_chat_id, help="chats; all without one")
+    encryption.add_commands(commands)
     commands.add_parser("reindex", help="make the index anew from the logs")
     return parser
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, KeyUnavailable
 from services.memory.importing.older_log import convert_older_log
 from services.memory.log.verify import LogReport, verify_log
 from services.memory.storage.files.blobs import BlobFolder
 from services.memory.storage.files.disk import list_log_names, read_log_file
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.engine import Engine
 
 
@@ -46,20 +47,20 @@ class _Totals:
         return not self.damaged
 
 
-def verify_folder(folder: Path, chat_ids: Sequence[str]) -> bool:
+def verify_folder(folder: Path, chat_ids: Sequence[str], keys: Keyring) -> bool:
     """Verify the logs and blobs of a folder, which a service may own, and return whether none is damaged."""
-    totals, blobs = _Totals(), BlobFolder(folder / "blobs")
+    totals, blobs = _Totals(), BlobFolder(folder / "blobs", keys)
     for chat_id in chat_ids or list_log_names(folder):
         try:
-            report = _verify_file(read_log_file(folder, chat_id), chat_id)
+            report = _verify_file(read_log_file(folder, chat_id), chat_id, keys)
+            totals.add_chat(chat_id, report, blobs.list_damaged(chat_id))
         except (OSError, HeadraceError) as error:
-            report = LogReport(problems=[str(error)])
-        totals.add_chat(chat_id, report, blobs.list_damaged(chat_id))
+            totals.add_chat(chat_id, LogReport(problems=[str(error)]))
     return totals.print_summary()
 
 
-def _verify_file(data: bytes, chat_id: str) -> LogReport:
-    report = verify_log(data, chat_id)
+def _verify_file(data: bytes, chat_id: str, keys: Keyring) -> LogReport:
+    report = verify_log(data, chat_id, keys)
     if report.lines or not (older := convert_older_log(chat_id, data)):
         return report
     print_line(f"{chat_id}: a log of Chat Memory V3, which memory converts when it first reads it")
@@ -71,7 +72,11 @@ async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
     """Verify the chats of a database, and return whether none is damaged."""
     totals = _Totals()
     for chat_id in chat_ids or await engine.index.list_chats():
-        log = await engine.chats.export(await engine.chats.load(chat_id))
+        try:
+            log = await engine.chats.export(await engine.chats.load(chat_id))
+        except KeyUnavailable as error:
+            totals.add_chat(chat_id, LogReport(problems=[error.message]))
+            continue
         totals.add_chat(chat_id, await asyncio.to_thread(verify_log, log, chat_id))
     return totals.print_summary()
 

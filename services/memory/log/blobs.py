@@ -32,6 +32,15 @@ class Blob:
     def reference(self) -> str:
         return SCHEME + self.id
 
+    def encode(self) -> bytes:
+        return self.mime_type.encode() + b"\n" + self.data
+
+    @classmethod
+    def decode(cls, stored: bytes) -> Blob:
+        """Return what `encode` was called of; anything else is some blob, whose id tells."""
+        mime_type, _, data = stored.partition(b"\n")
+        return cls(mime_type.decode("ascii", "replace"), data)
+
     @classmethod
     def create(cls, mime_type: str, data: bytes) -> Blob:
         """Make a blob of a caller's data.

@@ -10,8 +10,10 @@ from typing import Annotated, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.charges import Charge
-from services.memory.log.checksums import add_checksum, remove_checksum
+from services.memory.log.checksums import add_checksum
+from services.memory.log.encryption.lines import decrypt_text, encrypt_text
 
 ABSENT = Raw()
 """Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
@@ -356,14 +358,19 @@ _UNKNOWN = msgspec.json.Decoder(Unknown)
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_line(line: Known) -> bytes:
-    return add_checksum(_ENCODER.encode(line)) + b"\n"
+def encode_line(line: Known, keys: Keyring = NO_KEYS, tenant: str = "") -> bytes:
+    """Encode a line, encrypted for its `tenant` where `keys` say so; the key is to be ready."""
+    data = _ENCODER.encode(line)
+    return add_checksum(encrypt_text(line.chat_id, line.n, data, keys, tenant) if keys.encrypts else data) + b"\n"
 
 
-def decode_line(data: bytes) -> Line | None:
-    """Decode a line without its line break; None if it is not valid, or not what was written."""
+def decode_line(data: bytes, chat_id: str = "", keys: Keyring = NO_KEYS) -> Line | None:
+    """Decode a line of a chat without its line break; None if it is not valid, or not what was written.
+
+    Raises KeyUnavailable, or Overloaded, where the key of an encrypted one cannot be had.
+    """
     try:
-        data = remove_checksum(data)
+        data = decrypt_text(chat_id, data, keys)
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:
             return _KNOWN.decode(data)

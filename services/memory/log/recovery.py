@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat
 from services.memory.log.checksums import has_checksum
 from services.memory.log.lines import Line, decode_line
@@ -27,7 +28,8 @@ class LogReading:
     is_damaged: bool
 
 
-def read_log(data: bytes, chat_id: str) -> LogReading:
+def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
+    """Read a log. Raises KeyUnavailable, Overloaded where a key of it cannot be had."""
     lines: list[Line] = []
     ends: list[int] = []
     end, is_damaged = 0, False
@@ -36,7 +38,7 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
     *texts, rest = data.split(b"\n")
     for text in texts:
         end += len(text) + 1
-        line = decode_line(text)
+        line = decode_line(text, chat_id, keys)
         expected = lines[-1].n + 1 if lines else 1
         if line is None:
             missing_n = missing_n or expected
@@ -48,7 +50,9 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
         ends.append(end)
     # A line whose end alone is another byte was whole.
     is_ended_wrongly = (
-        has_checksum(rest[:-1]) and not rest.endswith(NEVER_WRITTEN) and decode_line(rest[:-1]) is not None
+        has_checksum(rest[:-1])
+        and not rest.endswith(NEVER_WRITTEN)
+        and decode_line(rest[:-1], chat_id, keys) is not None
     )
     if is_damaged or is_ended_wrongly:
         return LogReading(lines, len(data), True)
@@ -59,6 +63,6 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
     return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False)
 
 
-def read_chat(chat_id: str, log: bytes) -> Chat:
-    reading = read_log(log, chat_id)
+def read_chat(chat_id: str, log: bytes, keys: Keyring = NO_KEYS) -> Chat:
+    reading = read_log(log, chat_id, keys)
     return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)

@@ -10,6 +10,9 @@ import msgspec
 SHARED = ""
 """In place of a tenant: the operator's agents, which all tenants have. No tenant's name is empty."""
 
+AGENT = "agent"
+"""Kind of the records of tenants' agents in force."""
+
 VERSIONS_MAX = 10_000
 """Versions of one agent. Nobody edits a file so often; a tool whose definition is another at each look would."""
 

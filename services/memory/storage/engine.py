@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.audit.trail import AuditTrail
+    from services.memory.storage.encrypted.reencryption import Rewriting
     from services.memory.storage.gates.grant_query import GrantQuery
     from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
@@ -210,7 +211,9 @@ class Leases(Protocol):
 
 
 class Blobs(Protocol):
-    async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None: ...
+    async def put_all(self, chat_id: str, tenant: str, blobs: Iterable[Blob]) -> None:
+        """Keep blobs of a tenant's chat, which may be still to come."""
+        ...
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         """Return the blob if the chat has it. Blocks."""
@@ -253,3 +256,5 @@ class Engine:
     erasures: DataRecords[StoredErasure]
     holds: DataRecords[StoredHold]
     eraser: StoreEraser
+    rewriting: Rewriting
+    """What is stored, to be encrypted as it should be."""

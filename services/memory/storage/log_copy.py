@@ -61,6 +61,7 @@ class LogCut:
     run_ids: list[str]
     owner: str
     """The user whose the copy is."""
+    tenant: str
 
     def copy_log(self, source: str, target: str) -> bytes:
         """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves

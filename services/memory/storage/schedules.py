@@ -9,6 +9,9 @@ import msgspec
 from services.memory.storage.webhooks import Secret
 from services.runtime.auth.identity import Identity
 
+SCHEDULE = "schedule"
+"""Kind of the records."""
+
 FIRINGS_MAX = 20
 """Outcomes that are kept with a schedule."""
 

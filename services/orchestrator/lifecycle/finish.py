@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import structlog
 
-from headrace.errors import HeadraceError, LogDamaged, to_failure
+from headrace.errors import HeadraceError, KeyUnavailable, LogDamaged, to_failure
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
@@ -33,6 +33,9 @@ STATES: dict[str, End] = {"completed": "completed", "cancelled": "cancelled", "f
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
 
+NO_ROOM_FOR_AN_END = frozenset({LogDamaged.reason, KeyUnavailable.reason})
+"""Errors of memory with which a run's log takes no end, whatever the end says."""
+
 log = structlog.get_logger()
 
 
@@ -54,7 +57,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         # The log has no end, so there is none yet: whoever takes the run over comes to its end again, or stores the
         # failure as its end where these lines are never taken.
         run.feed.cut()
-        is_open = failure.retriable or run.log.is_lost or failure.code == LogDamaged.reason
+        is_open = failure.retriable or run.log.is_lost or failure.code in NO_ROOM_FOR_AN_END
         return None if is_open else failure
     _publish_end(run, line)
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)

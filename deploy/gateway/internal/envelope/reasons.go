@@ -34,6 +34,7 @@ var codesByReason = map[string]codes.Code{
 	"INTERRUPTED":             codes.Aborted,
 	"INVALID_REQUEST":         codes.InvalidArgument,
 	"KEY_TAKEN":               codes.AlreadyExists,
+	"KEY_UNAVAILABLE":         codes.FailedPrecondition,
 	"LOG_DAMAGED":             codes.DataLoss,
 	"MODE_CHANGED":            codes.FailedPrecondition,
 	"MODE_FAILED":             codes.FailedPrecondition,

@@ -1,6 +1,7 @@
-"""headrace chats export|import|prune|reindex|verify: work on the stored chats themselves.
+"""headrace chats export|import|keys|prune|reencrypt|reindex|rotate-keys|verify: work on the stored chats themselves.
 
-They are those of a folder, which no service may own meanwhile unless it is verified, or of HEADRACE_DATABASE_URL.
+They are those of a folder, which no service may own meanwhile unless it is verified or its keys are looked at, or of
+HEADRACE_DATABASE_URL.
 """
 
 from __future__ import annotations
@@ -49,6 +50,37 @@ def prune_chats(data_dir: Path | None, older_than: str) -> None:
 def reindex_chats(data_dir: Path | None) -> None:
     """Make the index of chats anew from their logs."""
     _run_admin_tool(data_dir, "reindex")
+
+
+@click.command("keys")
+@data_dir_option
+def list_data_keys(data_dir: Path | None) -> None:
+    """List the data keys of tenants, and say whether all that is stored is encrypted with them.
+
+    Services may be running.
+    """
+    _run_admin_tool(data_dir, "keys")
+
+
+@click.command("rotate-keys")
+@data_dir_option
+@click.option("--tenant", "tenants", multiple=True, help="A tenant, more than once too; all without one.")
+def rotate_data_keys(data_dir: Path | None, tenants: tuple[str, ...]) -> None:
+    """Give tenants new data keys.
+
+    Services that are running write with them within 2 seconds, and encrypt what there is anew in the background.
+    """
+    _run_admin_tool(data_dir, "rotate-keys", *(f"--tenant={tenant}" for tenant in tenants))
+
+
+@click.command("reencrypt")
+@data_dir_option
+def reencrypt_chats(data_dir: Path | None) -> None:
+    """Encrypt what is stored with the newest keys now, or decrypt it, as the settings say.
+
+    It may be killed, and goes on where it was. Exits with 1 if something was left, which it names.
+    """
+    _run_admin_tool(data_dir, "reencrypt")
 
 
 @click.command("verify")

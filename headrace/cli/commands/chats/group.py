@@ -9,8 +9,11 @@ from headrace.cli.commands.chats.checkpoints import checkpoints, revert, state
 from headrace.cli.commands.chats.folder import (
     export_chats,
     import_chats,
+    list_data_keys,
     prune_chats,
+    reencrypt_chats,
     reindex_chats,
+    rotate_data_keys,
     verify_chats,
 )
 from headrace.cli.commands.chats.pins import pin, pins, summary
@@ -68,6 +71,8 @@ def chats() -> None:
 for command in (checkpoints, revert, state, pin, pins, summary):
     chats.add_command(command)
 for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_chats):
+    chats.add_command(command)
+for command in (list_data_keys, rotate_data_keys, reencrypt_chats):
     chats.add_command(command)
 
 

@@ -1,7 +1,8 @@
 """Blobs in files named by their content. Everything here blocks.
 
-`blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content. A blob is on disk before any line that
-refers to it. The modification time of a chat's folder is that of the last `put`, even of a known blob.
+`blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content, or all that encrypted. A blob is on disk
+before any line that refers to it. The modification time of a chat's folder is that of the last `put`, even of a known
+blob.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import shutil
 import threading
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.envelope import HEAD_BYTES
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.blobs import Blob, is_blob_id
+from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
 from services.memory.storage.files.disk import disk_errors
 from services.runtime.clock import now_ms
 from services.runtime.disk import make_folder, sync_folder, write_whole
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
 
@@ -29,13 +34,14 @@ if TYPE_CHECKING:
 class BlobFolder:
     """The blobs of a folder, which several threads may use."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
         self._wanted = threading.Lock()
         """Held while a chat's folder is made, touched or deleted."""
 
-    def put_blob(self, chat_id: str, blob: Blob) -> None:
-        """Keep a blob, on disk when this returns; an existing one stays as it is."""
+    def put_blob(self, chat_id: str, blob: Blob, tenant: str) -> None:
+        """Keep a blob of a tenant's chat, on disk when this returns; an existing one stays as it is."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
             make_folder(path.parent)
@@ -43,7 +49,7 @@ class BlobFolder:
         if path.exists():
             sync_folder(path.parent)  # whoever wrote it may have been killed before
         else:
-            write_whole(path, blob.mime_type.encode() + b"\n" + blob.data)
+            write_whole(path, encrypt_blob(chat_id, blob.id, blob.encode(), self._keys, tenant))
 
     def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
         if not is_blob_id(blob_id):
@@ -52,8 +58,8 @@ class BlobFolder:
             kept = self._get_path(chat_id, blob_id).read_bytes()
         except FileNotFoundError:
             return None
-        mime_type, _, data = kept.partition(b"\n")
-        return Blob(mime_type.decode("ascii", "replace"), data).check_id(chat_id, blob_id)
+        plain = decrypt_blob(chat_id, blob_id, kept, self._keys)
+        return Blob.decode(plain).check_id(chat_id, blob_id)
 
     def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
         return filter(None, (self.find_blob(chat_id, name) for name in self._list_names(chat_id)))
@@ -62,9 +68,29 @@ class BlobFolder:
         """List the chat's blobs whose content is not what their name says."""
         return [name for name in self._list_names(chat_id) if self.find_blob(chat_id, name) is None]
 
-    def copy_blobs(self, source: str, target: str) -> None:
+    def rewrite_blobs(self, chat_id: str, tenant: str) -> bool:
+        """Write a chat's blobs as they would be written now, if they are not so; return whether one was not.
+
+        Raises KeyUnavailable, Overloaded.
+        """
+        has_changed = False
+        for blob_id in self._list_names(chat_id):
+            path = self._get_path(chat_id, blob_id)
+            try:
+                with path.open("rb") as file:
+                    is_current = self._keys.is_current(tenant, file.read(HEAD_BYTES))
+                if is_current or (blob := self.find_blob(chat_id, blob_id)) is None:
+                    continue
+                with disk_errors(chat_id):
+                    write_whole(path, encrypt_blob(chat_id, blob.id, blob.encode(), self._keys, tenant))
+            except FileNotFoundError:  # the chat is being deleted
+                return has_changed
+            has_changed = True
+        return has_changed
+
+    def copy_blobs(self, source: str, target: str, tenant: str) -> None:
         for blob in self.iterate_blobs(source):
-            self.put_blob(target, blob)
+            self.put_blob(target, blob, tenant)
 
     def delete_blobs(self, chat_id: str) -> None:
         if self._get_chat_folder(chat_id).exists():
@@ -105,15 +131,17 @@ class BlobFolder:
 
 
 class FileBlobs:
-    def __init__(self, folder: BlobFolder, index: Index, room: DiskRoom) -> None:
+    def __init__(self, folder: BlobFolder, index: Index, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
         self._room = room
         self._index = index
 
-    async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None:
+    async def put_all(self, chat_id: str, tenant: str, blobs: Iterable[Blob]) -> None:
         for blob in blobs:
+            await self._keys.prepare(tenant)
             with self._room.writing(chat_id):
-                await asyncio.to_thread(self._folder.put_blob, chat_id, blob)
+                await asyncio.to_thread(self._folder.put_blob, chat_id, blob, tenant)
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         with disk_errors(chat_id):

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from headrace.errors import InvalidRequest
+from services.memory.encryption import envelope
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
+from services.memory.log.encryption.lines import decrypt_log, encrypt_log, is_current_line
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
 from services.memory.storage.event_rows import NO_EVENTS
@@ -14,6 +17,7 @@ from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
+from services.runtime.auth.identity import Identity
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
     from services.memory.storage.leases import Lease
-    from services.runtime.auth.identity import Identity
 
 
 class FileChats:
@@ -39,8 +42,10 @@ class FileChats:
         index: Index,
         commits: Commits,
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        keys: Keyring = NO_KEYS,
     ) -> None:
         self._disk = disk
+        self._keys = keys
         self._room = room
         self._blobs = blobs
         self._index = index
@@ -49,6 +54,8 @@ class FileChats:
         """Every chat in use: there are never two objects of one chat."""
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
         self._loading = asyncio.Lock()
+        self._rewriting = asyncio.Lock()
+        """Held while a log is put in place of another, whose length is not its own."""
 
     async def load(self, chat_id: str) -> Chat:
         chat = await self._open_chat(chat_id)
@@ -66,7 +73,9 @@ class FileChats:
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
         chat = await self._open_chat(chat_id)
-        run_id = lines[0].run_id
+        run_id, tenant = lines[0].run_id, Identity.from_stored(lines[0].tenant, "").tenant
+        if not self._keys.is_ready(tenant):
+            await self._keys.prepare(tenant)
         if run_id and run_id not in chat.info.runs:
             check_run_chat(run_id, chat_id, await self._index.find_known_chat_of_run(run_id))
         answer = await self._commits.append_lines(chat, lines, size_bytes, lease, beside)
@@ -79,12 +88,31 @@ class FileChats:
         target = new_uuid()
         log, run_ids = await self.export(chat), list(chat.info.runs)
         self._index.put_change(
-            await asyncio.to_thread(self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids, owner.user))
+            await asyncio.to_thread(
+                self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids, owner.user, chat.info.owner.tenant)
+            )
         )
         return target
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         self._index.put_change(await asyncio.to_thread(self._write_new, chat_id, log))
+
+    async def rewrite(self, chat_id: str) -> bool:
+        """Write a chat's log as it would be written now, if it is not so; return whether it was. Raises NotFound,
+        KeyUnavailable, Overloaded."""
+        chat = await self.load(chat_id)
+        if await asyncio.to_thread(self._is_current, chat_id, chat.info.owner.tenant):
+            return False
+        async with self._rewriting:
+            return await self._commits.reencrypt_chat(chat)
+
+    def _is_current(self, chat_id: str, tenant: str) -> bool:
+        with disk_errors(chat_id):
+            older = self._disk.read_older(chat_id)
+            if older is not None and not self._keys.is_current(tenant, older):
+                return False
+            lines = self._disk.read_log(chat_id).split(b"\n")[:-1]
+        return all(is_current_line(line, self._keys, tenant) for line in lines)
 
     async def delete(self, chat_id: str) -> None:
         await self._commits.delete_chat(await self.load(chat_id))
@@ -94,9 +122,11 @@ class FileChats:
             await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
     async def export(self, chat: Chat) -> bytes:
-        size_bytes = chat.size_bytes
-        with disk_errors(chat.chat_id):
-            return (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
+        async with self._rewriting:
+            size_bytes = chat.size_bytes
+            with disk_errors(chat.chat_id):
+                log = (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
+        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
 
     async def _open_chat(self, chat_id: str) -> Chat:
         chat = self._open.get(chat_id)
@@ -106,24 +136,40 @@ class FileChats:
                 if not self._disk.has_log(chat_id):
                     chat = self._open[chat_id] = Chat.empty(chat_id)
         if chat is None:
+            await self._open_key(chat_id)
             async with self._loading:
-                chat = self._open.get(chat_id) or await asyncio.to_thread(load_chat, self._disk, chat_id)
+                chat = self._open.get(chat_id) or await asyncio.to_thread(load_chat, self._disk, chat_id, self._keys)
                 self._open[chat_id] = chat
         return chat
 
+    async def _open_key(self, chat_id: str) -> None:
+        """Have the key of the log at hand before others wait for it to be loaded."""
+        if not self._keys.is_on:
+            return
+        with disk_errors(chat_id):
+            head = await asyncio.to_thread(self._disk.read_head, chat_id)
+        if (key_id := envelope.find_key_id(head)) is not None:
+            await self._keys.open_key(key_id)
+
     def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> IndexChange:
         with self._room.writing(target):
-            self._blobs.copy_blobs(source, target)
+            self._blobs.copy_blobs(source, target, cut.tenant)
         return self._write_new(target, cut.copy_log(source, target))
 
     def _write_new(self, chat_id: str, log: bytes) -> IndexChange:
+        chat = read_chat(chat_id, log, self._keys)
+        tenant = chat.info.owner.tenant
+        self._keys.prepare_now(tenant)
+        if self._keys.encrypts:
+            log = encrypt_log(chat_id, log, self._keys, tenant)
+            chat = read_chat(chat_id, log, self._keys)  # as long as it stands in the file
         with self._room.writing(chat_id):
             try:
                 mtime_ns = self._disk.create_log(chat_id, log)
             except FileExistsError as error:
                 raise InvalidRequest.of("chatId", f"chat {chat_id} exists already") from error
         # What a copy says has happened elsewhere: nobody is told of it again.
-        return replace(make_full_change(read_chat(chat_id, log), mtime_ns), events=NO_EVENTS)
+        return replace(make_full_change(chat, mtime_ns), events=NO_EVENTS)
 
     def _cache_chat(self, chat: Chat) -> None:
         if not chat.is_deleted:

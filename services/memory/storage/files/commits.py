@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from headrace.errors import HeadraceError, LogDamaged, Overloaded
+from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found
 from services.memory.log.chat_info import read_info
+from services.memory.log.encryption.lines import decrypt_log, encrypt_log, name_older_log
 from services.memory.log.lines import Known, Query, Run, encode_line
 from services.memory.log.recovery import read_chat
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
@@ -71,11 +74,20 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Reencrypt:
+    """Lines are to stand as they would be written now."""
+
+    chat: Chat
+    done: asyncio.Future[bool]
+    """Whether the log has changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     done: asyncio.Future[None]
 
 
-Job: TypeAlias = Append | Delete | Rewrite | Settle
+Job: TypeAlias = Append | Delete | Rewrite | Reencrypt | Settle
 
 
 @dataclass(slots=True, eq=False)
@@ -85,16 +97,18 @@ class _StagedChat:
     appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
     deletes: list[Delete] = field(default_factory=list[Delete])
     rewrites: list[Rewrite] = field(default_factory=list[Rewrite])
-    refused: list[tuple[Append | Delete | Rewrite, HeadraceError]] = field(
-        default_factory=list[tuple["Append | Delete | Rewrite", HeadraceError]]
+    reencryptions: list[Reencrypt] = field(default_factory=list[Reencrypt])
+    refused: list[tuple[Append | Delete | Rewrite | Reencrypt, HeadraceError]] = field(
+        default_factory=list[tuple["Append | Delete | Rewrite | Reencrypt", HeadraceError]]
     )
     """Refusals for what lines of this write say, which may yet not be stored."""
     end: int = 0
 
-    def encode_lines(self) -> Piece:
+    def encode_lines(self, keys: Keyring) -> Piece:
         for line in self.lines[1:]:
             line.batch = self.lines[0].n
-        data = b"".join(map(encode_line, self.lines))
+        tenant = self.chat.info.owner.tenant
+        data = b"".join(encode_line(line, keys, tenant) for line in self.lines)
         self.end = self.chat.size_bytes + len(data)
         return Piece(self.chat.chat_id, self.chat.size_bytes, data)
 
@@ -102,8 +116,17 @@ class _StagedChat:
 class Commits:
     """The one writer of all logs; `run_commits` is its task."""
 
-    def __init__(self, disk: Disk, room: DiskRoom, index: Index, leases: LeaseTable, ledger: SpendLedger) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        room: DiskRoom,
+        index: Index,
+        leases: LeaseTable,
+        ledger: SpendLedger,
+        keys: Keyring = NO_KEYS,
+    ) -> None:
         self._disk = disk
+        self._keys = keys
         self._ledger = ledger
         self._room = room
         self._index = index
@@ -160,6 +183,17 @@ class Commits:
         self._enqueue(job)
         await job.done
 
+    async def reencrypt_chat(self, chat: Chat) -> bool:
+        """Write the chat's log as its lines would be written now; return whether it has changed. Its key is to be
+        ready.
+
+        Raises:
+            HeadraceError: The disk refused, or a key cannot be had; the log is as it was.
+        """
+        job = Reencrypt(chat, asyncio.get_running_loop().create_future())
+        self._enqueue(job)
+        return await job.done
+
     def close(self) -> None:
         self._is_closed = True
         self._wake.set()
@@ -196,6 +230,8 @@ class Commits:
                     item.appends.append((job, self._admit_append(job, item)))
                 elif isinstance(job, Rewrite):
                     item.rewrites.append(job)
+                elif isinstance(job, Reencrypt):
+                    item.reencryptions.append(job)
                 else:
                     job.chat.check_delete()
                     job.chat.is_deleted = True
@@ -225,7 +261,7 @@ class Commits:
         items = [item for item in batch if item.lines]
         outcomes: Sequence[int | Exception] = []
         try:
-            pieces = [item.encode_lines() for item in items]
+            pieces = [item.encode_lines(self._keys) for item in items]
             if pieces:
                 outcomes = await loop.run_in_executor(threads, self._disk.append_each, pieces)
         except Exception as error:
@@ -249,6 +285,8 @@ class Commits:
             # Behind the lines of its round, which are in the log then.
             for job in item.rewrites:
                 await self._rewrite_log(job, threads)
+            for job in item.reencryptions:
+                await self._answer_reencryption(job, threads)
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
@@ -267,9 +305,10 @@ class Commits:
         chat = job.chat
 
         def rewrite() -> tuple[Chat, int]:
-            log = job.redact(self._disk.read_log(chat.chat_id)[: chat.size_bytes])
+            plain = decrypt_log(chat.chat_id, self._disk.read_log(chat.chat_id)[: chat.size_bytes], self._keys)
+            log = encrypt_log(chat.chat_id, job.redact(plain), self._keys, chat.info.owner.tenant)
             self._disk.rewrite_log(chat.chat_id, log)
-            return read_chat(chat.chat_id, log), self._disk.get_mtime_ns(chat.chat_id)
+            return read_chat(chat.chat_id, log, self._keys), self._disk.get_mtime_ns(chat.chat_id)
 
         try:
             if chat.is_deleted:
@@ -284,6 +323,40 @@ class Commits:
         # Whoever was told of its events is not told again.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         _answer_job(job.done, None)
+
+    async def _answer_reencryption(self, job: Reencrypt, threads: ThreadPoolExecutor) -> None:
+        # Its error is nobody else's: what was appended with it is stored.
+        try:
+            _answer_job(job.done, await self._reencrypt_chat(job.chat, threads))
+        except (HeadraceError, WrongCiphertext) as error:
+            _refuse_job(job, error)
+
+    async def _reencrypt_chat(self, chat: Chat, threads: ThreadPoolExecutor) -> bool:
+        if chat.is_deleted or not chat.info.last_n:
+            return False
+        with self._room.noting(), disk_errors(chat.chat_id):
+            written = await asyncio.get_running_loop().run_in_executor(threads, self._reencrypt_log, chat)
+        if written is None:
+            return False
+        chat.size_bytes, mtime_ns = written
+        # Its events were told when they came.
+        self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
+        return True
+
+    def _reencrypt_log(self, chat: Chat) -> tuple[int, int] | None:
+        """Return length and time of change of the new file; None if there is nothing to be written."""
+        chat_id, tenant = chat.chat_id, chat.info.owner.tenant
+        before = self._disk.read_log(chat_id)[: chat.size_bytes]
+        after = encrypt_log(chat_id, before, self._keys, tenant)
+        older = self._disk.read_older(chat_id)
+        if older is not None and not self._keys.is_current(tenant, older):
+            name = name_older_log(chat_id)
+            plain = self._keys.decrypt(name, older) if is_encrypted(older) else older
+            self._disk.write_older(chat_id, self._keys.encrypt(tenant, name, plain) if self._keys.encrypts else plain)
+        if after == before:
+            return None
+        self._disk.rewrite_log(chat_id, after)
+        return len(after), self._disk.get_mtime_ns(chat_id)
 
     def _delete_log(self, chat: Chat) -> None:
         try:
@@ -317,15 +390,22 @@ class Commits:
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Query))
         if is_damaged and chat.info.last_n:
             self._index.put_change(make_full_change(chat, 0))
-        for job in (*(job for job, _ in (*item.appends, *item.refused)), *item.deletes, *item.rewrites):
+        for job in (
+            *(job for job, _ in (*item.appends, *item.refused)),
+            *item.deletes,
+            *item.rewrites,
+            *item.reencryptions,
+        ):
             _refuse_job(job, error)
 
 
-def _answer_job(done: asyncio.Future[Span | str] | asyncio.Future[None], answer: Span | str | None) -> None:
+def _answer_job(
+    done: asyncio.Future[Span | str] | asyncio.Future[None] | asyncio.Future[bool], answer: Span | str | bool | None
+) -> None:
     if not done.done():  # its caller may have left
         done.set_result(answer)  # pyright: ignore[reportArgumentType] - each job is answered in its own kind
 
 
-def _refuse_job(job: Append | Delete | Rewrite, error: Exception) -> None:
+def _refuse_job(job: Append | Delete | Rewrite | Reencrypt, error: Exception) -> None:
     if not job.done.done():
         job.done.set_exception(error)

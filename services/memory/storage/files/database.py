@@ -14,6 +14,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from headrace.errors import Overloaded
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.encrypted.rows import RowCipher
+from services.memory.storage.encrypted.text_search import TextRow
 from services.memory.storage.files.spend.grants import TABLES as GRANT_TABLES
 from services.memory.storage.files.spend.grants import GrantTable
 from services.memory.storage.files.spend.table import TABLES as SPEND_TABLES
@@ -31,6 +34,11 @@ from services.runtime.disk import make_full_error
 
 VERSION = 15
 """Version of the tables; a file of another version is made anew."""
+
+ENCRYPTED_VERSIONS = 1_000_000
+"""Added to the version of a file whose texts are encrypted, so that it is made anew when that is switched on or off."""
+
+PLAIN_ROWS = RowCipher(NO_KEYS)
 
 WAL_PAGES = 8000
 """Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
@@ -64,13 +72,15 @@ CREATE TABLE places(
     id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
     tenant TEXT NOT NULL, user TEXT NOT NULL,
     UNIQUE(chat_id, n));
-CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
     + GATE_TABLES
     + SPEND_TABLES
     + GRANT_TABLES
 )
 
+
+_TEXTS = "CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');"
+_ENCRYPTED_TEXTS = "CREATE TABLE texts(rowid INTEGER PRIMARY KEY, text TEXT NOT NULL);"
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,
@@ -122,29 +132,38 @@ class OtherVersion(Exception):
 
 class IndexDatabase:
     def __init__(
-        self, path: Path, *, is_new: bool = False, is_reader: bool = False, deleted: Iterable[SpendRow] = ()
+        self,
+        path: Path,
+        *,
+        is_new: bool = False,
+        is_reader: bool = False,
+        deleted: Iterable[SpendRow] = (),
+        rows: RowCipher = PLAIN_ROWS,
     ) -> None:
         """Open `path`; with `is_new` make its tables, with what `deleted` chats have cost; a reader waits for no lock.
+        Texts stand in it as `rows` have them.
 
         Raises:
             sqlite3.DatabaseError, OtherVersion: The file is not a current index.
         """
         self._path = path
+        self._rows = rows
+        wanted = VERSION + (ENCRYPTED_VERSIONS if rows.keys.encrypts else 0)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self.gates, self.spend = GateTable(self._db), SpendTable(self._db)
+        self.gates, self.spend = GateTable(self._db, rows), SpendTable(self._db)
         self._grants = GrantTable(self._db)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             if is_new:
-                self._db.executescript(f"BEGIN; {_TABLES}")
+                self._db.executescript(f"BEGIN; {_TABLES} {_ENCRYPTED_TEXTS if rows.keys.encrypts else _TEXTS}")
                 self.spend.add_rows("", deleted)
-                self._db.execute(f"PRAGMA user_version={VERSION}")
+                self._db.execute(f"PRAGMA user_version={wanted}")
                 self._db.execute("COMMIT")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version != VERSION:
-                raise OtherVersion(f"version {version}, not {VERSION}")
+            if version != wanted:
+                raise OtherVersion(f"version {version}, not {wanted}")
             if is_reader:
                 self._db.execute("PRAGMA busy_timeout=0")
             else:
@@ -160,7 +179,7 @@ class IndexDatabase:
 
     def open_reader(self) -> IndexDatabase:
         """Open another connection, which reads while this one writes and waits for no lock."""
-        return IndexDatabase(self._path, is_reader=True)
+        return IndexDatabase(self._path, is_reader=True, rows=self._rows)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
         rows = self._db.execute("SELECT chat_id, size_bytes, mtime_ns FROM chats")
@@ -180,19 +199,20 @@ class IndexDatabase:
 
     def find_chat(self, chat_id: str) -> ChatEntry | None:
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
-        return _make_entry(rows[0]) if rows else None
+        return self._rows.decrypt_entry(_make_entry(rows[0])) if rows else None
 
     def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         """List up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
         behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
-        return [_make_entry(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
+        rows = self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))
+        return self._rows.decrypt_entries(map(_make_entry, rows))
 
     def list_shared(self, reader: Identity, page: Page) -> list[ChatEntry]:
         """List the page's chats of others, and one more if there are more."""
         where, values = page.render_shared(reader, "user")
         query = f"SELECT {_CHAT} FROM chats {where}".replace("$", "?")
-        return [_make_entry(row) for row in self._db.execute(query, values)]
+        return self._rows.decrypt_entries(map(_make_entry, self._db.execute(query, values)))
 
     def find_chat_of_run(self, run_id: str) -> str | None:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
@@ -274,9 +294,20 @@ class IndexDatabase:
 
     def scrub(self) -> None:
         """Clear what deleted rows have left: the index of texts keeps their words until its parts are merged."""
-        self._db.execute("INSERT INTO texts(texts) VALUES ('optimize')")
+        if not self._rows.keys.encrypts:
+            self._db.execute("INSERT INTO texts(texts) VALUES ('optimize')")
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def list_encrypted_texts(self, owner: Identity, kinds: list[str], before: int, count: int) -> list[TextRow]:
+        """List the owner's texts before a place, the newest first, as they stand."""
+        marks = ",".join("?" * len(kinds))
+        query = (
+            "SELECT places.id, chat_id, title, run_id, kind, text FROM places JOIN texts ON texts.rowid = places.id"
+            f" JOIN chats USING (chat_id) WHERE places.id < ? AND kind IN ({marks})"
+            " AND places.tenant = ? AND places.user = ? ORDER BY places.id DESC LIMIT ?"
+        )
+        return [TextRow(*row) for row in self._db.execute(query, (before, *kinds, owner.tenant, owner.user, count))]
 
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases stay."""
@@ -298,7 +329,7 @@ class IndexDatabase:
                     self.spend.retire_chat(chat_id)
                 self._remove_chat(chat_id)
             if isinstance(change, IndexChange):
-                together.append(change)
+                together.append(self._rows.encrypt_change(change))
                 chats.add(chat_id)
         self._put_changes(together)
 

@@ -21,6 +21,8 @@ from services.runtime import disk
 from services.runtime.ending import CannotServe
 from services.runtime.rpc.field_rules import is_uuid
 
+HEAD_BYTES = 256
+
 OPEN_MAX = 32
 """Files that one thread has open at a time: most systems allow a process 1,024, sockets included."""
 
@@ -92,6 +94,14 @@ class Disk:
 
     def read_log(self, chat_id: str) -> bytes:
         return read_log_file(self.folder, chat_id)
+
+    def read_head(self, chat_id: str) -> bytes:
+        """Return the first bytes of a log, enough to tell how it is encrypted."""
+        try:
+            with open(_open_log(self.folder, chat_id, os.O_RDONLY), "rb", buffering=0) as file:
+                return file.read(HEAD_BYTES)
+        except FileNotFoundError:
+            return b""
 
     def get_mtime_ns(self, chat_id: str) -> int:
         return self._get_path(chat_id).lstat().st_mtime_ns
@@ -182,6 +192,14 @@ class Disk:
         """Put `log` in place of a log from which something is to leave; the end that a crash cut leaves with it."""
         self._get_beside(chat_id, _DAMAGED).unlink(missing_ok=True)
         disk.write_whole(self._get_path(chat_id), log)
+
+    def read_older(self, chat_id: str) -> bytes | None:
+        """Return the log of another form that a log has replaced, as it is kept beside it."""
+        path = self._get_beside(chat_id, _OLDER)
+        return path.read_bytes() if path.exists() else None
+
+    def write_older(self, chat_id: str, data: bytes) -> None:
+        disk.write_whole(self._get_beside(chat_id, _OLDER), data)
 
     def delete_unfinished(self) -> None:
         """Delete what a crash has left of files that were to be written whole."""

@@ -5,7 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.encrypted.reencryption import run_passes
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.agents.definitions import AgentFolder, FileStoredAgents
 from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
@@ -15,6 +18,8 @@ from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
+from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.memory.storage.files.encryption.rewriting import FileRewriting
 from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import (
     SPEND,
@@ -62,28 +67,32 @@ async def open_files(
     start_logs_max: int = START_LOGS_MAX,
     run_backlog: RunBacklog = run_steps,
     audit_tenant: str = AUDIT_TENANT,
+    open_keys: OpenKeys = open_no_keys,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of `disk`; leaving the block commits what waits.
 
     Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`. Of logs that the index lacks,
     `start_logs_max` are read before this enters its block, and `run_backlog` has the others taken in meanwhile. What is
-    no tenant's is in the audit log of `audit_tenant`.
+    no tenant's is in the audit log of `audit_tenant`. `open_keys` makes the keyring of a store of data
+    keys.
     """
+    stored_keys = FileDataKeys(disk.folder / FOLDER)
+    keys = await asyncio.to_thread(open_keys, stored_keys)
     outbox = await asyncio.to_thread(Outbox, disk.folder)
-    opened, room = await _open_index(disk, outbox, start_logs_max), DiskRoom(disk.folder, probe_s)
+    opened, room = await _open_index(disk, outbox, start_logs_max, RowCipher(keys)), DiskRoom(disk.folder, probe_s)
     gate_watch = GateWatch()
-    index = _make_index(disk, opened, room, clock, outbox, gate_watch)
+    index = _make_index(disk, opened, room, clock, outbox, gate_watch, RowCipher(keys))
     table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
     ledger = SpendLedger(disk.folder / SPEND)
-    commits = Commits(disk, room, index, table, ledger)
-    fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room)
-    schedule_folder = await asyncio.to_thread(RecordFolder, disk.folder / "schedules", room, SCHEDULES)
-    version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room)
-    agent_folder = await asyncio.to_thread(AgentFolder, disk.folder / "agents" / "current", room)
+    commits = Commits(disk, room, index, table, ledger, keys)
+    fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room, keys)
+    schedule_folder = await asyncio.to_thread(RecordFolder, disk.folder / "schedules", room, SCHEDULES, keys)
+    version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room, keys)
+    agent_folder = await asyncio.to_thread(AgentFolder, disk.folder / "agents" / "current", room, keys)
     key_folder = await asyncio.to_thread(KeyFolder, disk.folder / "keys", room)
-    facts, blobs = FileUserFacts(fact_log), BlobFolder(disk.folder / "blobs")
-    schedules = FileSchedules(schedule_folder)
-    chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max)
+    facts, blobs = FileUserFacts(fact_log, keys), BlobFolder(disk.folder / "blobs", keys)
+    schedules = FileSchedules(schedule_folder, keys)
+    chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max, keys)
     leases = FileLeases(chats, commits, table)
     eraser = FileEraser(chats, commits, index, blobs, fact_log, schedules, ledger, outbox, version_folder)
     erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
@@ -92,6 +101,11 @@ async def open_files(
     writing, indexing = _run_guarded(commits.run_commits()), _run_guarded(index.run_writes())
     taking_in = _run_guarded(run_backlog(index.backlog, index.is_behind, index.settle))
     probing, retrying = _run_guarded(room.run_probes()), _run_guarded(audit.run_retries())
+    rewriting = FileRewriting(
+        keys, stored_keys, chats, index, blobs, fact_log, version_folder, [schedule_folder, agent_folder]
+    )
+    encrypting = _run_guarded(run_passes(rewriting))
+    refreshing = _run_guarded(keys.run_refreshes())
     watching = _run_guarded(gate_watch.run_reads(index.find_gates))
     try:
         yield Engine(
@@ -101,9 +115,9 @@ async def open_files(
             gate_watch,
             index,
             leases,
-            FileBlobs(blobs, index, room),
-            FileAgentVersions(version_folder),
-            FileStoredAgents(agent_folder),
+            FileBlobs(blobs, index, room, keys),
+            FileAgentVersions(version_folder, keys),
+            FileStoredAgents(agent_folder, keys),
             facts,
             schedules,
             FileKeys(key_folder),
@@ -114,9 +128,12 @@ async def open_files(
             erasures,
             holds,
             eraser,
+            rewriting,
         )
     finally:
         watching.cancel()
+        refreshing.cancel()
+        encrypting.cancel()
         retrying.cancel()
         commits.close()
         await writing
@@ -133,6 +150,7 @@ async def open_files(
         erasures.close()
         holds.close()
         outbox.close()
+        keys.close()
 
 
 def _make_index(
@@ -142,17 +160,19 @@ def _make_index(
     clock: Callable[[], int],
     outbox: Outbox,
     gate_watch: GateWatch,
+    rows: RowCipher,
 ) -> Index:
     return Index(
         opened.database,
         opened.reader,
-        lambda chat_id: read_change(disk, chat_id),
+        lambda chat_id: read_change(disk, chat_id, rows.keys),
         room,
         clock,
         outbox,
         gate_watch,
         opened.backlog,
-        lambda chat_ids: read_changes(disk, chat_ids),
+        lambda chat_ids: read_changes(disk, chat_ids, rows.keys),
+        rows,
     )
 
 
@@ -160,8 +180,8 @@ def _run_guarded(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return guard_task(asyncio.create_task(work))
 
 
-async def _open_index(disk: Disk, outbox: Outbox, start_logs_max: int) -> OpenIndex:
-    opening = asyncio.create_task(asyncio.to_thread(open_index, disk, outbox, start_logs_max))
+async def _open_index(disk: Disk, outbox: Outbox, start_logs_max: int, rows: RowCipher) -> OpenIndex:
+    opening = asyncio.create_task(asyncio.to_thread(open_index, disk, outbox, start_logs_max, rows))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:

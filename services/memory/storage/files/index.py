@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -15,10 +16,12 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.errors import Overloaded
+from headrace.errors import KeyUnavailable, Overloaded
 from services.memory.log.chat import chat_not_found
+from services.memory.storage.encrypted.rows import RowCipher
+from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
 from services.memory.storage.files.backlog.backlog import DAY_MS, Backlog, LogState
-from services.memory.storage.files.database import IndexDatabase, database_errors
+from services.memory.storage.files.database import PLAIN_ROWS, IndexDatabase, database_errors
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.search import search_texts
@@ -67,10 +70,11 @@ class Index:
         gate_watch: GateWatch | None = None,
         backlog: Mapping[str, LogState] | None = None,
         read_new: Callable[[Iterable[str]], Generator[IndexChange]] | None = None,
+        rows: RowCipher = PLAIN_ROWS,
     ) -> None:
         """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread. `outbox` has the
         events of changes before the index has these, and `gate_watch` is told of the gates in them. `read_new` reads
-        the logs of `backlog`, which the file lacks and nobody has opened."""
+        the logs of `backlog`, which the file lacks and nobody has opened. `rows` are those of the databases."""
         self._database = database
         self._disk_room = room
         self._read = read
@@ -89,6 +93,7 @@ class Index:
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
         self._read_new = read_new
+        self._keys, self._rows = rows.keys, rows
         self.backlog = Backlog(backlog or {}, self._take_in)
 
     def put_change(self, change: IndexChange) -> None:
@@ -160,7 +165,7 @@ class Index:
                 return question(database)
             if not self._disk_room.is_full or len(self._behind) > PREVIEW_MAX:
                 raise _make_behind_error()
-            with disk_errors("a log of a chat", ""), database.previewing(map(self._read, sorted(self._behind))):
+            with disk_errors("a log of a chat", ""), database.previewing(self._read_behind()):
                 return question(database)
 
     def _run_change(self, change: Callable[[IndexDatabase], None]) -> None:
@@ -214,9 +219,11 @@ class Index:
         return await self.query_file(lambda database: database.list_runs(query))
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        await self._keys.open_tenant(owner.tenant)
         return page.split(await self.query_file(lambda database: database.list_page(owner, page.size + 1, page.after)))
 
     async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        await self._keys.open_tenant(reader.tenant)
         return page.split(await self.query_file(lambda database: database.list_shared(reader, page)))
 
     async def list_chats(self) -> list[str]:
@@ -228,10 +235,12 @@ class Index:
         return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
+        await self._keys.open_tenant(tenant)
         await self.backlog.take_in(await self.find_chat_of_run(run_id) or "")
         return await self.query_file(lambda database: database.gates.find_gate(tenant, run_id, gate_id))
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+        await self._keys.open_tenant(query.tenant)
         return query.split(await self.query_file(lambda database: database.gates.list_gates(query)))
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
@@ -242,6 +251,7 @@ class Index:
         return await self.query_file(lambda database: database.gates.list_chats(tenant, since))
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+        await self._keys.open_tenant(query.tenant)
         return await self.query_file(lambda database: database.gates.list_grants(query))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
@@ -258,7 +268,22 @@ class Index:
         return await self.query_file(lambda database: database.measure_uses(claim))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
+        if self._keys.encrypts:
+            return await self._search_encrypted(owner, question)
         return await self.query_file(lambda database: search_texts(question, database, owner))
+
+    async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
+        await self._keys.open_tenant(owner.tenant)
+        search, before = EncryptedSearch(question, self._rows), sys.maxsize
+        for _ in range(TEXTS_MAX // PAGE_TEXTS):
+            rows = await self.query_file(
+                lambda database, before=before: database.list_encrypted_texts(owner, question.kinds, before, PAGE_TEXTS)
+            )
+            await asyncio.to_thread(search.add_rows, rows)
+            if len(rows) < PAGE_TEXTS:
+                break
+            before = rows[-1].place
+        return await asyncio.to_thread(search.list_hits)
 
     def _enqueue(self, change: IndexChange | str) -> None:
         self._waiting.append(change)
@@ -283,12 +308,19 @@ class Index:
             return
         try:
             with self._disk_room.noting(), database_errors():
-                self._store_changes(itertools.chain(changes, map(self._read, sorted(self._behind))))
+                self._store_changes(itertools.chain(changes, self._read_behind()))
             self._behind.clear()
         except Exception:
             # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
+
+    def _read_behind(self) -> Iterator[IndexChange | str]:
+        for chat_id in sorted(self._behind):
+            try:
+                yield self._read(chat_id)
+            except KeyUnavailable as error:  # one tenant's: the others' rows are not to wait for it
+                log.error("log cannot be read", chat_id=chat_id, error=error.message)
 
     async def _take_in(self, chat_ids: Sequence[str]) -> float:
         """Write the rows of whole logs and return the CPU seconds; what the file refuses now is read again later, as

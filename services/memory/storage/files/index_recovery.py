@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from headrace.errors import HeadraceError
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.importing.older_log import OlderLog, convert_older_log
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
+from services.memory.log.encryption.lines import encrypt_log, name_older_log
 from services.memory.log.recovery import read_chat
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.files.blobs import BlobFolder
-from services.memory.storage.files.database import IndexDatabase, OtherVersion
+from services.memory.storage.files.database import PLAIN_ROWS, IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.spend.ledger import read_deleted_spend
 from services.memory.storage.index_rows import IndexChange, make_full_change
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.outbox import Outbox
 
 INDEX_NAME = "index.sqlite"
@@ -61,7 +65,9 @@ class OpenIndex(NamedTuple):
         self.database.close()
 
 
-def open_index(disk: Disk, outbox: Outbox | None = None, start_logs_max: int = START_LOGS_MAX) -> OpenIndex:
+def open_index(
+    disk: Disk, outbox: Outbox | None = None, start_logs_max: int = START_LOGS_MAX, rows: RowCipher = PLAIN_ROWS
+) -> OpenIndex:
     """Bring the index of `disk` nearer to its logs, and `outbox` with it, and mend logs that a crash has cut.
 
     Raises:
@@ -70,21 +76,28 @@ def open_index(disk: Disk, outbox: Outbox | None = None, start_logs_max: int = S
     path, logs = disk.folder / INDEX_NAME, disk.list_logs()
     try:
         try:
-            return _read_index(open_database(path, is_first=not logs), disk, logs, outbox, start_logs_max)
+            database = open_database(path, is_first=not logs, rows=rows)
+            return _read_index(database, disk, logs, outbox, start_logs_max, rows)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
             log.warning("index damaged", error=str(error))
-            return _read_index(create_database(path, is_first=not logs), disk, logs, outbox, start_logs_max)
+            database = create_database(path, is_first=not logs, rows=rows)
+            return _read_index(database, disk, logs, outbox, start_logs_max, rows)
     except sqlite3.DatabaseError as error:
         raise OSError(f"{path}: {error}") from error
 
 
 def _read_index(
-    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], outbox: Outbox | None, start_logs_max: int
+    database: IndexDatabase,
+    disk: Disk,
+    logs: Mapping[str, tuple[int, int]],
+    outbox: Outbox | None,
+    start_logs_max: int,
+    rows: RowCipher,
 ) -> OpenIndex:
     try:
-        backlog = catch_up(database, disk, logs, outbox, start_logs_max)
+        backlog = catch_up(database, disk, logs, outbox, start_logs_max, rows.keys)
         leases = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
         return OpenIndex(database, database.open_reader(), leases, database.get_generation_floor(), backlog)
     except BaseException:
@@ -92,36 +105,41 @@ def _read_index(
         raise
 
 
-def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
+def open_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS) -> IndexDatabase:
     """Open the index at `path`, new if there is none of this version; see create_database.
 
     Raises:
         sqlite3.DatabaseError: It cannot be read.
     """
     if not path.exists():
-        return create_database(path, is_first=is_first)
+        return create_database(path, is_first=is_first, rows=rows)
     try:
-        return IndexDatabase(path)
+        return IndexDatabase(path, rows=rows)
     except OtherVersion as error:
         log.warning("index made anew", reason=str(error))
-        return create_database(path, is_first=is_first)
+        return create_database(path, is_first=is_first, rows=rows)
 
 
-def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
+def create_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS) -> IndexDatabase:
     """Make an empty index in place of whatever is at `path`.
 
     Without `is_first`, generations begin with the time, which is higher than any given before.
     """
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    deleted = read_deleted_spend(path.parent / SPEND, path.parent)
-    database = IndexDatabase(path, is_new=True, deleted=deleted)
+    deleted = read_deleted_spend(path.parent / SPEND, path.parent, rows.keys)
+    database = IndexDatabase(path, is_new=True, deleted=deleted, rows=rows)
     database.set_generation_floor(0 if is_first else now_ms())
     return database
 
 
 def catch_up(
-    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], outbox: Outbox | None, start_logs_max: int
+    database: IndexDatabase,
+    disk: Disk,
+    logs: Mapping[str, tuple[int, int]],
+    outbox: Outbox | None,
+    start_logs_max: int,
+    keys: Keyring = NO_KEYS,
 ) -> dict[str, tuple[int, int]]:
     """Apply the last changed logs of `logs` (length and time, by chat) that `database` has not seen so, and return the
     others, the last changed first."""
@@ -132,7 +150,7 @@ def catch_up(
     if changed:  # after a crash: what is read, served and acknowledged again from now on must be durable
         disk.sync_all()
     first = set(_choose_first(changed[:start_logs_max], logs))
-    changes = read_changes(disk, [chat_id for chat_id in changed if chat_id in first])
+    changes = read_changes(disk, [chat_id for chat_id in changed if chat_id in first], keys)
     with closing(changes if outbox is None else outbox.record(changes)) as recorded:
         database.apply_changes(recorded)
     return {chat_id: logs[chat_id] for chat_id in changed if chat_id not in first}
@@ -147,29 +165,30 @@ def _choose_first(changed: Sequence[str], logs: Mapping[str, tuple[int, int]]) -
         yield chat_id
 
 
-def read_changes(disk: Disk, chat_ids: Iterable[str]) -> Generator[IndexChange]:
+def read_changes(disk: Disk, chat_ids: Iterable[str], keys: Keyring = NO_KEYS) -> Generator[IndexChange]:
     """Read logs that nobody has opened yet as changes, and mend those that a crash has cut."""
     for chat_id in chat_ids:
         try:
-            chat = load_chat(disk, chat_id)
+            chat = load_chat(disk, chat_id, keys)
             if chat.log or chat.info.is_damaged:
+                keys.prepare_now(chat.info.owner.tenant)
                 yield make_full_change(chat, disk.get_mtime_ns(chat_id))
         except (HeadraceError, OSError) as error:
             # One log is no reason not to serve the others; whoever asks for its chat gets the error.
             log.error("log cannot be read", chat_id=chat_id, error=str(error))
 
 
-def load_chat(disk: Disk, chat_id: str) -> Chat:
+def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
     """Load a chat from its log, mended if a crash has cut it and converted if it is of V3; empty if there is no log."""
     with disk_errors(chat_id):
         try:
             data = disk.read_log(chat_id)
         except FileNotFoundError:
             return Chat.empty(chat_id)
-        reading = recovery.read_log(data, chat_id)
+        reading = recovery.read_log(data, chat_id, keys)
         if data and not reading.lines and (older := convert_older_log(chat_id, data)):
-            _replace_older_log(disk, chat_id, data, older)
-            reading = recovery.read_log(older.log, chat_id)
+            log_data = _replace_older_log(disk, chat_id, data, older, keys)
+            reading = recovery.read_log(log_data, chat_id, keys)
         elif reading.is_damaged:
             log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
         elif reading.whole_bytes < len(data):
@@ -179,20 +198,25 @@ def load_chat(disk: Disk, chat_id: str) -> Chat:
     return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
 
 
-def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog) -> None:
+def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog, keys: Keyring) -> bytes:
+    """Return the log that now stands in its place."""
+    tenant = read_chat(chat_id, older.log).info.owner.tenant
     for blob in older.blobs:
-        BlobFolder(disk.folder / "blobs").put_blob(chat_id, blob)
-    disk.replace_log(chat_id, data, older.log)
+        BlobFolder(disk.folder / "blobs", keys).put_blob(chat_id, blob, tenant)
+    log_data = encrypt_log(chat_id, older.log, keys, tenant)
+    before = keys.encrypt(tenant, name_older_log(chat_id), data) if keys.encrypts else data
+    disk.replace_log(chat_id, before, log_data)
     log.warning("older log converted", chat_id=chat_id, lines_read=older.lines)
     if older.unreadable:
         lines = older.unreadable
         log.error("older log has unreadable lines", chat_id=chat_id, count=len(lines), line_numbers=lines[:SHOWN_MAX])
+    return log_data
 
 
-def read_change(disk: Disk, chat_id: str) -> IndexChange | str:
+def read_change(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> IndexChange | str:
     """Read the change that a log makes to the index; the chat's id if the log is gone. The chat may be in use."""
     try:
         mtime_ns, data = disk.get_mtime_ns(chat_id), disk.read_log(chat_id)
     except FileNotFoundError:
         return chat_id
-    return make_full_change(read_chat(chat_id, data), mtime_ns)
+    return make_full_change(read_chat(chat_id, data, keys), mtime_ns)

@@ -1,4 +1,7 @@
-"""Records of one kind in a folder, each a file that is written whole, and in memory. Everything here blocks."""
+"""Records of one kind in a folder, each a file that is written whole, and in memory. Everything here blocks.
+
+A record whose key cannot be had is left out of lists until it can, and is not written over.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 import msgspec
 import structlog
 
+from headrace.errors import KeyUnavailable, Overloaded
+from services.memory.encryption import envelope
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
 from services.memory.storage.files.disk import Disk
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk_room import DiskRoom
 
 log = structlog.get_logger()
@@ -36,13 +44,16 @@ class RecordKind(Generic[Record]):
     get_id: Callable[[Record], str]
     encode: Callable[[Record], bytes]
     decode: Callable[[bytes], Record]
+    get_tenant: Callable[[Record], str] | None = None
+    """Whose key it is encrypted with; None: it never is."""
 
 
 class RecordFolder(Generic[Record]):
     """The records of a folder, which several threads may use; one that cannot be read is left out."""
 
-    def __init__(self, folder: Path, room: DiskRoom, kind: RecordKind[Record]) -> None:
+    def __init__(self, folder: Path, room: DiskRoom, kind: RecordKind[Record], keys: Keyring = NO_KEYS) -> None:
         self._disk = Disk(folder)
+        self._keys = keys
         self._room = room
         self._kind = kind
         self._lock = Lock()
@@ -50,20 +61,47 @@ class RecordFolder(Generic[Record]):
         self._disk.delete_unfinished()
         self._records: dict[str, Record] = {}
         """Those that have changed since the start at the end, in the order of their last changes."""
+        self._closed: dict[str, bytes] = {}
+        """What is stored of records whose keys could not be had."""
         for record_id in self._disk.list_logs():
             try:
-                self._records[record_id] = kind.decode(self._disk.read_log(record_id))
-            except (OSError, msgspec.DecodeError) as error:
+                self._read_record(record_id, self._disk.read_log(record_id))
+            except OSError as error:
                 log.error(f"{kind.name} cannot be read", record_id=record_id, error=str(error))
 
     def close(self) -> None:
         self._disk.close()
 
     def list_all(self) -> list[Record]:
+        self._open_closed()
         return list(self._records.values())  # without the lock, which is held while the disk writes
 
     def find(self, record_id: str) -> Record | None:
+        """Return the record. Raises KeyUnavailable."""
+        self._check_closed(record_id)
         return self._records.get(record_id)
+
+    def find_tenant(self, record_id: str) -> str | None:
+        """Return whose record it is; None if it is not there, or cannot be read."""
+        record = self._records.get(record_id)
+        return self._kind.get_tenant(record) if record is not None and self._kind.get_tenant is not None else None
+
+    def list_ids(self) -> list[str]:
+        return list(self._records)
+
+    def rewrite(self, record_id: str) -> bool:
+        """Write a record as it would be written now, if it is not so; return whether it was."""
+        with self._lock:
+            record = self._records.get(record_id)
+            if record is None or self._kind.get_tenant is None:
+                return False
+            stored, wanted = self._disk.read_log(record_id), self._keys.encrypts
+            tenant = self._kind.get_tenant(record)
+            if is_current_record(stored, self._keys, tenant) or (wanted and not tenant):
+                return False
+            with self._room.writing(record_id):
+                self._disk.rewrite_log(record_id, self._encode(record))
+            return True
 
     def put(self, record: Record) -> bool:
         """Return False where another change came before, which `version` tells."""
@@ -71,17 +109,47 @@ class RecordFolder(Generic[Record]):
             return self._put(record)
 
     def delete(self, record_id: str) -> None:
+        """Delete a record, also one that cannot be read."""
         with self._lock, self._room.writing(record_id):
             self._disk.delete_log(record_id)
             self._records.pop(record_id, None)
+            self._closed.pop(record_id, None)
+
+    def _read_record(self, record_id: str, stored: bytes) -> None:
+        try:
+            data = decrypt_record(self._kind.name, record_id, stored, self._keys)
+            self._records[record_id] = self._kind.decode(data)
+        except (KeyUnavailable, Overloaded):
+            self._closed[record_id] = stored
+        except ValueError as error:
+            log.error(f"{self._kind.name} cannot be read", record_id=record_id, error=type(error).__name__)
+
+    def _open_closed(self) -> None:
+        """Read records whose keys can be had by now; where none was unreadable it costs nothing."""
+        for record_id, stored in list(self._closed.items()):
+            key_id = envelope.find_key_id(stored)
+            if key_id is not None and self._keys.can_open(key_id):
+                self._closed.pop(record_id, None)
+                self._read_record(record_id, stored)
+
+    def _check_closed(self, record_id: str) -> None:
+        self._open_closed()
+        if record_id in self._closed:
+            raise KeyUnavailable(f"the {self._kind.name} cannot be read: its key cannot be had")
+
+    def _encode(self, record: Record) -> bytes:
+        data = self._kind.encode(record)
+        tenant = self._kind.get_tenant(record) if self._kind.get_tenant is not None else ""
+        return encrypt_record(self._kind.name, self._kind.get_id(record), data, self._keys, tenant) if tenant else data
 
     def _put(self, record: Record) -> bool:
         record_id = self._kind.get_id(record)
+        self._check_closed(record_id)
         before = self._records.get(record_id)
         if record.version != (before.version if before else 0) + 1:
             return False
         with self._room.writing(record_id):
-            self._disk.rewrite_log(record_id, self._kind.encode(record))
+            self._disk.rewrite_log(record_id, self._encode(record))
         self._records.pop(record_id, None)
         self._records[record_id] = record
         return True
@@ -99,10 +167,18 @@ Numbered = TypeVar("Numbered", bound=_Numbered)
 class NumberedFolder(RecordFolder[Numbered]):
     """Records of which each change has a place among those of all, its revision."""
 
-    def __init__(self, folder: Path, room: DiskRoom, kind: RecordKind[Numbered]) -> None:
-        super().__init__(folder, room, kind)
-        in_order = sorted(self.list_all(), key=lambda record: record.revision)
-        self._records = {kind.get_id(record): record for record in in_order}
+    def __init__(self, folder: Path, room: DiskRoom, kind: RecordKind[Numbered], keys: Keyring = NO_KEYS) -> None:
+        super().__init__(folder, room, kind, keys)
+        self._sort()
+
+    def _open_closed(self) -> None:
+        if self._closed:
+            super()._open_closed()
+            self._sort()
+
+    def _sort(self) -> None:
+        in_order = sorted(self._records.values(), key=lambda record: record.revision)
+        self._records = {self._kind.get_id(record): record for record in in_order}
 
     def put(self, record: Numbered) -> bool:
         with self._lock:

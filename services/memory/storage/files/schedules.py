@@ -6,20 +6,30 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.files.records import RecordFolder, RecordKind
-from services.memory.storage.schedules import Schedule, decode_schedule, encode_schedule
+from services.memory.storage.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.runtime.auth.identity import Identity
 
-SCHEDULES = RecordKind[Schedule]("schedule", lambda schedule: schedule.schedule_id, encode_schedule, decode_schedule)
+SCHEDULES = RecordKind[Schedule](
+    SCHEDULE,
+    lambda schedule: schedule.schedule_id,
+    encode_schedule,
+    decode_schedule,
+    lambda schedule: schedule.owner.tenant,
+)
 
 
 class FileSchedules:
-    def __init__(self, folder: RecordFolder[Schedule]) -> None:
+    def __init__(self, folder: RecordFolder[Schedule], keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
 
     async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
+        await self._keys.open_tenant(owner.tenant)
         own = (schedule for schedule in self._folder.list_all() if schedule.owner == owner and _place(schedule) > after)
         return sorted(own, key=_place)[:count]
 
@@ -47,6 +57,7 @@ class FileSchedules:
         return min((start for start in starts if start > now), default=0)
 
     async def put(self, schedule: Schedule) -> bool:
+        await self._keys.prepare(schedule.owner.tenant)
         return await asyncio.to_thread(self._folder.put, schedule)
 
     async def delete(self, schedule_id: str) -> None:

@@ -1,7 +1,9 @@
 """The facts of all users in one log file and in memory. Everything but FileUserFacts blocks.
 
-It is written as chats are: append, sync, and a tail cut by a crash is set aside. A line is newer than those before it
-with the same ids. Where a text is to leave, the file is written anew without it, whole or not at all.
+A line is encrypted whole. One whose key cannot be had stays as it is, and its tenant is told so; one that is not what
+was written is left out, and stays too. The file is written as chats are: append, sync, and a tail cut by a crash is set
+aside. A line is newer than those before it with the same ids. Where a text is to leave, the file is written anew
+without it, whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
+from headrace.errors import HeadraceError, KeyUnavailable, Overloaded
+from services.memory.encryption import envelope
+from services.memory.encryption.keyring import NO_KEYS, Keyring, is_of_tenant
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.user_facts import (
     Fact,
@@ -32,9 +39,16 @@ if TYPE_CHECKING:
 _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
 
 
+FACTS = "facts"
+"""Kind of the lines, as which they are encrypted."""
+
+log = structlog.get_logger()
+
+
 class FactLog:
-    def __init__(self, folder: Path, room: DiskRoom) -> None:
+    def __init__(self, folder: Path, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
         self._disk = Disk(folder)
+        self._keys = keys
         self._room = room
         self._lock = Lock()
         self._disk.delete_unfinished()
@@ -45,6 +59,7 @@ class FactLog:
 
     def list_visible(self, owner: Identity) -> list[Fact]:
         with self._lock:
+            self._check_closed(owner.tenant)
             places = owner, Identity(owner.tenant, "")
             return sorted((fact for place in places for fact in self._facts[place].values()), key=_get_n)
 
@@ -57,6 +72,7 @@ class FactLog:
         with self._lock:
             if self._is_stale:
                 self._recover()
+            self._check_closed(owner.tenant)
             places = owner, Identity(owner.tenant, "")
             change = make([fact for place in places for fact in self._facts[place].values()])
             stored = self._store(change.changed)
@@ -78,17 +94,19 @@ class FactLog:
         with self._lock:
             if self._is_stale:
                 self._recover()
+            self._check_closed(owner.tenant)
+            self._keys.prepare_now(owner.tenant)  # or its other lines would stay, and these with them
             gone = [fact for fact in self._list_all() if fact.owner == owner]
             if not gone:
                 return 0
             ids = {fact.uuid for fact in gone}
-            data = b"".join(encode_fact(fact) for fact in self._list_all() if fact.uuid not in ids)
+            rest = [fact for fact in self._list_all() if fact.uuid not in ids]
             self._is_stale = True
             with self._room.writing(_FILE):
-                self._disk.rewrite_log(_FILE, data)
+                self._write_all(rest)
             for fact in gone:
                 del self._facts[fact.place][fact.uuid]
-            self._end, self._is_stale = len(data), False
+            self._is_stale = False
             return sum(not fact.deleted_at for fact in gone)
 
     def _store(self, changed: Sequence[Fact]) -> dict[str, Fact]:
@@ -107,17 +125,74 @@ class FactLog:
         self._is_stale = True  # until the disk has it: what is there after an error is read again
         with self._room.writing(_FILE):
             if loses_text:
-                rest = (fact for fact in self._list_all() if fact.uuid not in facts)
-                data = b"".join(map(encode_fact, sorted((*rest, *facts.values()), key=_get_n)))
-                self._disk.rewrite_log(_FILE, data)
-                self._end = len(data)
+                self._write_all([*(fact for fact in self._list_all() if fact.uuid not in facts), *facts.values()])
             else:
-                data = encode_facts(list(facts.values()))
+                changed = list(facts.values())
+                data = encrypt_record(FACTS, "", encode_facts(changed), self._keys, changed[0].owner.tenant)
                 self._disk.append(_FILE, self._end, data)
                 self._end += len(data)
         self._is_stale = False
         self._take(facts.values())
         return facts
+
+    def rewrite(self) -> bool:
+        """Write all facts as they would be written now, if they are not so; return whether they were."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            if self._is_current:
+                return False
+            self._is_stale = True
+            with self._room.writing(_FILE):
+                self._write_all(self._list_all())
+            self._is_stale = False
+            return True
+
+    @property
+    def _is_current(self) -> bool:
+        unread = {*self._closed, *self._damaged}
+        return all(
+            line in unread or is_current_record(line, self._keys, self._find_tenant(line))
+            for line in self._read_lines()
+        )
+
+    def _find_tenant(self, line: bytes) -> str:
+        key_id = envelope.find_key_id(line)
+        return (self._keys.find_tenant(key_id) or "") if key_id is not None else ""
+
+    def _write_all(self, facts: Iterable[Fact]) -> None:
+        by_tenant: defaultdict[str, list[Fact]] = defaultdict(list)
+        for fact in facts:
+            by_tenant[fact.owner.tenant].append(fact)
+        lines = [line for tenant, own in by_tenant.items() for line in self._encode_all(tenant, own)]
+        data = b"".join([*self._closed, *self._damaged, *lines])
+        self._disk.rewrite_log(_FILE, data)
+        self._end = len(data)
+
+    def _encode_all(self, tenant: str, facts: Iterable[Fact]) -> list[bytes]:
+        """Encode a tenant's facts; where its key cannot be had, its lines stay, as others' facts are to leave the
+        file."""
+        try:
+            self._keys.prepare_now(tenant)
+        except HeadraceError:
+            return [line for line in self._read_lines() if self._is_line_of(tenant, line)]
+        return [encrypt_record(FACTS, "", encode_fact(fact), self._keys, tenant) for fact in sorted(facts, key=_get_n)]
+
+    def _read_lines(self) -> list[bytes]:
+        return self._disk.read_log(_FILE).splitlines(keepends=True) if _FILE in self._disk.list_logs() else []
+
+    def _is_line_of(self, tenant: str, line: bytes) -> bool:
+        if line in self._closed or line in self._damaged:
+            return False
+        return any(fact.owner.tenant == tenant for fact in decode_facts(decrypt_record(FACTS, "", line, self._keys)))
+
+    def _check_closed(self, tenant: str) -> None:
+        """Raise KeyUnavailable where facts of the tenant cannot be read, or read them if they can be by now."""
+        closed = [line for line in self._closed if is_of_tenant(envelope.find_key_id(line) or b"", tenant)]
+        for line in closed:
+            decrypt_record(FACTS, "", line, self._keys)
+        if closed:
+            self._read_file()
 
     def _recover(self) -> None:
         with self._room.writing(_FILE):
@@ -126,17 +201,25 @@ class FactLog:
 
     def _read_file(self) -> None:
         self._facts: defaultdict[Identity, dict[str, Fact]] = defaultdict(dict)
+        self._closed: list[bytes] = []
+        self._damaged: list[bytes] = []
+        """Lines whose keys cannot be had, and that are not what was encrypted, which stay in the file."""
         self._end = self._last_n = 0
         self._is_stale = True
         data = self._disk.read_log(_FILE) if _FILE in self._disk.list_logs() else b""
         for text in data.splitlines(keepends=True):
-            try:
-                facts = decode_facts(text)
-            except msgspec.DecodeError:
-                break
             if not text.endswith(b"\n"):
                 break
-            self._take(facts)
+            try:
+                self._take(decode_facts(decrypt_record(FACTS, "", text, self._keys)))
+            except (KeyUnavailable, Overloaded) as error:
+                self._closed.append(text)
+                log.error("facts cannot be read", error=error.message)
+            except envelope.WrongCiphertext:
+                self._damaged.append(text)
+                log.error("facts damaged", byte=self._end)
+            except msgspec.DecodeError:
+                break
             self._end += len(text)
         if self._end < len(data):
             self._disk.set_aside(_FILE, self._end, data[self._end :])
@@ -156,17 +239,23 @@ def _get_n(fact: Fact) -> int:
 
 
 class FileUserFacts:
-    def __init__(self, log: FactLog) -> None:
+    def __init__(self, log: FactLog, keys: Keyring = NO_KEYS) -> None:
         self._log = log
+        self._keys = keys
 
     async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
+        await self._keys.open_tenant(owner.tenant)
         return await asyncio.to_thread(self._log.list_visible, owner)
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:
+        await self._keys.prepare(owner.tenant)
         return await asyncio.to_thread(self._log.change, owner, make)
 
     async def list_all(self) -> list[Fact]:
         return await asyncio.to_thread(self._log.list_all)
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
+        facts = list(facts)
+        for tenant in {fact.owner.tenant for fact in facts}:
+            await self._keys.prepare(tenant)
         await asyncio.to_thread(self._log.import_all, facts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.errors import HeadraceError, Overloaded
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.postgres.committing import commit_appends
 from services.memory.storage.postgres.staging import Append
@@ -20,6 +21,7 @@ from services.runtime.auth.identity import get_identity
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.leases import Lease
@@ -35,7 +37,15 @@ log = structlog.get_logger()
 class AppendQueue:
     """All appends of this process; `run_commits` owns the tasks that write."""
 
-    def __init__(self, database: Database, cache: ChatCache, peers: Notifications, webhooks: PostgresWebhooks) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cache: ChatCache,
+        peers: Notifications,
+        webhooks: PostgresWebhooks,
+        keys: Keyring = NO_KEYS,
+    ) -> None:
+        self._keys = keys
         self._webhooks = webhooks
         self._database = database
         self._cache = cache
@@ -86,7 +96,7 @@ class AppendQueue:
 
     async def _commit_appends(self, cached: CachedChat, appends: list[Append]) -> Answers:
         try:
-            answers, has_deliveries = await self._database.run(partial(commit_appends, cached, appends))
+            answers, has_deliveries = await self._database.run(partial(commit_appends, cached, appends, self._keys))
         except HeadraceError as error:
             return [(append, error) for append in appends]
         except Exception as error:

@@ -3,12 +3,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.blobs import Blob, is_blob_id
+from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -17,11 +20,14 @@ INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT (chat_id, blob_id) DO 
 """
 
 _FIND = "SELECT mime_type, data FROM blobs WHERE chat_id = $1 AND blob_id = $2"
-_LIST = "SELECT mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
+_LIST = "SELECT blob_id, mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
 
-_COPY = """
-INSERT INTO blobs SELECT $2, blob_id, mime_type, data, wanted_at FROM blobs WHERE chat_id = $1 ON CONFLICT DO NOTHING
-"""
+_COPY = "INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
+
+_COPIED = "SELECT blob_id, mime_type, data, wanted_at FROM blobs WHERE chat_id = $1"
+
+ENCRYPTED = ""
+"""In place of a MIME type: an encrypted blob has its own within. No blob's is empty."""
 
 _ORPHANS = """
 DELETE FROM blobs AS blob WHERE NOT EXISTS (SELECT FROM chats WHERE chats.chat_id = blob.chat_id)
@@ -33,13 +39,15 @@ RETURNING chat_id
 class PostgresBlobs:
     """The blobs of all chats. The event loop's thread must not call `find`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys = keys
         self._loop = asyncio.get_running_loop()
 
-    async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None:
+    async def put_all(self, chat_id: str, tenant: str, blobs: Iterable[Blob]) -> None:
         for blob in blobs:
-            row = (chat_id, blob.id, blob.mime_type, blob.data, now_ms())
+            await self._keys.prepare(tenant)
+            row = (chat_id, blob.id, *encode_blob(chat_id, blob, self._keys, tenant), now_ms())
             await self._database.run(lambda connection, row=row: connection.execute(_PUT, *row))
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
@@ -47,10 +55,12 @@ class PostgresBlobs:
             return None
         finding = self._database.run(lambda connection: connection.fetchrow(_FIND, chat_id, blob_id))
         row = asyncio.run_coroutine_threadsafe(finding, self._loop).result()
-        return Blob(*row).check_id(chat_id, blob_id) if row else None
+        return decode_blob(self._keys, chat_id, blob_id, *row).check_id(chat_id, blob_id) if row else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:
-        return [Blob(*row) for row in await self._database.run(lambda connection: connection.fetch(_LIST, chat_id))]
+        rows = await self._database.run(lambda connection: connection.fetch(_LIST, chat_id))
+        await self._keys.open_for(row[2] for row in rows)
+        return [decode_blob(self._keys, chat_id, *row) for row in rows]
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         before = now_ms() - round(age_s * 1000)
@@ -58,8 +68,27 @@ class PostgresBlobs:
         return sorted({row[0] for row in rows})
 
 
-async def copy_blobs(source: str, target: str, connection: Connection) -> None:
-    await connection.execute(_COPY, source, target)
+def encode_blob(chat_id: str, blob: Blob, keys: Keyring, tenant: str) -> tuple[str, bytes]:
+    """Return a row's MIME type and data."""
+    if not keys.encrypts:
+        return blob.mime_type, blob.data
+    return ENCRYPTED, encrypt_blob(chat_id, blob.id, blob.encode(), keys, tenant)
+
+
+def decode_blob(keys: Keyring, chat_id: str, blob_id: str, mime_type: str, data: bytes) -> Blob:
+    """Return what a row holds; its id tells whether it is what was written. Raises KeyUnavailable, Overloaded."""
+    if mime_type != ENCRYPTED:
+        return Blob(mime_type, data)
+    return Blob.decode(decrypt_blob(chat_id, blob_id, data, keys))
+
+
+async def copy_blobs(source: str, target: str, tenant: str, keys: Keyring, connection: Connection) -> None:
+    """Copy the blobs of a tenant's chat, whose key is to be ready."""
+    rows = await connection.fetch(_COPIED, source)
+    await keys.open_for(row[2] for row in rows)
+    for blob_id, mime_type, data, wanted_at in rows:
+        blob = decode_blob(keys, source, blob_id, mime_type, data)
+        await connection.execute(_COPY, target, blob_id, *encode_blob(target, blob, keys, tenant), wanted_at)
 
 
 async def delete_blobs(chat_id: str, connection: Connection) -> None:

@@ -16,6 +16,7 @@ from services.memory.storage.postgres.connection.session import get_server
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.log.lines import Known, Line
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -53,8 +54,8 @@ class CachedChat:
     def empty(cls, chat_id: str) -> CachedChat:
         return cls(Chat.empty(chat_id))
 
-    async def read_new_lines(self, connection: Connection) -> None:
-        """Read what others have committed. The lock must be held."""
+    async def read_new_lines(self, connection: Connection, keys: Keyring) -> None:
+        """Read what others have committed. The lock must be held. Raises KeyUnavailable."""
         chat_id = self.chat.chat_id
         known, server = self.row if self.is_from_server(connection) else 0, get_server(connection)
         rows = await connection.fetch(_READ, chat_id, known, self.chat.info.last_n)
@@ -64,13 +65,16 @@ class CachedChat:
             return
         row, version, *_ = rows[0]
         data = [found[3] for found in rows if found[2]]
+        if data:
+            await keys.open_for(data)
         if row != known:
             log = b"".join(line + b"\n" for line in data)
-            self.chat = await asyncio.to_thread(read_chat, chat_id, log)
+            self.chat = await asyncio.to_thread(read_chat, chat_id, log, keys)
         elif data:
             size_bytes = sum(map(len, data)) + len(data)
             is_short = size_bytes <= INLINE_BYTES_MAX
-            lines = _decode_lines(data) if is_short else await asyncio.to_thread(_decode_lines, data)
+            given = chat_id, data, keys
+            lines = _decode_lines(*given) if is_short else await asyncio.to_thread(_decode_lines, *given)
             self.chat.append_committed(lines)
             self.chat.size_bytes += size_bytes
         # A row is whole or absent: one that cannot be read is not what was written.
@@ -81,11 +85,11 @@ class CachedChat:
     def is_from_server(self, connection: Connection) -> bool:
         return self.server is not None and self.server == get_server(connection)
 
-    async def lock_row(self, connection: Connection) -> None:
+    async def lock_row(self, connection: Connection, keys: Keyring) -> None:
         """Lock the chat until the transaction ends, and read it; without a row nothing is locked."""
         await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
         await self.read_new_lines(
-            connection
+            connection, keys
         )  # a statement of its own: it sees what was committed while the first one waited
 
     async def make_row(self, connection: Connection) -> bool:
@@ -124,5 +128,5 @@ class ChatCache:
         self._chats.drop_chat(chat_id)
 
 
-def _decode_lines(data: list[bytes]) -> list[Line]:
-    return [line for found in data if (line := decode_line(found)) is not None]
+def _decode_lines(chat_id: str, data: list[bytes], keys: Keyring) -> list[Line]:
+    return [line for found in data if (line := decode_line(found, chat_id, keys)) is not None]

@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
+from services.memory.log.encryption.lines import decrypt_log, encrypt_log
 from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease
@@ -17,6 +20,7 @@ from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
 from services.memory.storage.postgres.spend.rows import retire_chat
 from services.memory.storage.postgres.statements import store_lines
+from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.index import PostgresIndex
     from services.memory.storage.postgres.notifications import Notifications
-    from services.runtime.auth.identity import Identity
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
@@ -39,8 +42,15 @@ N_MAX = 2**63 - 1
 
 class PostgresChats:
     def __init__(
-        self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
+        self,
+        database: Database,
+        cache: ChatCache,
+        index: PostgresIndex,
+        appending: AppendQueue,
+        peers: Notifications,
+        keys: Keyring = NO_KEYS,
     ) -> None:
+        self._keys = keys
         self._database = database
         self._cache = cache
         self._index = index
@@ -67,7 +77,9 @@ class PostgresChats:
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        run_id = lines[0].run_id
+        run_id, tenant = lines[0].run_id, Identity.from_stored(lines[0].tenant, "").tenant
+        if not self._keys.is_ready(tenant):
+            await self._keys.prepare(tenant)
         if run_id and run_id not in self._cache.use_chat(chat_id).chat.info.runs:
             check_run_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
         return await self._appending.append(chat_id, lines, size_bytes, lease, beside)
@@ -76,28 +88,32 @@ class PostgresChats:
         # Of a damaged chat the lines that cannot be read too: it is exported to be looked at.
         values = (chat.chat_id, N_MAX if chat.info.is_damaged else len(chat.log))
         rows = await self._database.run(lambda connection: connection.fetch(_EXPORT, *values))
-        return b"".join(row[0] + b"\n" for row in rows)
+        log = b"".join(row[0] + b"\n" for row in rows)
+        return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
 
     async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
         log = await self.export(chat)
-        target, cut = new_uuid(), log_copy.LogCut(log, n, list(chat.info.runs), owner.user)
+        target, cut = new_uuid(), log_copy.LogCut(log, n, list(chat.info.runs), owner.user, chat.info.owner.tenant)
         log = await asyncio.to_thread(cut.copy_log, chat_id, target)
 
         async def make(connection: Connection) -> None:
             async with connection.transaction():
-                await copy_blobs(chat_id, target, connection)
-                await make_chat(target, log, connection)
+                await copy_blobs(chat_id, target, cut.tenant, self._keys, connection)
+                await make_chat(target, log, self._keys, connection)
 
+        await self._keys.prepare(cut.tenant)
         await self._database.run(make)
         return target
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         async def make(connection: Connection) -> bool:
             async with connection.transaction():
-                return await make_chat(chat_id, log, connection)
+                return await make_chat(chat_id, log, self._keys, connection)
 
+        if self._keys.encrypts:
+            await self._keys.prepare(await asyncio.to_thread(_find_tenant, chat_id, log))
         if not await self._database.run(make):
             raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
 
@@ -106,7 +122,7 @@ class PostgresChats:
 
         async def delete(connection: Connection) -> None:
             async with connection.transaction():
-                await cached.lock_row(connection)
+                await cached.lock_row(connection, self._keys)
                 cached.chat.check_delete()
                 await retire_chat(cached.row, connection)
                 await connection.execute("DELETE FROM chats WHERE id = $1", cached.row)
@@ -119,21 +135,27 @@ class PostgresChats:
 
     async def _read_new_lines(self, cached: CachedChat) -> None:
         async with cached.lock:
-            await self._database.run(cached.read_new_lines)
+            await self._database.run(lambda connection: cached.read_new_lines(connection, self._keys))
         self._cache.keep_chat(cached)
 
 
-async def make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
-    """Return False if the chat exists."""
+def _find_tenant(chat_id: str, log: bytes) -> str:
+    return read_chat(chat_id, log).info.owner.tenant
+
+
+async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connection) -> bool:
+    """Return False if the chat exists; the key of its tenant is to be ready."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False
-    await cached.lock_row(connection)
+    await cached.lock_row(connection, keys)
     chat = await asyncio.to_thread(read_chat, chat_id, log)
+    if keys.encrypts:
+        log = await asyncio.to_thread(encrypt_log, chat_id, log, keys, chat.info.owner.tenant)
     numbered = list(enumerate(log.split(b"\n")[:-1], 1))
     # Higher than any generation that was given where the chat comes from.
     leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.info.list_unfinished()}
     # What a copy says has happened elsewhere: nobody is told of it again.
-    change = replace(make_full_change(chat, 0), events=NO_EVENTS)
+    change = RowCipher(keys).encrypt_change(replace(make_full_change(chat, 0), events=NO_EVENTS))
     stored = await store_lines(connection, (cached.row, cached.version), numbered, change, leases=leases)
     return stored is not None

@@ -8,6 +8,7 @@ from services.memory.storage.postgres.staging import StagedAppends
 from services.memory.storage.postgres.statements import store_lines
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.cached_chat import CachedChat
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.staging import Answers, Append
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
 _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND run_id = ANY($2)"
 
 
-async def commit_appends(cached: CachedChat, appends: list[Append], connection: Connection) -> tuple[Answers, bool]:
-    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`. Return also
-    whether webhooks have something to be told.
+async def commit_appends(
+    cached: CachedChat, appends: list[Append], keys: Keyring, connection: Connection
+) -> tuple[Answers, bool]:
+    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`, and
+    the tenant's key is ready. Return also whether webhooks have something to be told.
 
     It is safe to repeat: lines with a known uuid are not stored again.
     """
     if cached.row and cached.is_from_server(connection):
-        staged = StagedAppends.stage(cached.chat, appends, {})
+        staged = StagedAppends.stage(cached.chat, appends, {}, keys)
         try:
             is_stored = staged.is_plain and await _store_staged(cached.row, cached.version, staged, connection)
         except BaseException:
@@ -32,18 +35,20 @@ async def commit_appends(cached: CachedChat, appends: list[Append], connection: 
             cached.commit_lines(staged.lines, staged.data)
             return staged.answers, staged.has_deliveries
         staged.roll_back()
-    return await _commit_locked(cached, appends, connection)
+    return await _commit_locked(cached, appends, keys, connection)
 
 
-async def _commit_locked(cached: CachedChat, appends: list[Append], connection: Connection) -> tuple[Answers, bool]:
+async def _commit_locked(
+    cached: CachedChat, appends: list[Append], keys: Keyring, connection: Connection
+) -> tuple[Answers, bool]:
     staged: StagedAppends | None = None
     try:
         async with connection.transaction():
             await cached.make_row(connection)
-            await cached.lock_row(connection)
+            await cached.lock_row(connection, keys)
             run_ids = list({append.lines[0].run_id for append in appends})
             generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
-            staged = StagedAppends.stage(cached.chat, appends, generations)
+            staged = StagedAppends.stage(cached.chat, appends, generations, keys)
             if staged.lines:
                 is_stored = await _store_staged(cached.row, cached.version, staged, connection)
                 assert is_stored, "nobody else writes to a chat that is locked"

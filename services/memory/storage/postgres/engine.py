@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
+from services.memory.storage.encrypted.reencryption import run_passes
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
@@ -17,6 +19,8 @@ from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
 from services.memory.storage.postgres.connection.pool import Database, Limits, open_database
+from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
+from services.memory.storage.postgres.encryption.rewriting import PostgresRewriting
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.keys import PostgresKeys
@@ -48,29 +52,37 @@ async def open_postgres(
     clock: Callable[[], int] = now_ms,
     audit_tenant: str = AUDIT_TENANT,
     scrub_rewrites: bool = False,
+    open_keys: OpenKeys = open_no_keys,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
 
     Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`. With
-    `scrub_rewrites` an erasure has the tables written anew.
+    `scrub_rewrites` an erasure has the tables written anew. `open_keys` makes the keyring of a store of data keys.
 
     Raises:
         OSError: The database cannot be reached, or is of a later version.
     """
     async with open_database(url, limits) as database:
         await migrate_database(database)
+        stored_keys = PostgresDataKeys(database)
+        keys = await asyncio.to_thread(open_keys, stored_keys)
         gate_watch = GateWatch()
         peers = Notifications(url, database.leave_other_servers, gate_watch)
         cache = ChatCache(cache_bytes_max)
         webhooks = PostgresWebhooks(database)
-        appending = AppendQueue(database, cache, peers, webhooks)
-        index = PostgresIndex(database, clock)
-        chats = PostgresChats(database, cache, index, appending, peers)
-        leases = PostgresLeases(database, cache, clock)
-        blobs, facts, schedules = PostgresBlobs(database), PostgresUserFacts(database), PostgresSchedules(database)
+        appending = AppendQueue(database, cache, peers, webhooks, keys)
+        index = PostgresIndex(database, clock, keys)
+        chats = PostgresChats(database, cache, index, appending, peers, keys)
+        leases = PostgresLeases(database, cache, clock, keys)
+        blobs, facts = PostgresBlobs(database, keys), PostgresUserFacts(database, keys)
+        schedules = PostgresSchedules(database, keys)
+        refreshing = guard_task(asyncio.create_task(keys.run_refreshes()))
         writing = guard_task(asyncio.create_task(appending.run_commits()))
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
-        gates = PostgresGates(database)
+        versions = PostgresAgentVersions(database, keys)
+        rewriting = PostgresRewriting(keys, stored_keys, database, index, versions)
+        encrypting = guard_task(asyncio.create_task(run_passes(rewriting)))
+        gates = PostgresGates(database, keys)
         watching = guard_task(asyncio.create_task(gate_watch.run_reads(gates.find_gates)))
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
         retrying = guard_task(asyncio.create_task(audit.run_retries()))
@@ -83,8 +95,8 @@ async def open_postgres(
                 PostgresSpend(database),
                 leases,
                 blobs,
-                PostgresAgentVersions(database),
-                PostgresStoredAgents(database),
+                versions,
+                PostgresStoredAgents(database, keys),
                 facts,
                 schedules,
                 PostgresKeys(database),
@@ -94,12 +106,16 @@ async def open_postgres(
                 lambda: database.presence.is_up,
                 PostgresDataRecords(database, "erasure", StoredErasure),
                 PostgresDataRecords(database, "hold", StoredHold),
-                PostgresEraser(database, cache, peers, rewrites=scrub_rewrites),
+                PostgresEraser(database, cache, peers, rewrites=scrub_rewrites, keys=keys),
+                rewriting,
             )
         finally:
             appending.close()
             await writing
+            refreshing.cancel()
+            encrypting.cancel()
+            keys.close()
             telling.cancel()
             watching.cancel()
             retrying.cancel()
-            await asyncio.wait([telling, watching, retrying])
+            await asyncio.wait([telling, watching, retrying, refreshing, encrypting])

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS
 from services.memory.storage.gates.query import LIST_CHATS
 from services.memory.storage.gates.rows import COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.gates.grant_query import GrantQuery
     from services.memory.storage.gates.grant_rows import GrantEntry
     from services.memory.storage.gates.query import GateQuery
@@ -106,15 +109,20 @@ def _encode(rows: Iterable[dict[str, Any]]) -> str:
 
 
 class PostgresGates:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys, self._rows = keys, RowCipher(keys)
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         query = f"SELECT {COLUMNS} FROM gates WHERE run_id = $1 AND gate_id = $2 AND tenant = $3"
         row = await self._database.run(
             lambda connection: connection.fetchrow(query, run_id, strip_nul(gate_id), tenant)
         )
-        return None if row is None else GateEntry(*row)
+        if row is None:
+            return None
+        gate = GateEntry(*row)
+        await self._keys.open_for([gate.reason])
+        return self._rows.decrypt_gate(gate)
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
         query = f"""
@@ -122,13 +130,17 @@ class PostgresGates:
             ON run_id = wanted.run AND gate_id = coalesce(wanted.gate, gate_id)"""
         columns = [run_id for run_id, _ in keys], [gate_id for _, gate_id in keys]
         rows = await self._database.run(lambda connection: connection.fetch(query, *columns))
-        return [GateEntry(*row) for row in rows]
+        gates = [GateEntry(*row) for row in rows]
+        await self._keys.select_readable(gates, lambda gate: gate.reason)
+        return self._rows.decrypt_known_gates(gates)
 
     async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
         statement, given = query.render()
         values = [strip_nul(value) for value in given]
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
-        return query.split([GateEntry(*row) for row in rows])
+        gates = [GateEntry(*row) for row in rows]
+        await self._keys.open_for(gate.reason for gate in gates)
+        return query.split(self._rows.decrypt_gates(gates))
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
         query = LIST_CHATS.replace("gates.chat_id = chats.chat_id", "gates.chat = chats.id")
@@ -138,4 +150,7 @@ class PostgresGates:
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, given = query.render()
         values = [strip_nul(value) for value in given]
-        return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
+        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
+        grants, token = query.split(rows)
+        await self._keys.open_for(grant.event for grant in grants)
+        return self._rows.decrypt_grants(grants), token

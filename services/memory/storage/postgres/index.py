@@ -6,10 +6,14 @@ ones.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
+from services.memory.storage.encrypted.rows import RowCipher
+from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch, TextRow
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
@@ -19,6 +23,7 @@ from services.runtime.auth.identity import Identity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
@@ -71,9 +76,20 @@ ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
 """
 
 
+_TEXTS = f"""
+SELECT texts.id, coalesce(chat_id, ''), coalesce({_TITLE}, ''), run_id, kind, text
+FROM texts LEFT JOIN chats ON chats.id = texts.chat
+WHERE texts.id < $1 AND kind = ANY($2) AND texts.tenant = $3 AND texts.user_name = $4 {{which}}
+ORDER BY texts.id DESC LIMIT $5
+"""
+
+N_MAX = 2**63 - 1
+
+
 class PostgresIndex:
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, clock: Callable[[], int], keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys, self._rows = keys, RowCipher(keys)
         self._clock = clock
 
     def get_progress(self) -> None:
@@ -86,19 +102,23 @@ class PostgresIndex:
         row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
         if row is None:
             raise chat_not_found(chat_id)
-        return ChatEntry(*row)
+        return (await self._decrypt_entries([ChatEntry(*row)]))[0]
+
+    async def _decrypt_entries(self, entries: list[ChatEntry]) -> list[ChatEntry]:
+        await self._keys.open_for(entry.title for entry in entries)
+        return self._rows.decrypt_entries(entries)
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         behind, after = ("AND (-updated_at, chat_id) > ($4, $5)", page.after) if page.after else ("", ())
         query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
         values = (page.size + 1, owner.tenant, owner.user, *after)
         rows = await self._database.run(lambda connection: connection.fetch(query, *values))
-        return page.split([ChatEntry(*row) for row in rows])
+        return page.split(await self._decrypt_entries([ChatEntry(*row) for row in rows]))
 
     async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         where, values = page.render_shared(reader, "user_name")
         rows = await self._database.run(lambda connection: connection.fetch(f"{_CHAT} {where}", *values))
-        return page.split([ChatEntry(*row) for row in rows])
+        return page.split(await self._decrypt_entries([ChatEntry(*row) for row in rows]))
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
         return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
@@ -131,7 +151,29 @@ class PostgresIndex:
         return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
-        return await self._database.run(partial(_search_texts, owner, question))
+        if not self._keys.is_on:
+            return await self._database.run(partial(_search_texts, owner, question))
+        plain = [] if self._keys.encrypts else await self._database.run(partial(_search_texts, owner, question))
+        return sorted(
+            [*await self._search_encrypted(owner, question), *plain], key=lambda hit: hit.score, reverse=True
+        )[: question.hits_max]
+
+    async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
+        """Search the texts that are encrypted, and where texts are to be, also those that are not yet."""
+        search, before = EncryptedSearch(question, self._rows), N_MAX
+        which = "" if self._keys.encrypts else "AND folded = ''"
+        for _ in range(TEXTS_MAX // PAGE_TEXTS):
+            values = (before, question.kinds, owner.tenant, owner.user, PAGE_TEXTS)
+            found = await self._database.run(
+                lambda connection, values=values: connection.fetch(_TEXTS.format(which=which), *values)
+            )
+            rows = [TextRow(*row) for row in found]
+            await self._keys.open_for(value for row in rows for value in (row.title, row.text))
+            await asyncio.to_thread(search.add_rows, rows)
+            if len(rows) < PAGE_TEXTS:
+                break
+            before = rows[-1].place
+        return search.list_hits()
 
 
 async def _search_texts(owner: Identity, question: Question, connection: Connection) -> list[Hit]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.leases import Lease, check_can_own
 from services.memory.storage.postgres.connection.session import strip_nul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
@@ -46,8 +48,9 @@ WHERE run_id = $1 AND lease_generation = $2 AND owner <> '' AND expires_at > 0 A
 
 
 class PostgresLeases:
-    def __init__(self, database: Database, cache: ChatCache, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, cache: ChatCache, clock: Callable[[], int], keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys = keys
         self._cache = cache
         self._clock = clock
 
@@ -63,7 +66,7 @@ class PostgresLeases:
 
     async def _acquire(self, cached: CachedChat, run_id: str, owner: str, ttl_ms: int, connection: Connection) -> Lease:
         async with connection.transaction():
-            await cached.lock_row(connection)
+            await cached.lock_row(connection, self._keys)
             run = check_can_own(cached.chat.info.runs.get(run_id), cached.chat.chat_id, run_id)
             before = Lease(*await connection.fetchrow(_LEASE, run_id))
             before.check_free(run_id, owner, self._clock())

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.memory.storage.schedules import Schedule, decode_schedule, encode_schedule
+from headrace.errors import LogDamaged
+from services.memory.encryption.envelope import WrongCiphertext
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record
+from services.memory.storage.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.connection.pool import Database
     from services.runtime.auth.identity import Identity
 
 _OWN = """
-SELECT data FROM schedules WHERE tenant = $1 AND user_name = $2 AND (created_at, schedule_id) > ($3, $4)
+SELECT schedule_id, data FROM schedules WHERE tenant = $1 AND user_name = $2 AND (created_at, schedule_id) > ($3, $4)
 ORDER BY created_at, schedule_id LIMIT $5
 """
-_ALL = "SELECT data FROM schedules ORDER BY created_at, schedule_id"
-_FIND = "SELECT data FROM schedules WHERE schedule_id = $1"
+_ALL = "SELECT schedule_id, data FROM schedules ORDER BY created_at, schedule_id"
+_FIND = "SELECT schedule_id, data FROM schedules WHERE schedule_id = $1"
 _COUNT = "SELECT count(*) FROM schedules WHERE tenant = $1 AND user_name = $2"
 _NEXT = "SELECT coalesce(min(starts_at), 0) FROM schedules WHERE starts_at > $1 AND starts_at > 0"
 
 _DUE = """
-SELECT data FROM (
+SELECT schedule_id, data FROM (
     SELECT data, starts_at, schedule_id,
         row_number() OVER (PARTITION BY tenant, user_name ORDER BY starts_at, schedule_id) AS place
     FROM schedules WHERE starts_at > 0 AND starts_at <= $1) AS ranked
@@ -41,14 +46,15 @@ _DELETE = "DELETE FROM schedules WHERE schedule_id = $1"
 
 
 class PostgresSchedules:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys = keys
 
     async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
         return await self._fetch(_OWN, owner.tenant, owner.user, *after, count)
 
     async def list_all(self) -> list[Schedule]:
-        return await self._fetch(_ALL)
+        return await self._fetch_readable(_ALL)
 
     async def find(self, schedule_id: str) -> Schedule | None:
         return next(iter(await self._fetch(_FIND, schedule_id)), None)
@@ -57,13 +63,14 @@ class PostgresSchedules:
         return await self._database.run(lambda connection: connection.fetchval(_COUNT, owner.tenant, owner.user))
 
     async def list_due(self, now: int, count: int) -> list[Schedule]:
-        return await self._fetch(_DUE, now, count)
+        return await self._fetch_readable(_DUE, now, count)
 
     async def find_next_start(self, now: int) -> int:
         return await self._database.run(lambda connection: connection.fetchval(_NEXT, now))
 
     async def put(self, schedule: Schedule) -> bool:
-        statement, values = _make_change(schedule)
+        await self._keys.prepare(schedule.owner.tenant)
+        statement, values = _make_change(schedule, encode_row(schedule, self._keys))
         # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
         return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
 
@@ -72,11 +79,28 @@ class PostgresSchedules:
 
     async def _fetch(self, statement: str, *values: Any) -> list[Schedule]:
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
-        return [decode_schedule(row[0]) for row in rows]
+        await self._keys.open_for(row[1] for row in rows)
+        return [_decode_row(self._keys, *row) for row in rows]
+
+    async def _fetch_readable(self, statement: str, *values: Any) -> list[Schedule]:
+        """Fetch schedules of several tenants, without those whose keys cannot be had."""
+        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
+        readable = await self._keys.select_readable(rows, lambda row: row[1])
+        return [_decode_row(self._keys, *row) for row in readable]
 
 
-def _make_change(schedule: Schedule) -> tuple[str, tuple[Any, ...]]:
-    data = encode_schedule(schedule)
+def encode_row(schedule: Schedule, keys: Keyring) -> bytes:
+    return encrypt_record(SCHEDULE, schedule.schedule_id, encode_schedule(schedule), keys, schedule.owner.tenant)
+
+
+def _decode_row(keys: Keyring, schedule_id: str, data: bytes) -> Schedule:
+    try:
+        return decode_schedule(decrypt_record(SCHEDULE, schedule_id, data, keys))
+    except WrongCiphertext as error:
+        raise LogDamaged(f"schedule {schedule_id} is not what was encrypted", scheduleId=schedule_id) from error
+
+
+def _make_change(schedule: Schedule, data: bytes) -> tuple[str, tuple[Any, ...]]:
     if schedule.version > 1:
         return _UPDATE, (schedule.schedule_id, schedule.version, schedule.starts_at, data)
     owner, starts_at = schedule.owner, schedule.starts_at

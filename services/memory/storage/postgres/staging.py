@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import HeadraceError
 from services.memory.log.chat import Chat, Span
 from services.memory.log.lines import Known, Query, Revert, Title, encode_line
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import fold_events
 from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.log.chat_info import ChatInfo
     from services.memory.storage.leases import Lease
     from services.runtime.auth.identity import Identity
@@ -47,6 +49,7 @@ class StagedAppends:
     """Appends of one chat, whose info is ahead of the database until commit or rollback."""
 
     chat: Chat
+    keys: Keyring
     lines: list[Known] = field(default_factory=list[Known])
     data: list[bytes] = field(default_factory=list[bytes])
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
@@ -59,9 +62,11 @@ class StagedAppends:
         self._before = self.chat.info.copy()
 
     @classmethod
-    def stage(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> StagedAppends:
+    def stage(
+        cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int], keys: Keyring
+    ) -> StagedAppends:
         """Check `appends` in order; `generations` are known ones of the runs' leases."""
-        staged = cls(chat)
+        staged = cls(chat, keys)
         try:
             for append in appends:
                 staged.admit_append(append, generations)
@@ -81,7 +86,8 @@ class StagedAppends:
         if not first.n:
             return
         self.lines += append.lines
-        self.data += [encode_line(line)[:-1] for line in append.lines]
+        tenant = self.chat.info.owner.tenant
+        self.data += [encode_line(line, self.keys, tenant)[:-1] for line in append.lines]
         if append.lease is not None and isinstance(first, Query):
             self.leases[first.run_id] = append.lease
 
@@ -105,8 +111,10 @@ class StagedAppends:
         if self._is_whole:
             whole = Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False)
             # The events of its other lines were stored with them.
-            return replace(make_full_change(whole, 0), events=fold_events(self.chat.info, self.lines))
-        return make_change(self.chat, self.lines, 0)
+            change = replace(make_full_change(whole, 0), events=fold_events(self.chat.info, self.lines))
+        else:
+            change = make_change(self.chat, self.lines, 0)
+        return RowCipher(self.keys).encrypt_change(change)
 
     def list_writers(self) -> dict[str, int]:
         """Return the lowest generation of each run's lines, which its lease may not exceed."""

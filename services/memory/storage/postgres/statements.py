@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from services.memory.encryption.envelope import is_encrypted_text
 from services.memory.storage.leases import NO_LEASE
 from services.memory.storage.postgres import gates, outbox
 from services.memory.storage.postgres.connection.session import strip_nul
@@ -131,4 +132,5 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
     said = strip_nul(text.text)
-    return text.run_id, text.kind, said, said.casefold()
+    # Nothing can be found in what is encrypted: an index of it would be as large for nothing.
+    return text.run_id, text.kind, said, "" if is_encrypted_text(said) else said.casefold()

@@ -53,7 +53,7 @@ async def views(memory: Memory, chat_id: str) -> list[bytes]:
 
 async def brought(source: Engine, target: Engine, chat_id: str) -> None:
     log = await source.chats.export(await source.chats.load(chat_id))
-    await target.blobs.put_all(chat_id, await source.blobs.list_all(chat_id))
+    await target.blobs.put_all(chat_id, "default", await source.blobs.list_all(chat_id))
     await target.chats.import_log(chat_id, log)
 
 

@@ -5,33 +5,39 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from services.memory.storage.agents import AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.agents import AGENT, AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
 from services.memory.storage.files.records import NumberedFolder, RecordKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk_room import DiskRoom
 
 
 class AgentFolder(NumberedFolder[StoredAgent]):
     """An agent that cannot be read is not there."""
 
-    def __init__(self, folder: Path, room: DiskRoom) -> None:
-        super().__init__(folder, room, RecordKind("agent", lambda agent: agent.record_id, encode_agent, decode_agent))
+    def __init__(self, folder: Path, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
+        kind = RecordKind(AGENT, lambda agent: agent.record_id, encode_agent, decode_agent, lambda agent: agent.tenant)
+        super().__init__(folder, room, kind, keys)
 
 
 class FileStoredAgents:
-    def __init__(self, folder: AgentFolder) -> None:
+    def __init__(self, folder: AgentFolder, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
 
     async def list_all(self) -> list[StoredAgent]:
         return self._folder.list_all()
 
     async def find(self, tenant: str, agent_key: str) -> StoredAgent | None:
+        await self._keys.open_tenant(tenant)
         return self._folder.find(find_record_id(tenant, agent_key))
 
     async def put(self, agent: StoredAgent) -> bool:
+        await self._keys.prepare(agent.tenant)
         return await asyncio.to_thread(self._folder.put, agent)
 
     async def forget(self, before: int) -> None:

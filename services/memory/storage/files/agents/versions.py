@@ -15,13 +15,16 @@ import msgspec
 import structlog
 
 from headrace.errors import LogDamaged, QuotaExceeded
-from services.memory.storage.agents import VERSIONS_MAX, AgentVersion, hash_definition
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
+from services.memory.storage.encrypted.blobs import decrypt_definition, encrypt_definition
 from services.runtime.clock import now_ms
 from services.runtime.disk import make_folder, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk_room import DiskRoom
 
 log = structlog.get_logger()
@@ -30,8 +33,9 @@ log = structlog.get_logger()
 class VersionFolder:
     """The versions of a folder, which several threads may use."""
 
-    def __init__(self, folder: Path, room: DiskRoom) -> None:
+    def __init__(self, folder: Path, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
         self._room = room
         self._lock = Lock()
         """Held while a version gets its number."""
@@ -56,7 +60,7 @@ class VersionFolder:
                 added = msgspec.structs.replace(imported, hash=digest)
             with self._room.writing(agent_key):
                 make_folder(self._folder)
-                write_whole(self._get_path(added), msgspec.json.encode(added) + b"\n" + definition)
+                write_whole(self._get_path(added), self._encode(added, definition))
             versions[added.version] = added
             return added
 
@@ -72,9 +76,10 @@ class VersionFolder:
     def read(self, version: AgentVersion) -> bytes:
         """Return the definition. Raises LogDamaged where the file has another."""
         try:
-            definition = self._get_path(version).read_bytes().partition(b"\n")[2]
+            stored = self._get_path(version).read_bytes().partition(b"\n")[2]
         except FileNotFoundError:
-            definition = b""
+            stored = b""
+        definition = decrypt_definition(version.tenant, version.agent_key, version.hash, stored, self._keys)
         if hash_definition(definition) != version.hash:
             raise LogDamaged(f"version {version.version} of agent {version.agent_key!r} is damaged in the store")
         return definition
@@ -87,6 +92,22 @@ class VersionFolder:
                 self._get_path(version).unlink(missing_ok=True)
                 self._by_agent.pop((tenant, version.agent_key), None)
         return len(gone)
+
+    def rewrite(self, version: AgentVersion) -> bool:
+        """Write a version as it would be written now, if it is not so; return whether it was. Raises LogDamaged,
+        KeyUnavailable, Overloaded."""
+        with self._lock:
+            stored = self._get_path(version).read_bytes().partition(b"\n")[2]
+            if version.tenant == SHARED or self._keys.is_current(version.tenant, stored):
+                return False
+            data = self._encode(version, self.read(version))
+            with self._room.writing(version.agent_key):
+                write_whole(self._get_path(version), data)
+            return True
+
+    def _encode(self, version: AgentVersion, definition: bytes) -> bytes:
+        stored = encrypt_definition(version.tenant, version.agent_key, version.hash, definition, self._keys)
+        return msgspec.json.encode(version) + b"\n" + stored
 
     def _read_line(self, path: Path) -> None:
         if path.name.startswith("."):
@@ -115,13 +136,18 @@ def find_by_hash(versions: dict[int, AgentVersion], digest: str) -> AgentVersion
 
 
 class FileAgentVersions:
-    def __init__(self, folder: VersionFolder) -> None:
+    def __init__(self, folder: VersionFolder, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
+        self._keys = keys
 
     async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
+        if tenant != SHARED:
+            await self._keys.prepare(tenant)
         return await asyncio.to_thread(self._folder.put, tenant, agent_key, definition)
 
     async def import_version(self, version: AgentVersion, definition: bytes) -> None:
+        if version.tenant != SHARED:
+            await self._keys.prepare(version.tenant)
         await asyncio.to_thread(self._folder.put, version.tenant, version.agent_key, definition, version)
 
     async def list_all(self) -> list[AgentVersion]:

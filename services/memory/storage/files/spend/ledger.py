@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from headrace.errors import HeadraceError
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.recovery import read_chat
 from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
 from services.memory.storage.spend.rows import SpendKey, SpendRow, SpendSum
@@ -89,7 +91,7 @@ class SpendLedger:
         return disk
 
 
-def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
+def read_deleted_spend(folder: Path, logs: Path, keys: Keyring = NO_KEYS) -> list[SpendRow]:
     """Read the rows of all chats but those in the folder `logs` whose deletion was not completed: a chat of the same id
     that was made later is another one."""
     try:
@@ -102,13 +104,17 @@ def read_deleted_spend(folder: Path, logs: Path) -> list[SpendRow]:
     return [
         _make_row(row)
         for entry in entries.values()
-        if entry.chat_id not in existing or _read_created_at(logs, entry.chat_id) != entry.created_at
+        if entry.chat_id not in existing or _read_created_at(logs, entry.chat_id, keys) != entry.created_at
         for row in entry.rows
     ]
 
 
-def _read_created_at(logs: Path, chat_id: str) -> int:
-    return read_chat(chat_id, read_log_file(logs, chat_id)).info.created_at
+def _read_created_at(logs: Path, chat_id: str, keys: Keyring) -> int:
+    """Return when a chat was made; 0 if its log cannot be decrypted."""
+    try:
+        return read_chat(chat_id, read_log_file(logs, chat_id), keys).info.created_at
+    except HeadraceError:
+        return 0
 
 
 def _decode_entries(data: bytes) -> Iterator[_Entry]:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple
 
+from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
 from services.memory.storage.gates.query import LIST_CHATS, GateQuery
@@ -50,8 +51,9 @@ WHERE run_id = ? AND gate_id = ? AND state = 'open'
 
 
 class GateTable:
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, rows: RowCipher) -> None:
         self._db = database
+        self._rows = rows
 
     def put_changes(self, changes: Iterable[GateChange]) -> None:
         """Apply changes in order."""
@@ -81,19 +83,23 @@ class GateTable:
         found = self._db.execute(
             f"SELECT {COLUMNS} FROM gates WHERE run_id = ? AND gate_id = ? AND tenant = ?", (run_id, gate_id, tenant)
         ).fetchone()
-        return GateEntry(*found) if found else None
+        return self._rows.decrypt_gate(GateEntry(*found)) if found else None
 
     def find_gates(self, keys: Iterable[GateKey]) -> list[GateEntry]:
         statement = f"SELECT {COLUMNS} FROM gates WHERE run_id = ? AND gate_id = coalesce(?, gate_id)"
-        return [GateEntry(*row) for key in keys for row in self._db.execute(statement, key)]
+        return self._rows.decrypt_known_gates(
+            GateEntry(*row) for key in keys for row in self._db.execute(statement, key)
+        )
 
     def list_gates(self, query: GateQuery) -> list[GateEntry]:
         statement, values = query.render()
-        return [GateEntry(*row) for row in self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)]
+        rows = self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)
+        return self._rows.decrypt_gates(GateEntry(*row) for row in rows)
 
     def list_chats(self, tenant: str, since: int) -> list[str]:
         return [row[0] for row in self._db.execute(LIST_CHATS.replace("$", "?"), (tenant, since))]
 
     def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, values = query.render()
-        return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
+        grants, token = query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
+        return self._rows.decrypt_grants(grants), token

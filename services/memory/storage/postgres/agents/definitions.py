@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from services.memory.storage.agents import AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
+from headrace.errors import LogDamaged
+from services.memory.encryption.envelope import WrongCiphertext
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.agents import AGENT, AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.connection.pool import Database
 
-_ALL = "SELECT revision, data FROM tenant_agents ORDER BY revision"
-_FIND = "SELECT revision, data FROM tenant_agents WHERE record_id = $1"
-_CHANGES = "SELECT revision, data FROM tenant_agents WHERE revision > $1 ORDER BY revision LIMIT $2"
+_ALL = "SELECT revision, record_id, data FROM tenant_agents ORDER BY revision"
+_FIND = "SELECT revision, record_id, data FROM tenant_agents WHERE record_id = $1"
+_CHANGES = "SELECT revision, record_id, data FROM tenant_agents WHERE revision > $1 ORDER BY revision LIMIT $2"
 _FORGET = "DELETE FROM tenant_agents WHERE bytes = 0 AND updated_at < $1"
 _MEASURE = """
 SELECT count(*) FILTER (WHERE tenant = $1), coalesce(sum(bytes) FILTER (WHERE tenant = $1), 0)::bigint, count(*)
@@ -34,18 +39,22 @@ WHERE record_id = $1 AND version = $2 - 1 RETURNING revision
 
 
 class PostgresStoredAgents:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys = keys
 
     async def list_all(self) -> list[StoredAgent]:
         return await self._fetch(_ALL)
 
     async def find(self, tenant: str, agent_key: str) -> StoredAgent | None:
+        await self._keys.open_tenant(tenant)
         return next(iter(await self._fetch(_FIND, find_record_id(tenant, agent_key))), None)
 
     async def put(self, agent: StoredAgent) -> bool:
+        await self._keys.prepare(agent.tenant)
         size = len(agent.definition.encode())
-        values: tuple[Any, ...] = (agent.record_id, agent.version, encode_agent(agent), size, agent.updated_at)
+        data = encode_row(agent, self._keys)
+        values: tuple[Any, ...] = (agent.record_id, agent.version, data, size, agent.updated_at)
         statement = _UPDATE
         if agent.version == 1:
             statement, values = _INSERT, (*values, agent.tenant)
@@ -63,4 +72,17 @@ class PostgresStoredAgents:
 
     async def _fetch(self, statement: str, *values: Any) -> list[StoredAgent]:
         rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
-        return [replace(decode_agent(row[1]), revision=row[0]) for row in rows]
+        # Of all tenants: those whose keys cannot be had are left out.
+        readable = await self._keys.select_readable(rows, lambda row: row[2])
+        return [_decode_row(self._keys, *row) for row in readable]
+
+
+def encode_row(agent: StoredAgent, keys: Keyring) -> bytes:
+    return encrypt_record(AGENT, agent.record_id, encode_agent(agent), keys, agent.tenant)
+
+
+def _decode_row(keys: Keyring, revision: int, record_id: str, data: bytes) -> StoredAgent:
+    try:
+        return replace(decode_agent(decrypt_record(AGENT, record_id, data, keys)), revision=revision)
+    except WrongCiphertext as error:
+        raise LogDamaged(f"the stored agent {record_id} is not what was encrypted", recordId=record_id) from error

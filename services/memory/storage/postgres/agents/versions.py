@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.errors import LogDamaged, QuotaExceeded
-from services.memory.storage.agents import VERSIONS_MAX, AgentVersion, hash_definition
+from services.memory.encryption.keyring import NO_KEYS
+from services.memory.storage.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
+from services.memory.storage.encrypted.blobs import decrypt_definition, encrypt_definition
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -25,6 +28,7 @@ _INSERT = f"INSERT INTO agent_versions ({_HEAD}, definition) VALUES ($1, $2, $3,
 _KNOWN = f"SELECT {_HEAD} FROM agent_versions WHERE tenant = $1 AND agent_key = $2 AND hash = $3"
 _BY_HASH = f"SELECT {_HEAD}, definition FROM agent_versions WHERE tenant = $1 AND agent_key = $2 AND hash = $3"
 _BY_NUMBER = f"SELECT {_HEAD}, definition FROM agent_versions WHERE tenant = $1 AND agent_key = $2 AND version = $3"
+_REWRITE = "UPDATE agent_versions SET definition = $4 WHERE tenant = $1 AND agent_key = $2 AND version = $3"
 _LIST = f"""
 SELECT {_HEAD} FROM agent_versions WHERE tenant = $1 AND agent_key = $2 AND version < $3
 ORDER BY version DESC LIMIT $4
@@ -32,8 +36,9 @@ ORDER BY version DESC LIMIT $4
 
 
 class PostgresAgentVersions:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
         self._database = database
+        self._keys = keys
 
     async def put(self, tenant: str, agent_key: str, definition: bytes) -> AgentVersion:
         return await self._put(tenant, agent_key, definition)
@@ -49,6 +54,9 @@ class PostgresAgentVersions:
         self, tenant: str, agent_key: str, definition: bytes, imported: AgentVersion | None = None
     ) -> AgentVersion:
         digest = hash_definition(definition)
+        if tenant != SHARED:
+            await self._keys.prepare(tenant)
+        stored = encrypt_definition(tenant, agent_key, digest, definition, self._keys)
 
         async def add(connection: Connection) -> AgentVersion:
             async with connection.transaction():
@@ -61,9 +69,7 @@ class PostgresAgentVersions:
                 added = AgentVersion(tenant, agent_key, last + 1, digest, now_ms())
                 if imported is not None and not await connection.fetchval(_TAKEN, tenant, agent_key, imported.version):
                     added = msgspec.structs.replace(imported, hash=digest)
-                await connection.execute(
-                    _INSERT, tenant, agent_key, added.version, digest, added.created_at, definition
-                )
+                await connection.execute(_INSERT, tenant, agent_key, added.version, digest, added.created_at, stored)
                 return added
 
         known = await self._database.run(lambda connection: connection.fetchrow(_KNOWN, tenant, agent_key, digest))
@@ -76,10 +82,26 @@ class PostgresAgentVersions:
         row = await self._database.run(lambda connection: connection.fetchrow(statement, tenant, agent_key, value))
         if row is None:
             return None
-        found, definition = AgentVersion(*row[:5]), row[5]
+        found, stored = AgentVersion(*row[:5]), row[5]
+        await self._keys.open_for([stored])
+        definition = decrypt_definition(tenant, agent_key, found.hash, stored, self._keys)
         if hash_definition(definition) != found.hash:
             raise LogDamaged(f"version {found.version} of agent {agent_key!r} is damaged in the store")
         return found, definition
+
+    async def rewrite(self, version: AgentVersion) -> bool:
+        """Write a version as it would be written now, if it is not so; return whether it was. Raises LogDamaged,
+        KeyUnavailable, Overloaded."""
+        key = (version.tenant, version.agent_key, version.version)
+        row = await self._database.run(lambda connection: connection.fetchrow(_BY_NUMBER, *key))
+        if row is None or version.tenant == SHARED or self._keys.is_current(version.tenant, row[5]):
+            return False
+        await self._keys.prepare(version.tenant)
+        found = await self.find(*key[:2], version=version.version)
+        assert found is not None, "no version is ever deleted"
+        stored = encrypt_definition(version.tenant, version.agent_key, version.hash, found[1], self._keys)
+        await self._database.run(lambda connection: connection.execute(_REWRITE, *key, stored))
+        return True
 
     async def list_before(self, tenant: str, agent_key: str, before: int, count: int) -> list[AgentVersion]:
         rows = await self._database.run(lambda connection: connection.fetch(_LIST, tenant, agent_key, before, count))

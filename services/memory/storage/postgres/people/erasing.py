@@ -6,13 +6,16 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
+from services.memory.log.encryption.lines import decrypt_log
 from services.memory.storage.postgres.chats import make_chat
 from services.memory.storage.postgres.spend.rows import delete_spend_of_chat, rename_spender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.postgres.cached_chat import ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
@@ -47,13 +50,22 @@ _SCRUBBED = (
 
 
 class PostgresEraser:
-    def __init__(self, database: Database, cache: ChatCache, peers: Notifications, *, rewrites: bool = False) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cache: ChatCache,
+        peers: Notifications,
+        *,
+        rewrites: bool = False,
+        keys: Keyring = NO_KEYS,
+    ) -> None:
         """With `rewrites` scrubbing writes each table anew, under a lock that everybody waits for."""
         self.settles_s = SETTLES_S
         self._database = database
         self._cache = cache
         self._peers = peers
         self._rewrites = rewrites
+        self._keys = keys
 
     async def list_users(self, tenant: str) -> list[str]:
         rows = await self._database.run(lambda connection: connection.fetch(_USERS, tenant))
@@ -64,16 +76,18 @@ class PostgresEraser:
 
         async def rewrite(connection: Connection) -> None:
             async with connection.transaction():
-                await cached.lock_row(connection)
+                await cached.lock_row(connection, self._keys)
                 if not cached.row:
                     raise chat_not_found(chat_id)
                 cached.chat.check_idle()
                 lines = await connection.fetch(_READ_LOG, cached.row)
-                log = await asyncio.to_thread(redact, b"".join(line[0] + b"\n" for line in lines))
+                await self._keys.prepare(cached.chat.info.owner.tenant)
+                stored = b"".join(line[0] + b"\n" for line in lines)
+                log = await asyncio.to_thread(lambda: redact(decrypt_log(chat_id, stored, self._keys)))
                 # Another row of the same id: every service that knows the one before reads the chat from its beginning.
                 await delete_spend_of_chat(cached.row, connection)
                 await cached.delete_row(connection)
-                await make_chat(chat_id, log, connection)
+                await make_chat(chat_id, log, self._keys, connection)
 
         async with cached.lock:
             await self._database.run(rewrite)

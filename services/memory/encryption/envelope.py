@@ -1,0 +1,99 @@
+"""The form of encrypted data: a mark, the data key's id, a nonce, and what AES-GCM makes of the text.
+
+In a line of a file it stands in JSON, so that a log has a line of JSON for each of its lines, in columns of text as
+base64. The mark begins with NUL, which is the first byte of no JSON, MIME type or definition.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+MARK = b"\0H1"
+"""Also a whole number of base64's groups, so that its text is the first of every encrypted text."""
+
+KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES = 16, 12, 16
+HEAD_BYTES = len(MARK) + KEY_ID_BYTES
+
+_HEAD_CHARS = 28
+"""Characters of base64 that a mark and a key id are in."""
+
+_TEXT_MARK = "\x1a" + base64.b64encode(MARK).decode()
+"""Titles have no control characters, names fewer of any, and JSON begins with others."""
+
+_LINE_HEAD_BYTES = 64
+"""More than comes before the base64 of a line."""
+
+_START, _MIDDLE, _END = b'{"_n":', b',"_encrypted":"', b'"}'
+
+
+class WrongCiphertext(ValueError):
+    """Encrypted data is not what was written in this place."""
+
+
+def is_encrypted(data: bytes) -> bool:
+    return data.startswith(MARK)
+
+
+def get_key_id(data: bytes) -> bytes:
+    """Return the id of the key that encrypted data names."""
+    return data[len(MARK) : HEAD_BYTES]
+
+
+def is_encrypted_line(line: bytes) -> bool:
+    """Return whether a line, with or without its checksum, holds encrypted data."""
+    return line.startswith(_START) and line.find(_MIDDLE, 0, _LINE_HEAD_BYTES) > 0
+
+
+def format_line(n: int, data: bytes) -> bytes:
+    """Return the line of JSON for encrypted data, without checksum; `n` is 0 where lines have no numbers."""
+    return b"".join((_START, b"%d" % n, _MIDDLE, base64.b64encode(data), _END))
+
+
+def parse_line(line: bytes) -> tuple[int, bytes]:
+    """Return what format_line was given. Raises WrongCiphertext."""
+    end_of_n = line.find(_MIDDLE, 0, _LINE_HEAD_BYTES)
+    start = end_of_n + len(_MIDDLE)
+    if end_of_n < 0 or not line.endswith(_END):
+        raise WrongCiphertext
+    try:
+        n, data = int(line[len(_START) : end_of_n]), binascii.a2b_base64(line[start : -len(_END)], strict_mode=True)
+    except ValueError as error:
+        raise WrongCiphertext from error
+    if not is_encrypted(data):
+        raise WrongCiphertext
+    return n, data
+
+
+def find_key_id(value: bytes | str) -> bytes | None:
+    """Return the id of the key of encrypted data, of a line or a text; None if it is not encrypted. Their first 100
+    bytes are enough."""
+    if isinstance(value, str):
+        return _read_key_id(value[1:].encode("ascii", "replace")) if is_encrypted_text(value) else None
+    if is_encrypted_line(value):
+        return _read_key_id(value[value.index(_MIDDLE) + len(_MIDDLE) :])
+    return get_key_id(value) if is_encrypted(value) and len(value) >= HEAD_BYTES else None
+
+
+def _read_key_id(base64_text: bytes) -> bytes | None:
+    try:
+        data = base64.b64decode(base64_text[:_HEAD_CHARS])
+    except ValueError:
+        return None
+    return get_key_id(data) if is_encrypted(data) and len(data) >= HEAD_BYTES else None
+
+
+def is_encrypted_text(text: str) -> bool:
+    return text.startswith(_TEXT_MARK)
+
+
+def format_text(data: bytes) -> str:
+    return "\x1a" + base64.b64encode(data).decode()
+
+
+def parse_text(text: str) -> bytes:
+    """Return what format_text was given. Raises WrongCiphertext."""
+    try:
+        return base64.b64decode(text[1:], validate=True)
+    except ValueError as error:
+        raise WrongCiphertext from error

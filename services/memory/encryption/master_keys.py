@@ -1,0 +1,173 @@
+"""Who wraps data keys: master keys in a file, a command, or a Python object. Everything blocks."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from headrace.errors import KeyUnavailable, Overloaded
+
+COMMAND_TIMEOUT_S = 5.0
+"""How long a command may take; whoever waits for a chat waits for it."""
+
+OUTPUT_BYTES_MAX = 64 * 1024
+
+TEMPORARY_FAILURE = os.EX_TEMPFAIL
+"""Status by which a command says that the same will succeed later."""
+
+_NONCE_BYTES, _KEY_BYTES = 12, 32
+
+
+class MasterKeys(Protocol):
+    def wrap(self, tenant: str, key: bytes) -> bytes:
+        """Raises KeyUnavailable, or Overloaded where the same may succeed later, as unwrap does."""
+        ...
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes: ...
+
+
+def open_master_keys(source: str) -> MasterKeys:
+    """Open what a setting names: `file:PATH`, `command:PROGRAM ARGUMENTS` or `python:MODULE:NAME`.
+
+    Raises:
+        OSError: It cannot be used, and why.
+    """
+    kind, _, rest = source.partition(":")
+    match kind:
+        case "file":
+            return FileMasterKeys(_read_file(Path(rest)))
+        case "command":
+            return CommandMasterKeys(shlex.split(rest))
+        case "python":
+            return PythonMasterKeys(_import_object(rest), rest)
+        case _:
+            raise OSError("expected one of file:, command: or python:")
+
+
+class FileMasterKeys:
+    """AES-256 keys by name: the first one wraps, all unwrap."""
+
+    def __init__(self, keys: dict[str, bytes]) -> None:
+        self._first = next(iter(keys))
+        self._keys = {name: AESGCM(key) for name, key in keys.items()}
+
+    def wrap(self, tenant: str, key: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        wrapped = self._keys[self._first].encrypt(nonce, key, _make_context(tenant))
+        return self._first.encode() + b":" + nonce + wrapped
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        name, _, rest = wrapped.partition(b":")
+        master = self._keys.get(name.decode("ascii", "replace"))
+        if master is None:
+            raise KeyUnavailable(f"the file of master keys has no key {name.decode('ascii', 'replace')!r}")
+        try:
+            return master.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _make_context(tenant))
+        except (InvalidTag, ValueError) as error:
+            raise KeyUnavailable(f"master key {name.decode()!r} is another than the one that wrapped this") from error
+
+
+class CommandMasterKeys:
+    """A program that is called with `wrap` or `unwrap` and the tenant behind its arguments; it reads base64 and writes
+    base64."""
+
+    def __init__(self, command: list[str], timeout_s: float = COMMAND_TIMEOUT_S) -> None:
+        if not command:
+            raise OSError("command: expected a program")
+        self._command = command
+        self._timeout_s = timeout_s
+
+    def wrap(self, tenant: str, key: bytes) -> bytes:
+        return self._run("wrap", tenant, key)
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        return self._run("unwrap", tenant, wrapped)
+
+    def _run(self, verb: str, tenant: str, data: bytes) -> bytes:
+        name = self._command[0]
+        try:
+            ended = subprocess.run(
+                [*self._command, verb, tenant],
+                input=base64.b64encode(data) + b"\n",
+                capture_output=True,
+                timeout=self._timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Overloaded(f"{name} has not {verb}ped a key in {self._timeout_s:g} s; try again later") from error
+        except OSError as error:
+            raise Overloaded(f"{name} cannot be run: {os.strerror(error.errno or 0)}; try again later") from error
+        if ended.returncode == TEMPORARY_FAILURE:
+            raise Overloaded(f"{name} cannot {verb} a key now; try again later")
+        if ended.returncode:
+            raise KeyUnavailable(f"{name} does not {verb} the key: it ended with {ended.returncode}")
+        try:
+            return base64.b64decode(ended.stdout[:OUTPUT_BYTES_MAX].strip(), validate=True)
+        except ValueError as error:
+            raise KeyUnavailable(f"{name} wrote what is no base64") from error
+
+
+class PythonMasterKeys:
+    """An object of an operator's, with wrap(tenant, key) and unwrap(tenant, wrapped) of bytes."""
+
+    def __init__(self, plugin: Any, name: str) -> None:
+        self._plugin = plugin
+        self._name = name
+
+    def wrap(self, tenant: str, key: bytes) -> bytes:
+        return self._call(self._plugin.wrap, tenant, key)
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        return self._call(self._plugin.unwrap, tenant, wrapped)
+
+    def _call(self, do: Any, tenant: str, data: bytes) -> bytes:
+        try:
+            return bytes(do(tenant, data))
+        except (LookupError, ValueError, TypeError) as error:
+            raise KeyUnavailable(f"{self._name} refuses the key: {type(error).__name__}") from error
+        except OSError as error:  # TimeoutError and ConnectionError too
+            raise Overloaded(f"{self._name} cannot be reached: {type(error).__name__}; try again later") from error
+
+
+def _make_context(tenant: str) -> bytes:
+    return b"headrace data key\0" + tenant.encode()
+
+
+def _read_file(path: Path) -> dict[str, bytes]:
+    keys: dict[str, bytes] = {}
+    for number, line in enumerate(path.read_text("ascii", "replace").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, separator, text = line.strip().partition(":")
+        try:
+            key = base64.b64decode(text, validate=True)
+        except ValueError:
+            key = b""
+        if not separator or not name.isidentifier() or len(key) != _KEY_BYTES:
+            raise OSError(f"{path}: line {number}: expected NAME:KEY, a word and 32 bytes in base64")
+        if name in keys:
+            raise OSError(f"{path}: line {number}: key {name!r} is there twice")
+        keys[name] = key
+    if not keys:
+        raise OSError(f"{path}: there is no key")
+    return keys
+
+
+def _import_object(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        plugin = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OSError(f"python:{name}: {error}") from error
+    plugin = plugin() if isinstance(plugin, type) else plugin
+    if not callable(getattr(plugin, "wrap", None)) or not callable(getattr(plugin, "unwrap", None)):
+        raise OSError(f"python:{name}: has no wrap and unwrap")
+    return plugin

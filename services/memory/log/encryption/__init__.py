@@ -1,0 +1,1 @@
+"""Encrypted lines of a log."""

@@ -1,0 +1,1 @@
+"""What both engines do where stored texts are encrypted."""

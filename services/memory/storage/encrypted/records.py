@@ -1,0 +1,43 @@
+"""Records, each one object of JSON, and lines without numbers: encrypted they are an object of JSON, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.memory.encryption.envelope import is_encrypted_line, parse_line
+
+if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
+
+
+def encrypt_record(kind: str, record_id: str, data: bytes, keys: Keyring, tenant: str) -> bytes:
+    """Return what is stored of a record whose JSON is `data`."""
+    if not keys.encrypts:
+        return data
+    return keys.encrypt_line(tenant, _name_record(kind, record_id), 0, data) + b"\n"
+
+
+def decrypt_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> bytes:
+    """Return a record's JSON.
+
+    Raises:
+        WrongCiphertext: It is not what was written.
+        KeyUnavailable, Overloaded: Its key cannot be had.
+    """
+    if not is_encrypted_line(stored):
+        return stored
+    return keys.decrypt_line(_name_record(kind, record_id), stored.rstrip(b"\n"))
+
+
+def is_current_record(stored: bytes, keys: Keyring, tenant: str) -> bool:
+    """Return whether a record stands as it would be written now."""
+    if not is_encrypted_line(stored):
+        return not keys.encrypts
+    try:
+        return keys.is_current(tenant, parse_line(stored.rstrip(b"\n"))[1])
+    except ValueError:
+        return False
+
+
+def _name_record(kind: str, record_id: str) -> bytes:
+    return f"record\0{kind}\0{record_id}".encode()

@@ -1,0 +1,104 @@
+"""Bringing what is stored to how it would be written now: encryption was switched on or off, or a key was rotated.
+
+Each chat and record is written anew whole, or not at all, and one that stands as it should is left alone, so that a
+pass that was cut goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.encryption.envelope import WrongCiphertext
+from services.runtime.clock import monotonic_s
+
+if TYPE_CHECKING:
+    from services.memory.encryption.data_keys import DataKeys
+    from services.memory.encryption.keyring import Keyring
+
+LOOK_S = 2.0
+"""How often is looked whether there is something to do."""
+
+RETRY_S = 600.0
+"""Pause behind a pass that has left something, as a key could not be had or a log is damaged."""
+
+SETTLE_S = 5.0
+"""Longer than other services take to learn of a new key: what they write until then is in no pass."""
+
+SHARE = 0.2
+"""Share of the time that a pass in the background takes."""
+
+FAILURES_SHOWN_MAX = 20
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class PassReport:
+    looked_at: int = 0
+    rewritten: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What was left, and why; of many the first ones."""
+    failed: int = 0
+
+
+class Rewriting(Protocol):
+    """What an engine has to be brought to the goal."""
+
+    @property
+    def keys(self) -> Keyring: ...
+
+    @property
+    def stored(self) -> DataKeys: ...
+
+    def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:
+        """Name each piece, with what brings it to how it would be written now and says whether that was needed."""
+        ...
+
+
+async def run_pass(rewriting: Rewriting, share: float = 1.0) -> PassReport:
+    """Bring all that is stored to the goal, in a `share` of the time, and note that where nothing was left."""
+    goal, report = rewriting.keys.goal, PassReport()
+    async for name, rewrite in rewriting.list_pieces():
+        began_s = monotonic_s()
+        report.looked_at += 1
+        try:
+            report.rewritten += await rewrite()
+        except (HeadraceError, WrongCiphertext) as error:
+            report.failed += 1
+            if len(report.failures) < FAILURES_SHOWN_MAX:
+                report.failures.append((name, str(error) or "it is not what was encrypted"))
+        await asyncio.sleep((monotonic_s() - began_s) * (1 / share - 1))
+    if not report.failed and rewriting.keys.goal == goal:
+        await asyncio.to_thread(rewriting.stored.write_goal, goal)
+    return report
+
+
+async def run_passes(rewriting: Rewriting) -> None:
+    """Run a pass whenever what is stored is not as it would be written now; until cancelled."""
+    reached = ""
+    while rewriting.keys.is_on:
+        await asyncio.sleep(LOOK_S)
+        goal = rewriting.keys.goal
+        if goal == reached:
+            continue
+        try:
+            reached = await asyncio.to_thread(rewriting.stored.read_goal)
+            if goal == reached:
+                continue
+            await asyncio.sleep(SETTLE_S)
+            log.warning("encryption of what is stored begins", goal=goal)
+            report = await run_pass(rewriting, SHARE)
+        except (HeadraceError, OSError) as error:
+            log.warning("encryption of what is stored goes on later", error=str(error))
+            await asyncio.sleep(RETRY_S)
+            continue
+        log.warning("encryption of what is stored ends", rewritten=report.rewritten, left=report.failed, goal=goal)
+        if report.failed:
+            log.error("not encrypted as it should be", some=[name for name, _ in report.failures])
+            await asyncio.sleep(RETRY_S)

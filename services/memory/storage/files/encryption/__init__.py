@@ -1,0 +1,1 @@
+"""Data keys, and the encryption of what is stored, in a folder."""

@@ -1,0 +1,169 @@
+"""What a database keeps, piece by piece, to be brought to how it would be written now.
+
+A piece is one transaction, or one row that changes if it is as it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from services.memory.log.encryption.lines import encrypt_log, is_current_line
+from services.memory.log.recovery import read_chat
+from services.memory.storage.encrypted.facts import decrypt_fact, encrypt_fact
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
+from services.memory.storage.encrypted.rows import RowCipher
+from services.memory.storage.event_rows import NO_EVENTS
+from services.memory.storage.gates.grant_rows import GRANT_COLUMNS, GrantEntry
+from services.memory.storage.gates.rows import COLUMNS, GateEntry
+from services.memory.storage.index_rows import make_full_change
+from services.memory.storage.postgres.blobs import ENCRYPTED, decode_blob, encode_blob
+from services.memory.storage.postgres.statements import store_lines
+from services.memory.storage.postgres.user_facts import ALL, make_fact
+
+if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.connection.session import Connection
+    from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
+    from services.memory.storage.postgres.index import PostgresIndex
+
+Piece = tuple[str, Callable[[], Awaitable[bool]]]
+
+_LOCK = "SELECT id, version, tenant FROM chats WHERE chat_id = $1 FOR UPDATE"
+_LINES = "SELECT n, data FROM lines WHERE chat = $1 ORDER BY n"
+_PUT_LINES = """
+UPDATE lines SET data = new.data FROM unnest($2::bigint[], $3::bytea[]) AS new(n, data)
+WHERE lines.chat = $1 AND lines.n = new.n
+"""
+_GATES = f"SELECT {COLUMNS} FROM gates WHERE chat = $1"
+_PUT_GATE = "UPDATE gates SET reason = $3 WHERE run_id = $1 AND gate_id = $2"
+_GRANTS = f"SELECT {GRANT_COLUMNS} FROM gate_grants WHERE chat = $1"
+_PUT_GRANT = "UPDATE gate_grants SET event = $3 WHERE chat = $1 AND grant_id = $2"
+_BLOBS = "SELECT blob_id, mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
+_PUT_BLOB = "UPDATE blobs SET mime_type = $3, data = $4 WHERE chat_id = $1 AND blob_id = $2"
+_FACT_IDS = "SELECT fact_id FROM facts ORDER BY n"
+_PUT_FACT = """
+UPDATE facts SET text = $2, topic = $3, vector = $4 WHERE fact_id = $1 AND text = $5 AND topic = $6 AND vector = $7
+"""
+_RECORDS = {
+    "schedule": ("schedules", "schedule_id"),
+    "agent": ("tenant_agents", "record_id"),
+}
+"""Table and key by the kind of record."""
+
+
+class PostgresRewriting:
+    def __init__(
+        self,
+        keys: Keyring,
+        stored: PostgresDataKeys,
+        database: Database,
+        index: PostgresIndex,
+        versions: PostgresAgentVersions,
+    ) -> None:
+        self.keys, self.stored = keys, stored
+        self._database, self._index, self._versions = database, index, versions
+        self._rows = RowCipher(keys)
+
+    async def list_pieces(self) -> AsyncIterator[Piece]:
+        for chat_id in await self._index.list_chats():
+            yield f"chat {chat_id}", partial(self._rewrite_chat, chat_id)
+        for (fact_id,) in await self._fetch(_FACT_IDS):
+            yield f"fact {fact_id}", partial(self._rewrite_fact, fact_id)
+        for kind, (table, key) in _RECORDS.items():
+            for record_id, tenant in await self._fetch(f"SELECT {key}, tenant FROM {table} ORDER BY {key}"):
+                yield f"{kind} {record_id}", partial(self._rewrite_record, kind, record_id, tenant)
+        for version in await self._versions.list_all():
+            name = f"version {version.version} of agent {version.agent_key} of tenant {version.tenant}"
+            yield name, partial(self._versions.rewrite, version)
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
+        return await self._database.run(lambda connection: connection.fetch(statement, *values))
+
+    async def _rewrite_chat(self, chat_id: str) -> bool:
+        tenant = (await self._fetch("SELECT tenant FROM chats WHERE chat_id = $1", chat_id) or [("",)])[0][0]
+        if not tenant:
+            return False
+        await self.keys.prepare(tenant)
+        return await self._database.run(partial(self._rewrite_rows, chat_id))
+
+    async def _rewrite_rows(self, chat_id: str, connection: Connection) -> bool:
+        async with connection.transaction():
+            locked = await connection.fetchrow(_LOCK, chat_id)
+            if locked is None or not locked[1]:
+                return False
+            row, version, tenant = locked
+            blobs = await self._rewrite_blobs(chat_id, tenant, connection)
+            lines = await connection.fetch(_LINES, row)
+            data = [line[1] for line in lines]
+            if all(is_current_line(line, self.keys, tenant) for line in data):
+                return blobs
+            await self.keys.open_for(data)
+            before = b"".join(line + b"\n" for line in data)
+            log = await asyncio.to_thread(encrypt_log, chat_id, before, self.keys, tenant)
+            await connection.execute(_PUT_LINES, row, [line[0] for line in lines], log.split(b"\n")[:-1])
+            await self._rewrite_gates(row, connection)
+            chat = await asyncio.to_thread(read_chat, chat_id, log, self.keys)
+            await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+            await connection.execute("DELETE FROM spend WHERE chat = $1", row)
+            # Its events were told when they came; its gates have more than their log says.
+            change = replace(make_full_change(chat, 0), events=NO_EVENTS)
+            change = replace(change, gates=replace(change.gates, opened=(), grants=()))
+            await store_lines(connection, (row, version), [], self._rows.encrypt_change(change))
+            return True
+
+    async def _rewrite_gates(self, row: int, connection: Connection) -> None:
+        gates = [GateEntry(*found) for found in await connection.fetch(_GATES, row)]
+        grants = [GrantEntry(*found) for found in await connection.fetch(_GRANTS, row)]
+        await self.keys.open_for([*(gate.reason for gate in gates), *(grant.event for grant in grants)])
+        for gate in self._rows.decrypt_gates(gates):
+            reason = self._rows.encrypt_gate(gate).reason
+            await connection.execute(_PUT_GATE, gate.run_id, gate.gate_id, reason)
+        for grant in self._rows.decrypt_grants(grants):
+            await connection.execute(_PUT_GRANT, row, grant.grant_id, self._rows.encrypt_grant(grant).event)
+
+    async def _rewrite_blobs(self, chat_id: str, tenant: str, connection: Connection) -> bool:
+        has_changed = False
+        for blob_id, mime_type, data in await connection.fetch(_BLOBS, chat_id):
+            is_encrypted = mime_type == ENCRYPTED
+            if self.keys.is_current(tenant, data) if is_encrypted else not self.keys.encrypts:
+                continue
+            await self.keys.open_for([data])
+            blob = decode_blob(self.keys, chat_id, blob_id, mime_type, data)
+            if blob.check_id(chat_id, blob_id) is not None:
+                await connection.execute(_PUT_BLOB, chat_id, blob_id, *encode_blob(chat_id, blob, self.keys, tenant))
+                has_changed = True
+        return has_changed
+
+    async def _rewrite_fact(self, fact_id: str) -> bool:
+        rows = await self._fetch(f"{ALL} WHERE fact_id = $1", fact_id)
+        if not rows:
+            return False
+        stored = make_fact(rows[0])
+        tenant = stored.owner.tenant
+        if not stored.text or self.keys.is_current_text(tenant, stored.text):
+            return False
+        await self.keys.prepare(tenant)
+        await self.keys.open_for([stored.text, stored.topic, stored.vector])
+        new = encrypt_fact(decrypt_fact(stored, self.keys), self.keys)
+        values = (fact_id, new.text, new.topic, new.vector, stored.text, stored.topic, stored.vector)
+        await self._database.run(lambda connection: connection.execute(_PUT_FACT, *values))
+        return True
+
+    async def _rewrite_record(self, kind: str, record_id: str, tenant: str) -> bool:
+        table, key = _RECORDS[kind]
+        rows = await self._fetch(f"SELECT data FROM {table} WHERE {key} = $1", record_id)
+        if not rows or is_current_record(rows[0][0], self.keys, tenant):
+            return False
+        stored = rows[0][0]
+        await self.keys.prepare(tenant)
+        await self.keys.open_for([stored])
+        data = encrypt_record(kind, record_id, decrypt_record(kind, record_id, stored, self.keys), self.keys, tenant)
+        statement = f"UPDATE {table} SET data = $2 WHERE {key} = $1 AND data = $3"
+        await self._database.run(lambda connection: connection.execute(statement, record_id, data, stored))
+        return True

@@ -1,0 +1,16 @@
+"""Encrypted stores on both engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.memory.conftest import Files, Tables, needs_postgres, open_keys
+from tests.memory.encryption.stores import Store
+
+
+@pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])
+def store(request: pytest.FixtureRequest) -> Store:
+    if request.param == "files":
+        return Store(Files(request.getfixturevalue("folder"), open_keys), None)
+    kept = Tables(request.getfixturevalue("database_url"), open_keys)
+    return Store(kept, request.getfixturevalue("postgres"))

@@ -1,0 +1,168 @@
+"""Encryption switched on and off over a store that has chats, and keys rotated, served and killed meanwhile.
+
+The commands are processes, as a person runs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.memory.encryption.envelope import find_key_id, is_encrypted_line
+from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
+from services.runtime.auth.identity import acting_as
+from tests.memory.conftest import Files, Tables
+from tests.memory.encryption.stores import ADA, BOB, Store, opening, read_everything, write_everything
+from tests.memory.writing import new_id
+
+MASTER = "test:" + base64.b64encode(b"of these tests alone, 32 bytes..").decode()
+
+
+@pytest.fixture
+def env(store: Store, tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "master-keys"
+    path.write_text(MASTER + "\n")
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")}
+    env |= {"HEADRACE_MEMORY_ENCRYPTION_KEYS": f"file:{path}"}
+    if isinstance(store.kept, Files):
+        return env | {"HEADRACE_MEMORY_CHAT_DIR": str(store.kept.folder)}
+    return env | {"HEADRACE_DATABASE_URL": store.kept.url}
+
+
+async def run(env: dict[str, str], *arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.memory.admin_cli", *arguments),
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
+
+
+async def find_in_tables(store: Store, marker: str) -> list[str]:
+    """Return the files with a marker, without what a database keeps of deleted rows and of its log of writes."""
+    if isinstance(store.kept, Tables):
+        await store.run("VACUUM FULL")
+    return [name for name in await store.find_bytes(marker.encode()) if not name.startswith("pg_wal")]
+
+
+async def test_a_plain_store_is_encrypted_by_a_command_and_decrypted_again(store: Store, env: dict[str, str]) -> None:
+    marker = "zq" + new_id().replace("-", "")
+    plain = store.opened_with(opening(encrypts=False))
+    async with plain.memory() as memory:
+        chat_id = await write_everything(memory, marker)
+        shown = await read_everything(memory, chat_id, marker)
+    async with store.memory() as memory:
+        assert await read_everything(memory, chat_id, marker) == shown, "what is in plain text is read"
+        await write_everything(memory, "bob's", BOB)
+    assert await find_in_tables(store, marker)
+    status, printed = await run(env, "reencrypt")
+    assert (status, "none left" in printed) == (0, True), printed
+    assert await find_in_tables(store, marker) == []
+    status, printed = await run(env, "reencrypt")
+    assert ", 0 written anew, none left" in printed
+    assert (await run(env, "verify"))[0] == 0
+    async with store.memory() as memory:
+        assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
+
+    off = env | {"HEADRACE_MEMORY_ENCRYPTION_ENABLED": "false"}
+    status, printed = await run(off, "reencrypt")
+    assert (status, "none left" in printed) == (0, True), printed
+    assert not any(map(is_encrypted_line, await store.read_lines(chat_id)))
+    without = {key: value for key, value in env.items() if "ENCRYPTION" not in key}
+    status, printed = await run(without, "verify")
+    assert (status, "none damaged" in printed) == (0, True), printed
+    async with plain.memory() as memory:
+        assert await read_everything(memory, chat_id, marker) | {"agents": []} == shown | {"agents": []}
+
+
+async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dict[str, str]) -> None:
+    async with store.memory() as memory:
+        chat_id = await write_everything(memory, "secret words")
+        other = await write_everything(memory, "bob's words", BOB)
+        shown = await read_everything(memory, chat_id, "secret")
+        first = {find_key_id(line) for line in await store.read_lines(chat_id)}
+        others = await store.read_lines(other)
+        status, printed = await run(env, "rotate-keys", "--tenant", "acme")
+        assert (status, printed) == (0, "acme: version 2\n")
+        async with asyncio.timeout(120):
+            while first & {find_key_id(line) for line in await store.read_lines(chat_id)}:
+                with acting_as(ADA):  # it is written to meanwhile
+                    await memory.begin_and_end("more")
+                await asyncio.sleep(0.5)
+            while "all that is stored is encrypted" not in (await run(env, "keys"))[1]:
+                await asyncio.sleep(0.5)
+        again = await read_everything(memory, chat_id, "secret")
+        assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
+        assert await store.read_lines(other) == others, "another tenant's chats are left alone"
+        _, printed = await run(env, "keys")
+        assert "acme: version 2 of" in printed
+    async with store.memory() as memory:
+        again = await read_everything(memory, chat_id, "secret")
+        assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
+
+
+@pytest.mark.parametrize("kill_after_s", [0.0, 0.1, 0.3])
+async def test_a_killed_rotation_loses_nothing_and_is_taken_up(
+    store: Store, env: dict[str, str], kill_after_s: float
+) -> None:
+    with acting_as(ADA):
+        async with store.memory() as memory:
+            chats = [(await memory.begin_and_end(f"words of {number}"))[0] for number in range(60)]
+            picture = await memory.put_blob(chats[0], b"picture" * 1000)
+        assert (await run(env, "rotate-keys"))[0] == 0
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "services.memory.admin_cli", "reencrypt"), env=env, stdout=asyncio.subprocess.PIPE
+        )
+        before = await store.read_lines(chats[0])
+        async with asyncio.timeout(60):
+            while process.returncode is None and await store.read_lines(chats[0]) == before:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(kill_after_s)
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        async with store.memory() as memory:
+            for number, chat_id in enumerate(chats):
+                assert f"words of {number}" in str(await memory.chat(chat_id=chat_id))
+            assert (await memory.blob(chats[0], picture)).data == b"picture" * 1000
+        status, printed = await run(env, "reencrypt")
+        assert (status, "none left" in printed) == (0, True), printed
+        keys = {find_key_id(line) for chat_id in chats for line in await store.read_lines(chat_id)}
+        assert len(keys) == 1
+        assert (await run(env, "verify"))[0] == 0
+
+
+async def test_what_cannot_be_read_is_left_and_named(store: Store, env: dict[str, str]) -> None:
+    async with store.memory() as memory:
+        chats = {who: await write_everything(memory, "words", who) for who in (ADA, BOB)}
+    before = await store.read_lines(chats[ADA])
+    await store.delete_keys("acme")
+    assert (await run(env, "rotate-keys", "--tenant", "bolt"))[0] == 0
+    status, printed = await run(env, "reencrypt")
+    assert status == 1
+    assert f"chat {chats[ADA]}: " in printed
+    assert "is not stored any more" in printed
+    assert await store.read_lines(chats[ADA]) == before
+    status, printed = await run(env, "verify")
+    assert status == 1
+    assert f"{chats[ADA]}: " in printed
+    assert chats[BOB] not in printed
+
+
+async def test_a_key_of_a_tenant_without_one_is_not_rotated(store: Store, env: dict[str, str]) -> None:
+    async with store.memory():
+        pass
+    assert await run(env, "rotate-keys", "--tenant", "nobody") == (1, "tenant 'nobody' has no key\n")
+    off = env | {"HEADRACE_MEMORY_ENCRYPTION_KEYS": ""}
+    status, printed = await run(off, "rotate-keys")
+    assert (status, "nothing is encrypted" in printed) == (1, True)
+    if isinstance(store.kept, Files):
+        assert FileDataKeys(store.kept.folder / FOLDER).list_all() == []
