@@ -86,6 +86,7 @@ def open_keys(stored: DataKeys) -> Keyring:
 
 EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
 
+DATA = Path(__file__).parent / "data"
 STORAGE = Path(__file__).parent / "storage"
 """Where the tests are that the model of PostgreSQL must pass, too, by which simulations judge the store."""
 
@@ -257,6 +258,10 @@ class ModelledTables:
         return b"".join(row[0] + b"\n" for row in rows)
 
 
+def is_encrypted(kept: Kept) -> bool:
+    return not isinstance(kept, ModelledTables) and kept.open_keys is not open_no_keys
+
+
 def logs_in(folder: Path) -> list[str]:
     """The files of chats."""
     return sorted(path.name for path in folder.glob("*.json*"))
@@ -318,9 +323,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def list_engines(path: Path) -> list[Any]:
-    """Return the engines for the tests of a file; those of the store itself run encrypted, too."""
-    others = ["modelled", "encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
-    return [*EACH, *others] if STORAGE in path.parents else EACH
+    """Return the engines for the tests of a file; those of the store, and of erasing in it, run encrypted, too."""
+    encrypted = ["encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
+    if STORAGE in path.parents:
+        return [*EACH, "modelled", *encrypted]
+    return [*EACH, *encrypted] if DATA in path.parents else EACH
 
 
 def list_parameters(function: Callable[..., Any]) -> Collection[str]:

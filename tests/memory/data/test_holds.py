@@ -150,7 +150,7 @@ async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
         await place(memory, user="ada")
     with closing(Disk(kept.folder)) as disk:
-        async with open_files(disk) as engine:
+        async with open_files(disk, open_keys=kept.open_keys) as engine:
             await engine.index.wait_until_complete()
             await asyncio.sleep(0.002)  # a millisecond must be over
             assert await prune_chats(engine, RetentionRules.for_all(0.0)) == [bob["chat"]]
