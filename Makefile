@@ -32,9 +32,13 @@ NAME ?= four-eyes
 CALL ?=
 OWN_MODES := triage digest debate
 SHOW_ag-ui = examples/clients/show_ag_ui.py $(CLIENTS)/ag_ui/page
+SHOW_a2a = examples/clients/show_a2a.py $(CLIENTS)/a2a/bin/python
 SHOW_mcp-inspector = examples/clients/show_mcp_inspector.py $(CLIENTS)/node/node_modules/.bin/mcp-inspector $(CALL)
-SHOW_NEEDS := $(patsubst ag-ui,$(CLIENTS)/ag_ui/done,$(patsubst mcp-inspector,$(CLIENTS)/node/done,$(filter ag-ui mcp-inspector,$(NAME))))
-example: $(VENV)/run $(SHOW_NEEDS) ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), a mode of one's own (NAME=triage, digest or debate), agents in a React page (NAME=ag-ui) or in the MCP Inspector (NAME=mcp-inspector)
+NEEDS_ag-ui := ag_ui
+NEEDS_mcp-inspector := node
+NEEDS_a2a := a2a
+SHOW_NEEDS := $(patsubst %,$(CLIENTS)/%/done,$(NEEDS_$(NAME)))
+example: $(VENV)/run $(SHOW_NEEDS) ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), a mode of one's own (NAME=triage, digest or debate), agents in a React page (NAME=ag-ui), in the MCP Inspector (NAME=mcp-inspector), or with one of another SDK (NAME=a2a)
 	@$(BIN)/python $(or $(SHOW_$(NAME)),$(if $(filter $(NAME),$(OWN_MODES)),examples/own_modes/show.py $(NAME),examples/people/$(subst -,_,$(NAME)).py))
 
 SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor oidc $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))

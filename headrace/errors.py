@@ -313,6 +313,56 @@ class StreamStalled(HeadraceError):
     retriable = True
 
 
+class RemoteUnavailable(HeadraceError):
+    """The remote agent cannot be reached, or does not answer; `remote` names its host."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "REMOTE_UNAVAILABLE"
+    retriable = True
+
+
+class RemoteNotAllowed(HeadraceError):
+    """The remote agent is at an address that is not reached from here, or that its agent's file does not name."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "REMOTE_NOT_ALLOWED"
+
+
+class RemoteAuthentication(HeadraceError):
+    """The remote agent refuses our credential, or we have none."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "REMOTE_AUTHENTICATION"
+
+
+class RemoteBadAnswer(HeadraceError):
+    """What the remote agent says cannot be read as A2A 1.0, or is too large."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "REMOTE_BAD_ANSWER"
+
+
+class RemoteFailed(HeadraceError):
+    """The remote agent's task failed, was cancelled there, or got no answer to what it asked; the message says why."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "REMOTE_FAILED"
+
+
+class RemoteRejected(HeadraceError):
+    """The remote agent does not take the message; the error's message has its words."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "REMOTE_REJECTED"
+
+
+class RemoteOutcomeUnknown(HeadraceError):
+    """Whether the remote agent has received a message is not known, and nobody wanted it to be sent again."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "REMOTE_OUTCOME_UNKNOWN"
+
+
 class LogDamaged(HeadraceError):
     """The chat's log is damaged before its end; it can be read, not written."""
 

@@ -29,7 +29,7 @@ from services.facade.responses.envelope import HTTP_STATUS
 from services.llm_gateway.config import Config as LlmGatewayConfig
 from services.llm_gateway.providers import provider_file
 from services.memory.config import Config as MemoryConfig
-from services.orchestrator.agents.definition import agent, budget, memory, parts, sections
+from services.orchestrator.agents.definition import agent, budget, memory, parts, remote, sections
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.grants import rules as grant_rules
 from services.orchestrator.agents.prompts import ALIASES, NAMES
@@ -98,6 +98,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "react": sections.React,
     "planexecute": sections.PlanExecute,
     "custom": sections.Custom,
+    "remote": remote.Remote,
+    "remote-price": remote.RemotePrice,
     "plan": sections.Planning,
     "file": provider_file.Providers,
     "provider": provider_file.Provider,

@@ -1149,7 +1149,7 @@ class Agent(_message.Message):
     description: _builtins.str
     """What it is good at."""
     mode: _builtins.str
-    """ONESHOT, REACT, PLAN_EXECUTE or CUSTOM."""
+    """ONESHOT, REACT, PLAN_EXECUTE, CUSTOM or REMOTE."""
     model: _builtins.str
     """Model of its primary stage."""
     instructions: _builtins.str
@@ -3355,7 +3355,9 @@ class ContentStart(_message.Message):
     run_id: _builtins.str
     """The run."""
     stage: _builtins.str
-    """Who speaks: oneshot, react, plan, execute or summary; work or, for the answer, custom of a mode of the operator's own."""
+    """Who speaks: oneshot, react, plan, execute or summary; work or, for the answer, custom of a mode of the operator's own;
+    remote: an agent elsewhere.
+    """
     is_answer: _builtins.bool
     """Whether the block is the run's answer or a part of it, unless a call of the run itself follows: then it was a remark.
     False for a planner, a task, a sub-agent and the stage work. Absent in runs of earlier versions: true without

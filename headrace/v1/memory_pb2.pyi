@@ -1454,8 +1454,8 @@ class StepLine(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """oneshot, react, plan, execute, summary, verify or compact; work and custom of a mode of the operator's own, and mode
-    for what such a mode is told beside its conversation, which no model is shown.
+    """oneshot, react, plan, execute, summary, verify or compact; work and custom of a mode of the operator's own; remote of
+    an agent elsewhere; and mode for what those are told beside their conversation, which no model is shown.
     """
     seq: _builtins.int
     """Order of the step in the run, from 1."""

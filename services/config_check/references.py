@@ -10,6 +10,7 @@ from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.calls.own_tools.catalogue import FUNCTIONS, OWN
+from services.orchestrator.peers.remote.credentials import Credentials as RemoteCredentials
 from services.runtime.refused_files import Refusal
 
 TIERS = ("@core", "@enabled")
@@ -37,7 +38,8 @@ def find_missing(definitions: Definitions) -> Iterator[Refusal]:
 
 
 def find_unset_secrets(definitions: Definitions, env: Mapping[str, str]) -> Iterator[Refusal]:
-    """Find providers whose address, keys or headers `env` does not have, as the gateway would at their first call."""
+    """Find providers and remote agents whose addresses, keys or headers `env` does not have, as the gateway and the
+    orchestrator would at their first call."""
     credentials = Credentials(env)
     for provider in definitions.providers:
         try:
@@ -45,6 +47,12 @@ def find_unset_secrets(definitions: Definitions, env: Mapping[str, str]) -> Iter
             credentials.find_endpoint(provider, provider.models[0].name, "")
         except HeadraceError as error:
             yield Refusal(PROVIDER_FILE, error.message)
+    for file, agent in definitions.agents.items():
+        if agent.remote is not None:
+            try:
+                RemoteCredentials(env).make_headers(agent.remote)
+            except HeadraceError as error:
+                yield Refusal(f"{AGENTS}/{file}", error.message)
 
 
 def _find_missing_of_agent(agent: Definition, definitions: Definitions, keys: set[str]) -> Iterator[str]:
@@ -74,7 +82,9 @@ def _list_models(agent: Definition) -> list[tuple[str, str]]:
     others = (agent.models.vision, agent.models.code)
     models = [stage.model for stage in (*agent.stages, *agent.named_stages.values())]
     models += [model.merge_over(base) for model in others if model is not None]
-    return [*dict.fromkeys((model.provider_key or "", model.model or "") for model in models)]
+    pairs = dict.fromkeys((model.provider_key or "", model.model or "") for model in models)
+    # An agent elsewhere asks no model of ours, unless for titles and facts.
+    return [pair for pair in pairs if agent.mode != "REMOTE" or pair != ("", "")]
 
 
 def _find_model_problem(model: tuple[str, str], definitions: Definitions) -> str:

@@ -1,9 +1,11 @@
 """Settings of the orchestrator."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 from services.runtime.telemetry.masking import find_secrets
 
@@ -82,12 +84,20 @@ class Config:
     """Seconds after which a run is parked that waits for people alone: it keeps its record and nothing of this replica,
     and goes on at any replica when it is answered, asked for or due. Below 0: never."""
 
+    remote_allow: str = ""
+    """Hosts and networks beside the public web at which remote agents (mode REMOTE) may be, separated by commas, such
+    as `agents.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
+
     revoked_key_runs: str = "continue"
     """What becomes of a live run when the API key that asked for it is revoked, disabled or expires: `continue`, it
     goes on as after any caller that has left; `cancel`, it is cancelled. A run that another replica has taken over
     since, or that a schedule began, goes on."""
 
     def __post_init__(self) -> None:
+        try:
+            parse_allow_list(self.remote_allow)
+        except ValueError as error:
+            raise ValueError(f"HEADRACE_ORCHESTRATOR_REMOTE_ALLOW: {error}") from error
         if not self.schedule_look_s > 0:
             raise ValueError("HEADRACE_ORCHESTRATOR_SCHEDULE_LOOK_S: expected more than 0")
         if self.revoked_key_runs not in (CONTINUE, CANCEL):
@@ -109,3 +119,8 @@ class Config:
 def read_secrets() -> tuple[str, ...]:
     """Return the values in the environment whose names say that they are secret."""
     return find_secrets(os.environ)
+
+
+def read_environment() -> Mapping[str, str]:
+    """Return the environment, in which remote agents' credentials are looked up."""
+    return os.environ

@@ -20,7 +20,7 @@ from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
-from services.orchestrator.config import CANCEL, FILES, Config, read_secrets
+from services.orchestrator.config import CANCEL, FILES, Config, read_environment, read_secrets
 from services.orchestrator.data.data_service import DataService
 from services.orchestrator.data.erasing import Erasing
 from services.orchestrator.gate_service import GateService
@@ -41,6 +41,9 @@ from services.orchestrator.operating.limits import LimitsInForce
 from services.orchestrator.operating.operator_service import OperatorService
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
+from services.orchestrator.peers.remote.agents import RemoteAgents
+from services.orchestrator.peers.remote.credentials import Credentials
+from services.orchestrator.peers.remote.http import Http
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
@@ -50,6 +53,7 @@ from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
+from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
 from services.runtime.rpc.key_changes import following_memory_keys
@@ -86,7 +90,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         publishing = await _open_publishing(peers, registry, pins)
         query_log, secrets = QueryLog(peers, owner, live), read_secrets()
-        runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets)
+        remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
+        runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets, remotes)
         stack.enter_context(metrics.exposing_runs(live.all))
         held = HeldRuns()
         parking = Parking(live, held, peers, config.park_after_s, key_limits.may_park)

@@ -18,10 +18,11 @@ from tests.clients.catalogue import ROOT
 from tests.clients.test_grpc import check_row, find_version, get_environment, run_program
 from tests.timing import within
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.skipif(shutil.which("npm") is None, reason="NOTICE: Node is not installed: its examples are not tried"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+needs_node = pytest.mark.skipif(
+    shutil.which("npm") is None, reason="NOTICE: Node is not installed: its examples are not tried"
+)
 
 PROGRAMS = ROOT / "examples" / "clients"
 WAIT_MS = 60_000
@@ -57,6 +58,7 @@ async def ask(page: Page, agent: str, message: str) -> None:
     await page.get_by_role("button", name="Send").click()
 
 
+@needs_node
 async def test_the_page_on_ag_ui_shows_calls_and_answers_gates() -> None:
     async with within(300), show_page(get_environment("ag_ui") / "page") as page:
         problems: list[str] = []
@@ -81,8 +83,19 @@ async def test_the_page_on_ag_ui_shows_calls_and_answers_gates() -> None:
     check_row("@ag-ui/client in a page of React", find_version(PROGRAMS / "ag-ui/package.json", '"@ag-ui/client": "'))
 
 
+@needs_node
 async def test_the_inspector_calls_an_agent_of_the_examples() -> None:
     inspector = get_environment("node") / "node_modules" / ".bin" / "mcp-inspector"
     call = ["--method", "tools/call", "--tool-name", "assistant", "--tool-arg", "message=What time is it in Paris?"]
     answer = await run_program([sys.executable, PROGRAMS / "show_mcp_inspector.py", inspector, *call])
     assert json.loads(answer)["structuredContent"]["finishReason"] == "stop"
+
+
+async def test_an_agent_of_another_sdk_calls_ours_and_is_called_by_ours() -> None:
+    python = get_environment("a2a") / "bin" / "python"
+    told = await run_program([sys.executable, PROGRAMS / "show_a2a.py", python])
+    answer = told.rpartition("[reasoning]")[2]
+    for city in ("Paris", "Tokyo"):
+        assert f"[stylist: say what I shall wear in {city}] [reasoning] I ask the weather agent." in told
+        assert f"The weather in {city}" in answer
+    assert answer.count("My advice: take a coat") == 2

@@ -181,6 +181,20 @@ def test_secrets_that_are_not_set_are_told_on_request(tmp_path: Path) -> None:
     assert not [line for line in problems if "FAR" in line or "'openai'" in line]
 
 
+def test_a_remote_agent_is_checked_without_being_asked(tmp_path: Path) -> None:
+    folder = copy_examples(tmp_path / "config")
+    remote: dict[str, Any] = {"mode": "REMOTE", "remote": {"card": "https://far/card", "token": "env:FAR"}}
+    write("agents/far.json", json.dumps(remote))(folder)
+    assert check_folder(folder, None)[1] == []
+    unset = "agents/far.json: remote.token: env:FAR is not set in the orchestrator's environment"
+    assert unset in check_folder(folder, {})[1]
+    assert unset not in check_folder(folder, {"FAR": "x"})[1]
+    remote["remote"] = {"card": "far", "headers": {"X-Api-Key": "in the file"}}
+    write("agents/far.json", json.dumps(remote | {"skills": ["x"]}))(folder)
+    fields = [line.removeprefix("agents/far.json: ").partition(":")[0] for line in check_folder(folder, None)[1]]
+    assert fields == ["remote.card", "remote.headers"]
+
+
 def run_check(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = [str(Path(sys.executable).with_name("headrace")), "check", *arguments]

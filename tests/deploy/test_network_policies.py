@@ -62,14 +62,15 @@ def test_a_policy_has_the_types_of_its_rules() -> None:
             assert {kind.lower() for kind in spec["policyTypes"]} == spec.keys() & {"ingress", "egress"}, name
 
 
-def test_outside_of_the_cluster_are_only_models_the_web_and_webhooks() -> None:
+def test_outside_of_the_cluster_are_only_models_agents_the_web_and_webhooks() -> None:
     open_to_the_world = {
         name: [port["port"] for port in rule["ports"]]
         for name, policy in of_kind("prod", "NetworkPolicy").items()
         for rule in policy["spec"].get("egress", ())
         if any("ipBlock" in peer for peer in rule["to"])
     }
-    assert open_to_the_world == {"model-providers": [443], "web": [443, 80], "webhooks": [443, 8443]}
+    both = [443, 8443]
+    assert open_to_the_world == {"model-providers": [443], "web": [443, 80], "webhooks": both, "remote-agents": both}
     for name in open_to_the_world:
         (rule,) = of_kind("prod", "NetworkPolicy")[name]["spec"]["egress"]
         (ipv4,) = (peer["ipBlock"] for peer in rule["to"] if peer["ipBlock"]["cidr"] == "0.0.0.0/0")

@@ -504,6 +504,7 @@ def house(tmp_path: Path) -> Open:
                 park_after_s=park_after_s,
                 agents_precedence=agents_precedence,
                 schedule_look_s=SCHEDULE_LOOK_S,
+                remote_allow="127.0.0.1",
             )
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))

@@ -18,6 +18,10 @@ from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_a
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
+_DONE, _REFUSED = {"done": True}, {"cancelled": True}
+_VISITED = {"done": _DONE, "yes": _DONE, "no": _REFUSED, "reject": _REFUSED, "cancel": _REFUSED}
+"""Of somebody who was sent to an address."""
+
 _WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
 
 
@@ -139,10 +143,20 @@ def answer_gate(run_id: str, gates: dict[str, agent_pb2.GateOpen], sent: SentMes
         given = {name: value for name, value in given.items() if name != "gateId"}
     is_approval = gate.kind == APPROVAL
     if given is None:
-        given = _WORDS.get(sent.text.strip().lower()) if is_approval else _parse_text(sent.text)
+        given = _read_text(gate, sent.text)
     if is_approval and given is None:
         raise A2aError(BAD_PARAMS, "message.parts: must be approve or reject, or data with a decision")
     return make_answer(GateRef(run_id, 0, gate.gate_id, is_approval), given, "message.parts", is_refused=False)
+
+
+def _read_text(gate: agent_pb2.GateOpen, text: str) -> Any:
+    """Return what a message's words mean to a gate; None: nothing."""
+    word = text.strip().lower()
+    if gate.kind == APPROVAL:
+        return _WORDS.get(word)
+    if gate.ask.HasField("url") and word in _VISITED:
+        return _VISITED[word]
+    return _parse_text(text)
 
 
 def _parse_text(text: str) -> Any:

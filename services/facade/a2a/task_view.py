@@ -13,7 +13,7 @@ import orjson
 
 from headrace.fold import TERMINAL, Fold
 from headrace.v1 import agent_pb2
-from services.facade.faces.gate_answers import APPROVAL
+from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
 
 ANSWER = "answer"
 
@@ -28,6 +28,9 @@ STATES = {
     "cancelled": "TASK_STATE_CANCELED",
     "failed": "TASK_STATE_FAILED",
 }
+AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+"""Of a task that waits, where what it waits for is an authorization."""
+
 LIVE = frozenset({"queued", "running", "waiting"})
 
 
@@ -190,6 +193,9 @@ class TaskView:
     def _find_state(self) -> str:
         end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
         words = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
+        # A message without a gateId answers the first gate, so that one says what is waited for.
+        if end is None and self.gates and asks_for_authorization(next(iter(self.gates.values()))):
+            return AUTH_REQUIRED
         return STATES[words.get(end or "", "waiting" if self.gates else "running")]
 
     def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
@@ -201,10 +207,25 @@ class TaskView:
             data |= {"answers": ["approve", "reject"], "risk": gate.risk}
         elif gate.result_schema:
             data |= {"schema": orjson.loads(gate.result_schema)}
-        text = f"{gate.tool_name} waits for {'approval' if gate.kind == APPROVAL else 'an answer'}"
+        if gate.ask.HasField("url"):
+            data |= {"url": gate.ask.url}
+        text = f"{gate.tool_name} waits for {_name_answer(gate)}"
         return [{"text": text}, {"data": data, "mediaType": "application/json"}]
 
     def _build_message(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         fold = self.fold
         ids = {"messageId": f"{fold.run_id}.{fold.last_seq}", "taskId": fold.run_id, "contextId": fold.chat_id}
         return ids | {"role": "ROLE_AGENT", "parts": parts}
+
+
+def asks_for_authorization(gate: agent_pb2.GateOpen) -> bool:
+    """Return whether a gate waits for a credential, or for what the user does at an authorization server."""
+    return gate.kind == CREDENTIAL or gate.ask.authorizes
+
+
+def _name_answer(gate: agent_pb2.GateOpen) -> str:
+    if gate.kind == APPROVAL:
+        return "approval"
+    if gate.ask.authorizes:
+        return f"an authorization at {gate.ask.url}: then say done"
+    return "a credential" if gate.kind == CREDENTIAL else "an answer"

@@ -11,7 +11,7 @@ import orjson
 
 from headrace.errors import InvalidRequest
 
-APPROVAL = "approval"
+APPROVAL, CREDENTIAL = "approval", "credential"
 
 _GATE_ID = re.compile(r"([0-9a-f]{32})\.(\d{1,15})\.([at])\.(.{1,256})", re.ASCII)
 

@@ -28,6 +28,7 @@ from services.orchestrator.lifecycle.query_copies import query_event, steer_quer
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, StartResult
 from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
@@ -74,6 +75,7 @@ class Runs:
         peers: Peers,
         group: asyncio.TaskGroup,
         secrets: tuple[str, ...] = (),
+        remotes: RemoteAgents | None = None,
     ) -> None:
         self.live = live
         self._admission = admission
@@ -85,6 +87,7 @@ class Runs:
         self._peers = peers
         self._group = group
         self._secrets = secrets
+        self._remotes = remotes
         self._compactions = IdleCompactions(group)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: dict[str, None] = {}
@@ -272,6 +275,7 @@ class Runs:
             run_subagent,
             self._secrets,
             self._registry.grants,
+            self._remotes,
             self.live.rest,
         )
         return Run(run_id, agent, query, services, past, version)

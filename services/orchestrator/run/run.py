@@ -14,6 +14,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
@@ -59,6 +60,9 @@ class RunServices:
 
     grants: GrantsFile = field(default_factory=GrantsFile)
     """What tenants' own agents may reach."""
+
+    remotes: RemoteAgents | None = None
+    """Agents elsewhere; None where runs are replayed, which ask nobody."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
     """Called with a tenant and True when its run waits for people alone."""

@@ -23,7 +23,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 LINES_MAX = 200_000
 
-TOO_LARGE, TAKEN_OVER, NOT_STORED, ROUTED = "TOO_LARGE", "TAKEN_OVER", "NOT_STORED", "ROUTED"
+TOO_LARGE, TAKEN_OVER, NOT_STORED, ROUTED, REMOTE = "TOO_LARGE", "TAKEN_OVER", "NOT_STORED", "ROUTED", "REMOTE"
 """Why a run has no recording."""
 
 Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]

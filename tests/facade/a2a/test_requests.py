@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, ProviderUnavailable
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
 from tests.conformance.fronts import Timing
 from tests.facade.openai_api.speaking import a_run, block, client_call, own_call, reset
 from tests.facade.scripted import (
@@ -142,6 +142,53 @@ async def test_a_subscriber_reads_on_while_the_task_waits(tmp_path: Path) -> Non
         events = [one["result"] for one in await stream(facade, "SubscribeToTask", {"id": RUN})]
     states = [event["statusUpdate"]["status"]["state"] for event in events if "statusUpdate" in event]
     assert states == [f"TASK_STATE_{word}" for word in ("INPUT_REQUIRED", "WORKING", "COMPLETED")]
+
+
+@pytest.mark.parametrize(
+    ("gate", "state", "text"),
+    [
+        ({"kind": "form"}, "INPUT_REQUIRED", "mail waits for an answer"),
+        ({"kind": "form", "ask": {"url": "https://x/"}}, "INPUT_REQUIRED", "mail waits for an answer"),
+        (
+            {"kind": "form", "ask": {"url": "https://sso/", "authorizes": True}},
+            "AUTH_REQUIRED",
+            "mail waits for an authorization at https://sso/: then say done",
+        ),
+        ({"kind": "credential"}, "AUTH_REQUIRED", "mail waits for a credential"),
+    ],
+)
+async def test_a_task_that_waits_for_an_authorization_says_so(
+    tmp_path: Path, gate: dict[str, Any], state: str, text: str
+) -> None:
+    opened = agent_pb2.GateOpen(gate_id="t_g", tool_name="mail", **gate)
+    looked: list[Step] = [*opening(), delta(4, gate_open=opened), 3600.0]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[looked])
+    async with suite(tmp_path, script) as facade:
+        _, answer = await post(facade, rpc("GetTask", {"id": RUN}))
+        task = answer["result"]
+        assert task["status"]["state"] == f"TASK_STATE_{state}"
+        parts = task["status"]["message"]["parts"]
+        assert parts[0] == {"text": text}
+        assert parts[1]["data"].get("url") == gate.get("ask", {}).get("url")
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"), [("Done", {"done": True}), ("no", {"cancelled": True}), ('{"done": false}', {"done": False})]
+)
+async def test_who_was_sent_to_an_address_says_when_that_is_done(tmp_path: Path, text: str, payload: Any) -> None:
+    need = common_pb2.InputNeed(name="n", url="https://sso/", authorizes=True)
+    opened = agent_pb2.GateOpen(gate_id="t_g", kind="form", tool_name="mail", ask=need)
+    begun: list[Step] = [*opening(), delta(4, gate_open=opened)]
+    closed = delta(5, gate_close=agent_pb2.GateClose(gate_id="t_g"))
+    told: list[Step] = [*begun, closed, *block(6, BLOCK, "sent"), complete(9)]
+    script = Script(publish=["a2a"], run=a_run("waiting"), attaches=[[*begun, 3600.0], told])
+    async with suite(tmp_path, script) as facade:
+        _, answer = await post(
+            facade, rpc("SendMessage", {"message": message({"text": text})["message"] | {"taskId": RUN}})
+        )
+    assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    [submit] = [request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest)]
+    assert json.loads(submit.payload) == payload
 
 
 async def test_another_version_is_refused_and_rest_says_it_by_status(tmp_path: Path) -> None:

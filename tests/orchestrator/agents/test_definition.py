@@ -96,7 +96,7 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
             {"mode": "CUSTOM", "custom": {"mode": "a", "stages": {"b": {"systemPrompt": "{{no}}"}}}},
             "custom.stages.b.systemPrompt: {{no}} is no placeholder",
         ),
-        ({"mode": "LOOP"}, "mode: Input should be 'ONESHOT', 'REACT', 'PLAN_EXECUTE' or 'CUSTOM'"),
+        ({"mode": "LOOP"}, "mode: Input should be 'ONESHOT', 'REACT', 'PLAN_EXECUTE', 'CUSTOM' or 'REMOTE'"),
         ({"react": None}, "react: is required for mode REACT"),
         ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
         ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),

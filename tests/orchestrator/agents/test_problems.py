@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.orchestrator.agents.definition.problems import Problem, find_problems
+from services.orchestrator.agents.grants.check import find_ungranted
+from services.orchestrator.agents.grants.rules import parse_grants
 
 BASE: dict[str, Any] = {
     "key": "a",
@@ -157,3 +159,70 @@ def test_what_has_no_effect_is_a_warning() -> None:
     agent, problems = find_problems(json.dumps(BASE | {"budget": {"model": {"retryCount": 3}}}).encode())
     assert agent is not None
     assert problems == [Problem("budget.model.retryCount", "has no effect", is_warning=True)]
+
+
+REMOTE: dict[str, Any] = {"key": "far", "mode": "REMOTE", "remote": {"card": "https://far.example/card"}}
+
+REMOTE_MISTAKES: dict[str, Any] = {
+    "remote.card": "file:///etc/passwd",
+    "remote.token": "s3cret",
+    "remote.headers.Authorization": "Bearer s3cret",
+    "remote.headers.Host": "other",
+    "remote.hosts": "x",
+    "remote.effect": "twice",
+    "remote.requestTimeoutMs": 0,
+    "remote.maxAnswerBytes": 1 << 30,
+    "remote.price": {"inputPerMTok": -1},
+    "remote.x": 1,
+    "toolConfig": {"backends": ["look"]},
+    "skills": ["s"],
+    "subagents": ["b"],
+    "verify": "SECOND_PASS_FIX",
+    "output": "REASONING_SUMMARY",
+    "chatTitle": "model",
+    "memory.extract": "after_run",
+}
+
+
+def change_remote(path: str, value: Any) -> bytes:
+    """Return the remote agent with another value in a field, which may be missing."""
+    changed = copy.deepcopy(REMOTE)
+    *parents, last = path.split(".")
+    at = changed
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    at[last] = value
+    return json.dumps(changed).encode()
+
+
+@pytest.mark.parametrize(("field", "value"), REMOTE_MISTAKES.items())
+def test_what_a_remote_agent_cannot_have_is_named(field: str, value: Any) -> None:
+    assert find_problems(json.dumps(REMOTE).encode())[1] == []
+    agent, problems = find_problems(change_remote(field, value))
+    assert agent is None
+    [problem] = problems
+    # A header is named by its rule: pydantic has no place for a key of a mapping.
+    assert f"{field}.".startswith(f"{problem.field}.") or problem.field.startswith(f"{field}."), problem
+
+
+def test_a_remote_agent_needs_its_section() -> None:
+    problems = find_problems(b'{"key": "far", "mode": "REMOTE"}')[1]
+    assert [(problem.field, problem.rule) for problem in problems] == [("remote", "is required for mode REMOTE")]
+
+
+def test_a_tenants_remote_agent_names_granted_hosts_and_no_secrets() -> None:
+    def list_fields(remote: dict[str, Any], *hosts: str) -> list[str]:
+        given = {"tenants": ["*"], "remotes": hosts}
+        grants = parse_grants(json.dumps({"grants": [given]}).encode()).select("acme")
+        agent, _ = find_problems(change_remote("remote", remote))
+        assert agent is not None
+        return [problem.field for problem in find_ungranted(agent, grants, (), ())]
+
+    card = {"card": "https://far.example/card"}
+    assert list_fields(card) == ["remote.card"]
+    assert list_fields(card, "far.example") == []
+    assert list_fields(card, "far.example:443") == []
+    assert list_fields(card, "far.example:444") == ["remote.card"]
+    assert list_fields(card | {"hosts": ["other.example"]}, "far.*") == ["remote.hosts.0"]
+    secrets = {"token": "env:AWS_SECRET_ACCESS_KEY", "headers": {"X-Key": "file:/etc/passwd", "X-Team": "blue"}}
+    assert list_fields(card | secrets, "*") == ["remote.headers.X-Key", "remote.token"]

@@ -24,6 +24,7 @@ from services.orchestrator.agents.definition.parts import (
     Verify,
     with_tool_policy,
 )
+from services.orchestrator.agents.definition.remote import AS_STAGE, Remote
 from services.orchestrator.agents.definition.sections import Custom, PlanExecute, React, Section
 from services.orchestrator.agents.definition.settings import StageSettings
 from services.orchestrator.agents.prompts import check_placeholders
@@ -91,8 +92,9 @@ class Definition(Part):
     """Questions that people may begin with, at most 20; MCP clients offer them as prompts."""
 
     mode: ModeName
-    """How the agent works. The mode's section is required: plain, react, planExecute with plan and execute, or custom,
-    which names a mode of the operator's own. With both react and planExecute, a query's deepThink picks the mode."""
+    """How the agent works. The mode's section is required: plain, react, planExecute with plan and execute, custom,
+    which names a mode of the operator's own, or remote, which names an agent elsewhere. With both react and
+    planExecute, a query's deepThink picks the mode."""
 
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """The model of all stages; a stage's own overrides it field by field."""
@@ -153,6 +155,9 @@ class Definition(Part):
     custom: Custom | None = None
     """The section of mode CUSTOM."""
 
+    remote: Remote | None = None
+    """The section of mode REMOTE."""
+
     hash: str = ""
     """First 16 hex digits of the SHA-256 of the file's bytes, logged with each run. Not for files."""
 
@@ -180,10 +185,29 @@ class Definition(Part):
             yield "budget.unknownPrice: MAX_TOKENS needs budget.maxTokens"
         if self.key in RESERVED_KEYS:
             yield f"key: {self.key!r} is reserved"
+        if self.mode == "REMOTE":
+            yield from self._find_unusable()
 
         for name, settings in self.named_stages.items():
             if not settings.model.provider_key or not settings.model.model:
                 yield f"modelConfig: providerKey and model must be set, here or in custom.stages.{name}.modelConfig"
+
+    def _find_unusable(self) -> Iterator[str]:
+        """Yield what an agent cannot have whose answers come from elsewhere."""
+        given = {"toolConfig": self.tool_config, "skills": self.skills, "subagents": self.subagents}
+        for field in (name for name, value in given.items() if value):
+            yield f"{field}: must be left out in mode REMOTE: the remote agent has tools of its own"
+        if self.verify != "NONE":
+            yield "verify: must be NONE in mode REMOTE: no model is asked here"
+        if self.output_config.form != "PLAIN":
+            yield "output: must be PLAIN in mode REMOTE: no model is asked here"
+        model = self.model_config_ or ModelConfig()
+        if model.provider_key and model.model:
+            return
+        if self.chat_title == "model":
+            yield "chatTitle: model needs a modelConfig"
+        if self.memory.extract == "after_run":
+            yield "memory.extract: after_run needs a modelConfig"
 
     def _check_stage(self, stage: Stage) -> Iterator[str]:
         section = self._find_section(stage.name)
@@ -191,7 +215,7 @@ class Definition(Part):
             yield f"{stage.section.partition('.')[0]}: is required for mode {self.mode}"
             return
         settings = self.stage_settings(stage.name)
-        if not settings.model.provider_key or not settings.model.model:
+        if stage.name != "remote" and not (settings.model.provider_key and settings.model.model):
             yield f"modelConfig: providerKey and model must be set, here or in {stage.section}.modelConfig"
         if section.empties_tools and stage.uses_tools and settings.policy == "REQUIRE":
             yield f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE"
@@ -225,6 +249,8 @@ class Definition(Part):
 
     def with_trial(self, trial: agent_pb2.AgentTrial) -> Definition:
         """Return the agent with another model in every stage, or another prompt; raises as `with_query`."""
+        if self.mode == "REMOTE":
+            raise InvalidRequest.of("trial", "needs an agent that asks a model; this one is remote")
         agent = self
         if trial.model or trial.provider_key:
             agent = self._replace_model(ModelConfig(provider_key=trial.provider_key or None, model=trial.model or None))
@@ -399,6 +425,8 @@ class Definition(Part):
             return self.plain if stage == "oneshot" else self.react
         if stage in ("work", "custom"):
             return self.custom
+        if stage == "remote":
+            return AS_STAGE if self.remote is not None else None
         if self.plan_execute is None:
             return None
         own: Section | None = getattr(self.plan_execute, stage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ModeName: TypeAlias = Literal["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM"]
+ModeName: TypeAlias = Literal["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM", "REMOTE"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ MODES: dict[str, Mode] = {
             tool_calls=50,
             timeout_ms=300_000,
         ),
+        Mode("REMOTE", (Stage("remote", "remote"),), model_calls=15, tool_calls=20, timeout_ms=300_000),
     )
 }
 

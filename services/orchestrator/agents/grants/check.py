@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from yarl import URL
+
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.definition.problems import Problem
+from services.orchestrator.agents.definition.remote import SECRET_PLACES
 from services.orchestrator.agents.definition.tool_lists import list_tool_names, number_names
 from services.orchestrator.agents.grants.rules import DEPTH_MAX, TenantGrants
+
+SECRETS_ARE_THE_OPERATORS = "must be left out: the orchestrator's environment and files are the operator's"
 
 NOT_GRANTED = "is not granted to this tenant's agents (tenant-agents.yaml)"
 
@@ -67,6 +72,25 @@ def _check_names(
 def _check_mode(agent: Definition, grants: TenantGrants) -> Iterator[Problem]:
     if agent.custom is not None and not grants.allows_mode(agent.custom.mode):
         yield Problem("custom.mode", f"mode {agent.custom.mode!r} {NOT_GRANTED}")
+
+    yield from _check_remote(agent, grants)
+
+
+def _check_remote(agent: Definition, grants: TenantGrants) -> Iterator[Problem]:
+    remote = agent.remote
+    if remote is None:
+        return
+    card = URL(remote.card)
+    if not (grants.allows_remote(card.host or "") or grants.allows_remote(f"{card.host}:{card.port}")):
+        yield Problem("remote.card", f"host {card.host!r} {NOT_GRANTED}")
+    for field, host in number_names("remote.hosts", remote.hosts):
+        if not grants.allows_remote(host):
+            yield Problem(field, f"host {host!r} {NOT_GRANTED}")
+    if remote.token is not None:
+        yield Problem("remote.token", SECRETS_ARE_THE_OPERATORS)
+    for name, value in remote.headers.items():
+        if value.startswith(SECRET_PLACES):
+            yield Problem(f"remote.headers.{name}", SECRETS_ARE_THE_OPERATORS)
 
 
 def _list_modes(agent: Definition) -> list[Definition]:

@@ -78,6 +78,10 @@ class Grant(_Part):
     modes: Names = ()
     """Modes of the operator's own, for agents of mode CUSTOM."""
 
+    remotes: Names = ()
+    """Hosts, each `host` or `host:port`, at which the agent cards of definitions of mode REMOTE may be and their agents
+    may be served. No definition of a tenant may name secrets (`env:`, `file:`), which are the operator's."""
+
     limits: Ceilings = Ceilings()
     """What a run may use at most."""
 
@@ -108,6 +112,10 @@ class TenantGrants:
 
     def allows_mode(self, name: str) -> bool:
         return _is_named(name, (given for grant in self.grants for given in grant.modes))
+
+    def allows_remote(self, host: str) -> bool:
+        """Return whether this host, or host and port, is granted."""
+        return _is_named(host, (given for grant in self.grants for given in grant.remotes))
 
     def find_ceiling(self, name: str) -> float | None:
         """Return the highest ceiling of these grants by the name of its field; None: there is none."""

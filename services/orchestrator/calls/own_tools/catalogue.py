@@ -13,7 +13,7 @@ from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
-_ASK_HUMAN = tools_pb2.Tool(
+QUESTION = tools_pb2.Tool(
     name=ASK_HUMAN,
     description="Ask the user something that only they can decide or know, and wait for the answer.",
     parameters="""{"type":"object","properties":{
@@ -38,7 +38,7 @@ FUNCTIONS = {
     **planning.FUNCTIONS,
 }
 
-OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN, *history.TOOLS)
+OWN = (todos.WRITE, todos.READ, subagent.TOOL, QUESTION, *history.TOOLS)
 
 NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *facts.TOOLS)})
 """In small letters; a tenant's agent needs no grant for them, as they reach nothing beyond its run and user."""

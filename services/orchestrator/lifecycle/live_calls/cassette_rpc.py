@@ -19,6 +19,7 @@ WHY = {
     "TOO_LARGE": "it heard and said more than 16 MiB",
     "TAKEN_OVER": "another process has gone on with it",
     "NOT_STORED": "memory did not take the recording",
+    "REMOTE": "a remote agent has answered, whom a replay cannot ask: record the agents that ask models",
     "ROUTED": "the router has picked its agent: name the agent in the query",
 }
 

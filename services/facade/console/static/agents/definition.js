@@ -5,7 +5,7 @@ export const FIELDS = {
   key: { label: "Key", path: ["key"], hint: "letters, digits, _ . -" },
   name: { label: "Name", path: ["name"] },
   description: { label: "Description", path: ["description"], hint: "in one sentence" },
-  mode: { label: "Mode", path: ["mode"], options: ["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM"] },
+  mode: { label: "Mode", path: ["mode"], options: ["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM", "REMOTE"] },
   providerKey: { label: "Provider", path: ["modelConfig", "providerKey"] },
   model: { label: "Model", path: ["modelConfig", "model"] },
   prompt: { label: "System prompt", isLong: true },

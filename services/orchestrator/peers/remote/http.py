@@ -1,0 +1,147 @@
+"""HTTP to remote agents: to addresses that were checked, following nobody elsewhere, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from headrace.errors import (
+    HeadraceError,
+    RemoteAuthentication,
+    RemoteBadAnswer,
+    RemoteNotAllowed,
+    RemoteUnavailable,
+)
+from services.orchestrator.peers.remote.faults import Lost
+from services.runtime.net.allow_list import AllowList
+from services.runtime.net.bounded_body import read_bounded_body
+from services.runtime.net.checked_addresses import Resolve, checked_addresses, resolve_name
+from services.runtime.net.https_targets import PORTS, parse_https_target
+from services.runtime.net.pinned_connection import pinned_session
+from services.runtime.net.targets import TargetRefused
+
+REDIRECTS = range(300, 400)
+NOT_CARRIED_OUT = frozenset({429, 503})
+"""Statuses of requests that may be sent again."""
+
+UNKNOWN = frozenset({500, 502, 504})
+"""Statuses of somebody on the way, or of a crash: the request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = None
+    accept: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """No cookies, connections or names are kept between requests."""
+
+    allow: AllowList = AllowList()
+    resolve: Resolve = resolve_name
+    ports: frozenset[int] = PORTS
+    tls: ssl.SSLContext | None = None
+    """Whom to trust; None: the authorities that the machine trusts."""
+
+    @asynccontextmanager
+    async def open(self, request: Request, timeout_s: float) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send a request and yield its answer, whatever its status; within `timeout_s` to its headers.
+
+        Raises:
+            RemoteUnavailable: It was not sent.
+            RemoteNotAllowed: It must not be sent there.
+            Lost: It may have been carried out.
+        """
+        async with _translating(request.url):
+            async with asyncio.timeout(timeout_s):
+                target = parse_https_target(request.url, self.allow, self.ports)
+                addresses = await checked_addresses(target, self.resolve, self.allow)
+            async with pinned_session(addresses) as session:
+                async with asyncio.timeout(timeout_s):
+                    response = await session.request(
+                        request.method,
+                        target.url,
+                        data=request.body,
+                        headers={"Accept": request.accept, "Accept-Encoding": "identity", **request.headers},
+                        allow_redirects=False,
+                        ssl=self.tls or True,
+                    )
+                try:
+                    yield response
+                finally:
+                    response.close()
+
+    async def fetch(self, request: Request, timeout_s: float, bytes_max: int) -> tuple[int, bytes]:
+        """Return status and body of an answer. Raises what `open` raises, and RemoteBadAnswer."""
+        async with self.open(request, timeout_s) as response:
+            check_status(response, request.url)
+            return response.status, await read_body(response, request.url, timeout_s, bytes_max)
+
+
+async def read_body(response: aiohttp.ClientResponse, url: str, timeout_s: float, bytes_max: int) -> bytes:
+    check_encoding(response, url)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await read_bounded_body(response, bytes_max)
+    except ValueError as error:
+        raise RemoteBadAnswer(f"the answer of {name_host(url)} is {error}", remote=name_host(url)) from None
+
+
+def check_status(response: aiohttp.ClientResponse, url: str) -> None:
+    """Raise for answers that are none of the agent's own protocol."""
+    host, status = name_host(url), response.status
+    if status in REDIRECTS:
+        raise RemoteNotAllowed(f"{host} sends the request elsewhere; redirects are not followed", remote=host)
+    if status in (401, 403):
+        raise RemoteAuthentication(f"{host} refuses our credential ({status})", remote=host, status=status)
+    if status in NOT_CARRIED_OUT:
+        raise RemoteUnavailable(f"{host} is overloaded ({status})", remote=host, status=status)
+    if status in UNKNOWN and response.content_type not in ("application/json", "application/a2a+json"):
+        raise Lost(f"{host} answers with {status}")
+
+
+def check_encoding(response: aiohttp.ClientResponse, url: str) -> None:
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        host = name_host(url)
+        raise RemoteBadAnswer(f"{host} packs its answer, which was not asked for", remote=host)
+
+
+def name_host(url: str) -> str:
+    """Return host and port of a URL for people: errors have no paths, which may hold secrets."""
+    return url.partition("://")[2].partition("/")[0].partition("?")[0] or url
+
+
+@asynccontextmanager
+async def _translating(url: str) -> AsyncGenerator[None]:
+    """Every error of HTTP is named here; what our caller raises in between passes."""
+    host = name_host(url)
+    try:
+        yield
+    except (HeadraceError, Lost):
+        raise
+    except TargetRefused as error:
+        raise RemoteNotAllowed(f"{host} is not reached: {error}", remote=host) from None
+    except (aiohttp.ClientSSLError, ssl.SSLError):
+        message = f"the connection to {host} is not safe: its TLS certificate or handshake is wrong"
+        raise RemoteUnavailable(message, remote=host) from None
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise RemoteUnavailable(f"{host} cannot be reached", remote=host) from None
+    except TimeoutError:
+        raise Lost(f"{host} did not answer in time") from None
+    except aiohttp.InvalidURL:
+        raise RemoteBadAnswer(f"{host}: not a URL", remote=host) from None
+    except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+        raise Lost(f"{host} hung up") from None
+    except aiohttp.ClientResponseError:
+        raise RemoteBadAnswer(f"{host} does not speak HTTP", remote=host) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise Lost(f"no answer of {host}: {type(error).__name__}") from None
