@@ -138,7 +138,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def EraseOwnedData(
         self, request: tools_pb2.EraseOwnedDataRequest, context: Any
     ) -> tools_pb2.EraseOwnedDataResponse:
-        return await erase_owned(self._folders, self._interpreters, self._authorizations.tokens, request)
+        return await erase_owned(self._folders, self._interpreters, self._authorizations.forget_all, request)
 
     async def ListAuthorizations(
         self, request: tools_pb2.ListAuthorizationsRequest, context: Any

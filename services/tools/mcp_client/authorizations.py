@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import structlog
 
@@ -22,10 +23,15 @@ class Authorizations:
         self._servers = servers
         self._audit = audit
 
-    @property
-    def tokens(self) -> TokenStore | None:
-        """What users have authorized; None where no server can be."""
-        return self._tokens
+    async def forget_all(self, tenant: str, user: str, kept: Collection[str]) -> int:
+        """Forget the tokens of a user, or of all users of the tenant but `kept`, with what was opened with them; return
+        how many there were."""
+        if self._tokens is None:
+            return 0
+        removed = await asyncio.to_thread(self._tokens.delete_all_of, tenant, user, kept)
+        for token in removed:
+            self._servers.note_revocation(token.server, {token.header})
+        return len(removed)
 
     async def list_authorized(self, user: Identity) -> list[str]:
         """Return the servers that the user has authorized Headrace at, by name."""

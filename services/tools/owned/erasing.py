@@ -11,9 +11,10 @@ from services.runtime.disk import disk_errors, sync_folder
 from services.tools.workspace.retention import remove_folder, remove_leftovers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
     from services.runtime.auth.identity import Identity
     from services.tools.interpreter.pool import InterpreterPool
-    from services.tools.mcp_client.oauth.token_store import TokenStore
     from services.tools.owned.chats import ChatFolders
 
 WHAT = "what is to be erased"
@@ -22,10 +23,11 @@ WHAT = "what is to be erased"
 async def erase_owned(
     folders: ChatFolders,
     interpreters: InterpreterPool,
-    tokens: TokenStore | None,
+    forget_tokens: Callable[[str, str, Collection[str]], Awaitable[int]],
     request: tools_pb2.EraseOwnedDataRequest,
 ) -> tools_pb2.EraseOwnedDataResponse:
-    """Delete it, each chat's owner last, so that who is cut goes on where this ended. Raises Overloaded."""
+    """Delete it, each chat's owner last, so that who is cut goes on where this ended; `forget_tokens` forgets those of
+    a user, or of a tenant but some users, and says how many there were. Raises Overloaded."""
     counts: Counter[str] = Counter()
     with disk_errors(WHAT, ""):
         for chat_id, owner in await asyncio.to_thread(lambda: list(folders.list_owned())):
@@ -35,11 +37,8 @@ async def erase_owned(
         for redacted in request.redacted:
             counts["call_records"] += await asyncio.to_thread(_remove_records, folders, redacted)
         await asyncio.to_thread(remove_leftovers, folders.roots)
-        if tokens is not None:
-            held = frozenset(request.held_users)
-            counts["authorizations"] += await asyncio.to_thread(
-                tokens.delete_all_of, request.tenant, request.user, held
-            )
+        held = frozenset(request.held_users)
+        counts["authorizations"] += await forget_tokens(request.tenant, request.user, held)
     erased = [data_pb2.ErasedItem(name=name, count=count) for name, count in sorted(counts.items()) if count]
     return tools_pb2.EraseOwnedDataResponse(erased=erased)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,11 @@ def of_others(files: dict[str, bytes], *gone: Identity) -> dict[str, bytes]:
 
 async def erase(folders: ChatFolders, tokens: TokenStore, **wanted: object) -> dict[str, int]:
     request = tools_pb2.EraseOwnedDataRequest(**wanted)  # pyright: ignore[reportArgumentType] - fields of its own
-    erased = (await erase_owned(folders, InterpreterPool(1), tokens, request)).erased
+
+    async def forget(tenant: str, user: str, kept: Collection[str]) -> int:
+        return len(tokens.delete_all_of(tenant, user, kept))
+
+    erased = (await erase_owned(folders, InterpreterPool(1), forget, request)).erased
     return {item.name: item.count for item in erased}
 
 

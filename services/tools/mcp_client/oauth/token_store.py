@@ -130,17 +130,17 @@ class TokenStore:
         if (kept := self._read(path, Token)) is not None and kept.access == token.access:
             path.unlink(missing_ok=True)
 
-    def delete_all_of(self, tenant: str, user: str, kept: Collection[str] = ()) -> int:
-        """Forget the tokens of a user, or of all users of the tenant but `kept`, and who is on the way; return how many
-        tokens there were."""
-        removed = 0
+    def delete_all_of(self, tenant: str, user: str, kept: Collection[str] = ()) -> list[Token]:
+        """Forget the tokens of a user, or of all users of the tenant but `kept`, and who is on the way; return the
+        tokens."""
+        removed: list[Token] = []
         for path in [*self._root.glob("*/*.token"), *self._root.glob("*/*.pending")]:
-            is_token = path.suffix == ".token"
-            found = self._read(path, Token) if is_token else self._read(path, Pending)
+            found = self._read(path, Token) if path.suffix == ".token" else self._read(path, Pending)
             if found is None or found.tenant != tenant or user not in ("", found.user) or found.user in kept:
                 continue
             path.unlink(missing_ok=True)
-            removed += is_token
+            if isinstance(found, Token):
+                removed.append(found)
         return removed
 
     def put_pending(self, state: str, pending: Pending) -> None:
