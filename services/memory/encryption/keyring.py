@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,7 +73,8 @@ class Keyring:
         return self._masters is not None
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.is_on:  # or it is the one that all stores without encryption have
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     def refresh(self) -> None:
         """Read the stored keys. Blocks."""
@@ -80,6 +82,7 @@ class Keyring:
             return
         for key in self._stored.list_all():
             self._add_key(key)
+        self._adopt_newest()
 
     async def run_refreshes(self) -> None:
         while self.is_on:
@@ -133,6 +136,12 @@ class Keyring:
         """Have the tenant's newest key at hand, made if there is none. Raises KeyUnavailable, Overloaded."""
         if not self.is_ready(tenant):
             await asyncio.get_running_loop().run_in_executor(self._threads, self._find_current, tenant)
+
+    async def prepare_newest(self, tenant: str) -> None:
+        """Have the tenant write with its newest key from now on. Raises KeyUnavailable, Overloaded."""
+        await self.prepare(tenant)
+        if self.encrypts:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._adopt, tenant)
 
     def prepare_now(self, tenant: str) -> None:
         """Do what prepare does; blocks."""
@@ -246,8 +255,10 @@ class Keyring:
             newest = self._newest.get(tenant)
             made = make_data_key(tenant, newest.version + 1 if newest else 1, wrapped)
             if self._stored.add(made):
-                self._open[bytes.fromhex(made.key_id)] = AESGCM(key)
+                key_id = bytes.fromhex(made.key_id)
+                self._open[key_id] = AESGCM(key)
                 self._add_key(made)
+                self._current[tenant] = MARK + key_id, self._open[key_id]
                 return made
             self.refresh()
             if newest is None:
@@ -261,7 +272,17 @@ class Keyring:
         newest = self._newest.get(key.tenant)
         if newest is None or key.version > newest.version:
             self._newest[key.tenant] = key
-            self._current.pop(key.tenant, None)
+
+    def _adopt_newest(self) -> None:
+        """Write with the newest keys of tenants that write; while one cannot be had, with the one before."""
+        for tenant in list(self._current):
+            with suppress(HeadraceError):  # it was told, and is tried again
+                self._adopt(tenant)
+
+    def _adopt(self, tenant: str) -> None:
+        key_id = bytes.fromhex(self._newest[tenant].key_id)
+        if self._current[tenant][0] != MARK + key_id:
+            self._current[tenant] = MARK + key_id, self._open_key(key_id)
 
     def _open_key(self, key_id: bytes) -> AESGCM:
         if self._masters is None:

@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import KeyUnavailable, Overloaded
 from services.memory.config import Config
 from services.memory.encryption import keyring
-from services.memory.encryption.envelope import WrongCiphertext
+from services.memory.encryption.envelope import WrongCiphertext, find_key_id
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import (
     CommandMasterKeys,
@@ -193,6 +193,20 @@ def test_after_a_rotation_both_keys_read_and_the_new_one_writes(tmp_path: Path) 
     assert not ring.is_current("acme", before)
     assert ring.is_current("acme", after)
     assert [ring.decrypt(b"c", data) for data in (before, after)] == [b"before", b"after"]
+    assert other.decrypt(b"c", after) == b"after"
+
+
+def test_a_new_key_that_cannot_be_had_is_not_written_with_yet(tmp_path: Path) -> None:
+    """The other process has wrapped it with a master key that this one does not have."""
+    stored = tmp_path / "keys"
+    ring = Keyring(FileMasterKeys({"a": KEY}), FileDataKeys(stored))
+    other = Keyring(FileMasterKeys({"b": b"b" * 32, "a": KEY}), FileDataKeys(stored))
+    before = ring.encrypt("acme", b"c", b"before")
+    other.refresh()
+    other.rotate("acme")
+    ring.refresh()
+    after = ring.encrypt("acme", b"c", b"after")
+    assert find_key_id(after) == find_key_id(before)
     assert other.decrypt(b"c", after) == b"after"
 
 

@@ -51,7 +51,7 @@ class FileRewriting:
 
     async def _rewrite_chat(self, chat_id: str) -> bool:
         tenant = (await self._chats.load(chat_id)).info.owner.tenant
-        await self.keys.prepare(tenant)
+        await self.keys.prepare_newest(tenant)
         has_changed = await self._chats.rewrite(chat_id)
         return await asyncio.to_thread(self._blobs.rewrite_blobs, chat_id, tenant) or has_changed
 

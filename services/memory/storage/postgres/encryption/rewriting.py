@@ -89,7 +89,7 @@ class PostgresRewriting:
         tenant = (await self._fetch("SELECT tenant FROM chats WHERE chat_id = $1", chat_id) or [("",)])[0][0]
         if not tenant:
             return False
-        await self.keys.prepare(tenant)
+        await self.keys.prepare_newest(tenant)
         return await self._database.run(partial(self._rewrite_rows, chat_id))
 
     async def _rewrite_rows(self, chat_id: str, connection: Connection) -> bool:
@@ -148,7 +148,7 @@ class PostgresRewriting:
         tenant = stored.owner.tenant
         if not stored.text or self.keys.is_current_text(tenant, stored.text):
             return False
-        await self.keys.prepare(tenant)
+        await self.keys.prepare_newest(tenant)
         await self.keys.open_for([stored.text, stored.topic, stored.vector])
         new = encrypt_fact(decrypt_fact(stored, self.keys), self.keys)
         values = (fact_id, new.text, new.topic, new.vector, stored.text, stored.topic, stored.vector)
@@ -161,7 +161,7 @@ class PostgresRewriting:
         if not rows or is_current_record(rows[0][0], self.keys, tenant):
             return False
         stored = rows[0][0]
-        await self.keys.prepare(tenant)
+        await self.keys.prepare_newest(tenant)
         await self.keys.open_for([stored])
         data = encrypt_record(kind, record_id, decrypt_record(kind, record_id, stored, self.keys), self.keys, tenant)
         statement = f"UPDATE {table} SET data = $2 WHERE {key} = $1 AND data = $3"
