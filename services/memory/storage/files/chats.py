@@ -21,7 +21,7 @@ from services.runtime.auth.identity import Identity
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from services.memory.log.lines import Known
     from services.memory.storage.files.blobs import BlobFolder
@@ -105,6 +105,12 @@ class FileChats:
             return False
         async with self._rewriting:
             return await self._commits.reencrypt_chat(chat)
+
+    async def redact(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
+        """Put what `redact` makes of a log in its place; raises as Commits.rewrite_chat does."""
+        chat = await self.load(chat_id)
+        async with self._rewriting:
+            await self._commits.rewrite_chat(chat, redact)
 
     def _is_current(self, chat_id: str, tenant: str) -> bool:
         with disk_errors(chat_id):

@@ -94,7 +94,7 @@ async def open_files(
     schedules = FileSchedules(schedule_folder, keys)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max, keys)
     leases = FileLeases(chats, commits, table)
-    eraser = FileEraser(chats, commits, index, blobs, fact_log, schedules, ledger, outbox, version_folder)
+    eraser = FileEraser(chats, index, blobs, fact_log, schedules, ledger, outbox, version_folder)
     erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
     holds = await asyncio.to_thread(FileDataRecords, disk.folder / "holds", room, "hold", StoredHold)
     audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)

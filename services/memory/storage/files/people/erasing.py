@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from services.memory.storage.files.agents.versions import VersionFolder
     from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.chats import FileChats
-    from services.memory.storage.files.commits import Commits
     from services.memory.storage.files.database import IndexDatabase
     from services.memory.storage.files.index import Index
     from services.memory.storage.files.outbox import Outbox
@@ -29,7 +28,6 @@ _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 R
 @dataclass(frozen=True, slots=True)
 class FileEraser:
     chats: FileChats
-    commits: Commits
     index: Index
     blobs: BlobFolder
     facts: FactLog
@@ -48,7 +46,7 @@ class FileEraser:
         return sorted(users)
 
     async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
-        await self.commits.rewrite_chat(await self.chats.load(chat_id), redact)
+        await self.chats.redact(chat_id, redact)
 
     async def list_blob_ids(self, chat_id: str) -> list[str]:
         with disk_errors(chat_id):
