@@ -1,17 +1,23 @@
-"""A configuration that is refused, and what is told of it."""
+"""A configuration that is refused, a database that is away, and what is told of it."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
+from tests.deploy.cluster.database import start_database, stop_database
 from tests.deploy.cluster.installs import PROVIDERS, Install
 from tests.deploy.cluster.kube import apply, await_true, run_cluster
 from tests.deploy.cluster.loading import asking
 
 SYNC_S = 180.0
 """For the kubelet to bring a changed ConfigMap into pods."""
+
+AWAY_S = 60.0
+
+BACK_S = 15.0
 
 
 def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Install) -> None:
@@ -75,3 +81,20 @@ def is_stopped_by_its_check(pod: dict[str, Any]) -> bool:
 def check_log(install: Install) -> str:
     (pod,) = (it for it in install.pods("llm-gateway") if not is_ready(it))
     return install.kubectl("logs", pod["metadata"]["name"], "-c", "check", "--previous")
+
+
+def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself(prod: Install) -> None:
+    stop_database()
+    try:
+        end = time.monotonic() + AWAY_S
+        said = list[tuple[int, str]]()
+        while time.monotonic() < end:
+            said.append(prod.ask())
+            # All facades stay where clients find them.
+            assert all(map(is_ready, prod.pods("facade")))
+    finally:
+        start_database()
+    back = await_true("a question is answered", lambda: prod.ask()[0] == 200)
+    assert {status for status, _ in said} == {503}, said[0]
+    assert all(re.search(r"(?mi)^retry-after: \d+", it) and "OVERLOADED" in it for _, it in said), said[0]
+    assert back <= BACK_S

@@ -6,9 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.deploy.cluster.database import make_server
 from tests.deploy.cluster.installs import Install, install_prod
 from tests.deploy.cluster.kube import running_cluster
-from tests.deploy.cluster.outside import install_simulator, make_database
+from tests.deploy.cluster.outside import install_simulator
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,6 @@ def cluster() -> Generator[None]:
 
 @pytest.fixture(scope="session")
 def prod(cluster: None) -> Install:
-    make_database("headrace", "second")
+    make_server()
     install_simulator()
     return install_prod()

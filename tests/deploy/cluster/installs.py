@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.cluster.database import add_database
 from tests.deploy.cluster.kube import FOLDER, HOST, apply, await_true, get, kubectl, run_cluster
 from tests.deploy.manifests import KUSTOMIZE, ROOT
 
@@ -124,6 +125,14 @@ def build(kustomization: dict[str, Any], files: dict[str, Any] | None = None, ch
     return list(yaml.safe_load_all(done.stdout))
 
 
+def remove_prod(install: Install) -> None:
+    """At once, without what draining is for."""
+    install.kubectl("delete", "deployments,statefulsets", "--all", "--wait=false")
+    install.kubectl("delete", "pods", "--all", "--grace-period=1")
+    kubectl("delete", "namespace", install.namespace, "--timeout=600s", timeout_s=660)
+    kubectl("delete", "persistentvolume", install.namespace)
+
+
 def volume(name: str, namespace: str, claim: str, mode: str) -> dict[str, Any]:
     """In the place of a storage class: a folder of the node."""
     return {
@@ -147,6 +156,7 @@ def install_prod(namespace: str = "headrace", *, checkout: Path = ROOT, image_ta
     if not key_file.exists():
         key_file.write_text(secrets.token_hex(32))
     install = Install(namespace, key_file)
+    add_database(namespace)
     items = prod_items(namespace, checkout, image_tag)
     apply(*(it for it in items if it["kind"] == "Namespace"))
     apply(*_secrets(namespace, key_file), *_certificates(namespace, checkout))
@@ -158,8 +168,7 @@ def install_prod(namespace: str = "headrace", *, checkout: Path = ROOT, image_ta
 
 def prod_items(namespace: str, checkout: Path, image_tag: str) -> list[Any]:
     """overlays/prod, with requests that fit a small machine, and policies for what is private here."""
-    smaller = "- {op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 10m}"
-    generated = {"behavior": "replace", "namespace": namespace}
+    generated = {"behavior": "replace", "namespace": "headrace"}  # as the overlay has it
     kustomization = {
         "namespace": namespace,
         "resources": ["headrace/deploy/kubernetes/overlays/prod"],
@@ -168,12 +177,16 @@ def prod_items(namespace: str, checkout: Path, image_tag: str) -> list[Any]:
             generated | {"name": "agents", "files": ["assistant.json", "slow.json"]},
             generated | {"name": "providers", "files": ["providers.json"]},
         ],
-        "patches": [{"target": {"kind": kind}, "patch": smaller} for kind in ("Deployment", "StatefulSet")],
     }
     files = {"assistant.json": ASSISTANT, "slow.json": SLOW, "providers.json": PROVIDERS}
     outside = {"ipBlock": {"cidr": f"{HOST}/32"}}, {"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}
+    items = build(kustomization, files, checkout)
+    for item in items:
+        pod = item["spec"].get("template", {}).get("spec", {}) if item["kind"] in ("Deployment", "StatefulSet") else {}
+        for container in (*pod.get("containers", []), *pod.get("initContainers", [])):
+            container["resources"]["requests"]["cpu"] = "10m"
     return [
-        *build(kustomization, files, checkout),
+        *items,
         _egress(namespace, "own-database", "memory", outside[0], 5432),
         _egress(namespace, "own-models", "llm-gateway", outside[1], 7005),
     ]

@@ -1,0 +1,136 @@
+"""Who reaches whom: the network policies, as they are enforced, and a second installation with the same authority."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+import pytest
+
+from tests.deploy.cluster.installs import SERVICES, SIMULATOR, Install, install_prod, remove_prod
+from tests.deploy.cluster.kube import apply, kubectl
+
+PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
+
+ARROWS = {
+    "facade": {"orchestrator", "memory", "tools"},
+    "orchestrator": {"orchestrator", "llm-gateway", "memory", "tools"},
+    "llm-gateway": set[str](),
+    "memory": {"llm-gateway"},
+    "tools": {"llm-gateway", "memory"},
+}
+"""As docs/architecture.md draws them; the facade's own port is open to all who may go out to it."""
+
+CONNECT = """
+import json, socket, sys
+def is_open(host, port):
+    try:
+        socket.create_connection((host, port), timeout=3).close()
+    except OSError:
+        return False
+    return True
+print(json.dumps([name for name, host, port in json.loads(sys.argv[1]) if is_open(host, port)]))
+"""
+
+CALL = """
+import sys, grpc
+read = lambda name: open(f"/run/tls/{name}", "rb").read()
+credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("tls.key"), read("tls.crt"))
+options = [("grpc.ssl_target_name_override", "memory")]
+channel = grpc.secure_channel(sys.argv[1] + ":7003", credentials, options)
+call = channel.unary_unary("/headrace.v1.MemoryService/ListChats")
+metadata = [("x-headrace-tenant", "acme"), ("x-headrace-user", "ada")]
+try:
+    call(b"", metadata=metadata, timeout=20)
+    print("OK")
+except grpc.RpcError as error:
+    print(error.code().name)
+"""
+
+
+def address(install: Install, service: str) -> str:
+    return install.pods(service)[0]["status"]["podIP"]
+
+
+def reach(namespace: str, pod: str, targets: list[tuple[str, str, int]]) -> set[str]:
+    """The targets that a connection from the pod gets to."""
+    command = ("exec", pod, "--", "python", "-c", CONNECT, json.dumps(targets))
+    return set(json.loads(kubectl("-n", namespace, *command).splitlines()[-1]))
+
+
+def pod_name(install: Install, service: str) -> str:
+    return install.pods(service)[0]["metadata"]["name"]
+
+
+def targets_in(install: Install) -> list[tuple[str, str, int]]:
+    served = [(name, address(install, name), port) for name, port in PORTS.items()]
+    return served + [(f"{name} {port}", address(install, name), port) for name in SERVICES for port in (7000, 9464)]
+
+
+def test_services_reach_those_that_they_call_and_nobody_else(prod: Install) -> None:
+    targets = [it for it in targets_in(prod) if it[0] != "facade"]
+    found = {service: reach(prod.namespace, pod_name(prod, service), targets) for service in SERVICES}
+    # A pod always reaches itself, whatever policies say.
+    own = {service: {service, f"{service} 7000", f"{service} 9464"} for service in SERVICES}
+    assert {service: it - own[service] for service, it in found.items()} == {
+        service: ARROWS[service] - own[service] for service in SERVICES
+    }
+
+
+def test_others_of_the_cluster_reach_the_edge_alone(prod: Install) -> None:
+    assert reach(SIMULATOR, "simulator", targets_in(prod)) == {"facade"}
+
+
+@pytest.fixture(scope="module")
+def second(prod: Install) -> Generator[Install]:
+    install = install_prod("second")
+    yield install
+    remove_prod(install)
+
+
+def test_a_second_installation_is_one_of_its_own(prod: Install, second: Install) -> None:
+    for install in (prod, second):
+        status, said = install.ask()
+        assert (status, '"type":"run.complete"' in said) == (200, True)
+    targets = targets_in(prod)
+    assert reach("second", pod_name(second, "orchestrator"), targets) == set()
+    assert reach("second", pod_name(second, "facade"), targets) == set()
+
+
+def test_with_one_authority_the_other_installation_is_a_stranger(prod: Install, second: Install) -> None:
+    """Also where no network policy keeps them apart."""
+    for install in (prod, second):
+        apply(open_network(install.namespace))
+    try:
+        assert call_memory(second, second) == "OK"
+        assert call_memory(second, prod) == "UNAUTHENTICATED"
+        assert call_memory(prod, second) == "UNAUTHENTICATED"
+    finally:
+        for install in (prod, second):
+            install.kubectl("delete", "networkpolicy", "open")
+
+
+def open_network(namespace: str) -> dict[str, object]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "open", "namespace": namespace},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]},
+    }
+
+
+def call_memory(caller: Install, owner: Install) -> str:
+    """How memory of `owner` takes a call of an orchestrator of `caller`."""
+    pod = pod_name(caller, "orchestrator")
+    command = (
+        "exec",
+        pod,
+        "-c",
+        "orchestrator",
+        "--",
+        "python",
+        "-c",
+        CALL,
+        f"memory.{owner.namespace}.svc.cluster.local",
+    )
+    return caller.kubectl(*command).split()[-1]

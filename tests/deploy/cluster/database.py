@@ -1,0 +1,50 @@
+"""PostgreSQL beside the cluster, at its node's address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.deploy.cluster.kube import HOST, run_cluster
+
+PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/nowhere"))
+
+DATA = "/run/postgresql-data"
+"""In the cluster's own /run, which is gone with it."""
+
+
+def make_server() -> None:
+    """A server, where there is none."""
+    if run_cluster("enter", "sh", "-c", f"ls {DATA} 2>/dev/null || true"):
+        return
+    run_cluster("enter", "install", "-d", "-o", "postgres", "-g", "postgres", "-m", "0700", DATA)
+    _as_postgres(f"{PROGRAMS}/initdb -D {DATA} -A trust -U headrace >/dev/null")
+    settings = f"listen_addresses='{HOST}'\\nunix_socket_directories='{DATA}'\\nfsync=off\\nmax_connections=200\\n"
+    # The network policies are what keeps others away.
+    _as_postgres(
+        f"printf \"{settings}\" >>{DATA}/postgresql.conf; echo 'host all all 10.89.0.0/16 trust' >>{DATA}/pg_hba.conf"
+    )
+    start_database()
+
+
+def add_database(name: str) -> None:
+    """One that may be there already."""
+    found = ask_database("postgres", f"SELECT count(*) FROM pg_database WHERE datname = '{name}'")
+    if found == "0":
+        ask_database("postgres", f"CREATE DATABASE {name}")
+
+
+def ask_database(name: str, statement: str) -> str:
+    command = (f"{PROGRAMS}/psql", "-h", HOST, "-U", "headrace", "-d", name, "-qtAc", statement)
+    return run_cluster("enter", *command).strip()
+
+
+def start_database() -> None:
+    _as_postgres(f"{PROGRAMS}/pg_ctl -D {DATA} -w -l {DATA}/log start >/dev/null")
+
+
+def stop_database() -> None:
+    _as_postgres(f"{PROGRAMS}/pg_ctl -D {DATA} -w -m immediate stop >/dev/null")
+
+
+def _as_postgres(command: str) -> None:
+    run_cluster("enter", "su", "postgres", "-s", "/bin/sh", "-c", command)
