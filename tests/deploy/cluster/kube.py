@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.image.build import build_image
-from tests.deploy.image.programs import STORAGE, name_missing, run_buildah
+from tests.deploy.image.programs import STORAGE, name_missing, run_buildah, unmount_storage
 from tests.deploy.manifests import ROOT
 
 HERE = Path(__file__).parent
@@ -104,6 +104,7 @@ def export_image(image: str, name: str) -> Path:
     archive = STORAGE / "image.tar"
     archive.unlink(missing_ok=True)
     run_buildah("push", "--quiet", image, f"docker-archive:{archive}:docker.io/library/{name}")
+    unmount_storage()
     return archive
 
 

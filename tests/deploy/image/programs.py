@@ -61,7 +61,8 @@ def _limit(kind: int, most: int) -> int:
 
 def unmount_storage() -> None:
     """The storage driver leaves its folder mounted over itself."""
-    subprocess.run(["umount", "--quiet", STORAGE / "storage" / "overlay"], capture_output=True, check=False)
+    command = ["umount", "--recursive", "--quiet", STORAGE / "storage" / "overlay"]
+    subprocess.run(command, capture_output=True, check=False)
 
 
 def _stores() -> tuple[str, ...]:
