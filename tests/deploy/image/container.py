@@ -84,6 +84,12 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
 
 
 def _await_entry_point(pid: int) -> None:
+    """Until tini has signals held back for itself; for microseconds before, the kernel keeps them from it."""
     end = time.monotonic() + START_S
-    while b"tini" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+    while b"tini" not in Path(f"/proc/{pid}/cmdline").read_bytes() or not _blocks_signals(pid):
         assert time.monotonic() < end, "the entry point does not come"
+
+
+def _blocks_signals(pid: int) -> bool:
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigBlk"], 16) & 1 << (signal.SIGTERM - 1))
