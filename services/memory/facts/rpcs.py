@@ -10,7 +10,6 @@ import grpc
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.data.holds import check_deletion
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
 from services.memory.storage.search import read_limit
 from services.memory.storage.user_facts import Fact
@@ -18,7 +17,7 @@ from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from services.memory.facts.store import FactStore
-    from services.memory.storage.engine import Engine
+    from services.runtime.auth.identity import Identity
 
 EXPORT_PAGE = 1000
 """Facts of one answer: 8 MiB of the longest ones."""
@@ -31,8 +30,10 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 class FactRpcs(MemoryServiceServicer):
     """The part of the memory service that serves `_facts`."""
 
-    _engine: Engine
     _facts: FactStore
+
+    async def _check_deletion(self, owner: Identity) -> None:
+        """Raise Held where nothing of the owner's may be deleted; here nothing is held."""
 
     async def Remember(self, request: memory_pb2.RememberRequest, context: Context) -> memory_pb2.RememberResponse:
         fact = await self._facts.add(request)
@@ -57,7 +58,7 @@ class FactRpcs(MemoryServiceServicer):
     async def UpdateFact(
         self, request: memory_pb2.UpdateFactRequest, context: Context
     ) -> memory_pb2.UpdateFactResponse:
-        await check_deletion(self._engine, identity.require_identity())  # its text would be gone
+        await self._check_deletion(identity.require_identity())  # its text would be gone
         text = request.text if request.HasField("text") else None
         topic = request.topic if request.HasField("topic") else None
         fact = await self._facts.update(request.fact_id, text, topic)
@@ -66,7 +67,7 @@ class FactRpcs(MemoryServiceServicer):
     async def DeleteFact(
         self, request: memory_pb2.DeleteFactRequest, context: Context
     ) -> memory_pb2.DeleteFactResponse:
-        await check_deletion(self._engine, identity.require_identity())
+        await self._check_deletion(identity.require_identity())
         return memory_pb2.DeleteFactResponse(fact=make_message(await self._facts.delete(request.fact_id)))
 
     async def ExportFacts(
