@@ -77,6 +77,7 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
                 "calls.audit",
                 "calls.agents",
                 "calls.chats",
+                "calls.data",
                 "calls.facts",
                 "calls.gates",
                 "calls.keys",

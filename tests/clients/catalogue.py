@@ -71,7 +71,9 @@ CLIENTS = [
 OTHERS = (
     "@ag-ui/client",
     "@ag-ui/client in a page of React",
-    *("a2a-sdk (Python)", "mcp (Python)", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "MCP Inspector"),
+    *("a2a-sdk (Python)", "a2a-sdk (Python), as a server"),
+    *("mcp (Python)", "@modelcontextprotocol/sdk", "@modelcontextprotocol/client", "@modelcontextprotocol/ext-tasks"),
+    "MCP Inspector",
     "Open WebUI",
     "grpc-go",
     "connect-node (TypeScript)",

@@ -85,4 +85,4 @@ async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
     log = (suite.data_dir / "logs" / "suite.log").read_text()
     refused = [json.loads(line) for line in log.splitlines() if "agent file refused" in line]
     assert refused[-1]["file"] == "broken.json"
-    assert "mode: Input should be 'ONESHOT', 'REACT', 'PLAN_EXECUTE' or 'CUSTOM'" in refused[-1]["problem"]
+    assert "mode: Input should be 'ONESHOT', 'REACT', 'PLAN_EXECUTE', 'CUSTOM' or 'REMOTE'" in refused[-1]["problem"]

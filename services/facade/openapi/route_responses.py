@@ -76,6 +76,9 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
     if route.is_watch:
         frame = _build_message_frame(schemas.refer_to(route.rpc.output_type, "out"))
         return {"200": {"description": WATCH, "content": {"text/event-stream": {"schema": frame}}}}
+    if route.is_archive:
+        archive = {"schema": {"type": "string", "contentMediaType": "application/x-tar"}}
+        return {"200": {"description": get_phrase(200), "content": {"application/x-tar": archive}}}
     if route.is_file:
         return {str(status): _build_file(status) for status in (200, 206, 304, 416)}
     return {

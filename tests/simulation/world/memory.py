@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from headrace.v1 import llm_pb2_grpc
 from services.memory.__main__ import (
     build_audit_service,
+    build_data_service,
     build_schedule_service,
     build_service,
     build_spend_service,
     build_webhook_service,
 )
 from services.memory.config import Config
+from services.memory.data.refusals import Refusals
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.hosts import DRIVER
@@ -50,14 +52,16 @@ async def run_memory(
         open_channel(gateway_address, build_caller_metadata(auth, callers.MEMORY)) as channel,
         _open_engine(store) as engine,
         delivering(engine.webhooks, send),
+        Refusals(engine).following() as refusals,
         AsyncExitStack() as stack,
     ):
-        real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel))
+        real = build_service(engine, config, llm_pb2_grpc.LlmServiceStub(channel), refusals=refusals)
         service = replace(real, servicer=wrap(real.servicer))
         schedules = build_schedule_service(engine)
         wrap_schedules = SCHEDULE_BUGS.get(bug, lambda real: real)
         served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
         served += [build_spend_service(engine), build_webhook_service(engine, config), build_audit_service(engine)]
+        served.append(build_data_service(engine, refusals))
         serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
         await stack.enter_async_context(serving)
         await PROCESS.get().wait_for_stop()
