@@ -61,7 +61,9 @@ def make_notice(first_n: int, last_n: int) -> MessageGroup:
 
 
 def get_last_n(group: MessageGroup) -> int:
-    return max((said.at.n for said in group.list_messages() if said.at is not None), default=0)
+    """Return the last line of the group, or of those that only it says are not shown."""
+    lines = [said.at.n for said in group.list_messages() if said.at is not None]
+    return max([*lines, *(group.hidden or ())], default=0)
 
 
 def is_shortened(group: MessageGroup) -> bool:

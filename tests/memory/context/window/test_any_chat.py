@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Overloaded
@@ -250,6 +250,26 @@ async def hold_chat(
     older=st.sampled_from(["summary", "summary", "drop"]),
     answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=5),
     earlier=st.sampled_from([0, 0, 0, 12]),
+)
+# The plan that the steered message hides goes with it.
+@example(
+    said=[
+        (
+            ("🌊", 20),
+            [
+                ("call", [("word ", 0)], 0),
+                ("steer", [("🌊", 400)], 0),
+                ("plan", [("🌊", 400)], 0),
+                ("image", [("q7Zx", 4000)] * 6, 0),
+            ],
+        ),
+        (("🌊", 400), []),
+    ],
+    window=4_096,
+    lie=0.01,
+    older="summary",
+    answers=[SILENCE],
+    earlier=0,
 )
 async def test_any_chat_makes_requests_that_fit_and_leaves_nothing_without_a_trace(**given: Any) -> None:
     await hold_chat(**given)
