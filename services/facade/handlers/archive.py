@@ -14,7 +14,7 @@ from aiohttp import web
 
 from headrace.streams import reading
 from headrace.v1 import data_pb2
-from services.facade.handlers.resource import write_piece
+from services.facade.handlers.resource import write_pieces
 from services.facade.proto_routes import Route
 from services.facade.requests import query_string
 from services.facade.responses.frame_writer import StreamTimeouts
@@ -40,15 +40,7 @@ def make_archive_handler(
             first = await anext(pieces)  # a refusal comes before any header
             response = web.StreamResponse(headers=HEADERS)
             await response.prepare(request)
-            try:
-                await write_piece(response, first.data, timeouts)
-                async for piece in pieces:
-                    await write_piece(response, piece.data, timeouts)
-            except Exception:
-                if request.transport is not None:
-                    request.transport.abort()
-                raise
-            await response.write_eof()
+            await write_pieces(request, response, first, pieces, timeouts)
             return response
 
     return answer

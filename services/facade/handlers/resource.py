@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import grpc
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from headrace.errors import InvalidRequest, OutOfRange
 from headrace.streams import reading
-from headrace.v1 import tools_pb2
+from headrace.v1 import data_pb2, tools_pb2
 from services.facade.proto_routes import Route
 from services.facade.requests import byte_range, query_string
 from services.facade.requests.body import read_single_header
@@ -26,6 +26,8 @@ from services.facade.requests.byte_range import ByteRange
 from services.facade.responses import envelope
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
+
+Piece: TypeAlias = tools_pb2.ReadFileResponse | data_pb2.ExportDataResponse
 
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
@@ -93,20 +95,31 @@ async def _send_file(
     await response.prepare(request)
     if request.method == "HEAD":
         return response
+    await write_pieces(request, response, first, pieces, timeouts)
+    return response
+
+
+async def write_pieces(
+    request: web.Request,
+    response: web.StreamResponse,
+    first: Piece,
+    pieces: AsyncIterator[Piece],
+    timeouts: StreamTimeouts,
+) -> None:
+    """Write `first` and what follows to the end; a body that is cut breaks the connection."""
     try:
-        await write_piece(response, first.data, timeouts)
+        await _write_piece(response, first.data, timeouts)
         async for piece in pieces:
-            await write_piece(response, piece.data, timeouts)
+            await _write_piece(response, piece.data, timeouts)
     except Exception:
         # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
         if request.transport is not None:
             request.transport.abort()
         raise
     await response.write_eof()
-    return response
 
 
-async def write_piece(response: web.StreamResponse, data: bytes, timeouts: StreamTimeouts) -> None:
+async def _write_piece(response: web.StreamResponse, data: bytes, timeouts: StreamTimeouts) -> None:
     try:
         async with asyncio.timeout(timeouts.slow_reader_s):
             await response.write(data)
