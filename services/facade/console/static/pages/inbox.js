@@ -6,8 +6,8 @@ import { createFrame, createSelect, replaceItems } from "../elements/page.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
 import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
-import { AuthorizationList } from "../people/authorization_list.js";
-import { GrantList } from "../people/grant_list.js";
+import { createAuthorizationList } from "../people/authorization_list.js";
+import { createGrantList } from "../people/grant_list.js";
 import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
 import { removeForeign } from "./tenant_choice.js";
@@ -47,8 +47,8 @@ class InboxPage {
     this.list = createElement("ul", { class: "gates", "aria-label": "Gates" });
     this.count = createElement("p", { role: "status", class: "about" });
     this.details = createElement("div", { class: "details" });
-    this.grants = new GrantList();
-    this.authorizations = new AuthorizationList();
+    this.grants = createGrantList();
+    this.authorizations = createAuthorizationList();
     this.back = createButton("Back to the list", () => this.#leaveGate(), { class: "back" });
     const tools = Object.values(this.#choices).map(({ element }) => element);
     const { element, showProblem } = createFrame(
