@@ -140,6 +140,16 @@ async def read_bytes(kept: Kept) -> dict[str, bytes]:
         await connection.close()
 
 
+async def take_samples(kept: Kept) -> None:
+    """Have a database take what it plans by, as it does by itself some time after many writes."""
+    if isinstance(kept, Tables):
+        connection = await asyncpg.connect(kept.url)
+        try:
+            await connection.execute("ANALYZE")
+        finally:
+            await connection.close()
+
+
 def find_marks(stored: dict[str, bytes], *words: str) -> list[str]:
     """Return where a word is, whatever stands around it."""
     wanted = re.compile(b"|".join(re.escape(word.encode()) for word in words), re.IGNORECASE)

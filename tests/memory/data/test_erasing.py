@@ -37,6 +37,7 @@ from tests.memory.data.people import (
     read_bytes,
     request_erasure,
     share,
+    take_samples,
     work_off,
 )
 from tests.memory.writing import Memory, content, new_id, run_line, step_line
@@ -52,6 +53,7 @@ def options_of(kept: Kept) -> dict[str, bool]:
 
 async def test_no_byte_of_an_erased_user_is_left_and_all_others_are_as_they_were(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB, FOREIGN, **options_of(kept)) as (memory, (ada, bob, foreign)):
+        await take_samples(kept)
         before = {who: await export(memory, who) for who in (BOB, FOREIGN)}
         logs = {ids["chat"]: await kept.log(ids["chat"]) for ids in (bob, foreign)}
         assert is_encrypted(kept) or find_marks(await read_bytes(kept), *list_marks(ADA))

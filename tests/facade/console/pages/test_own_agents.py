@@ -78,6 +78,7 @@ async def test_versions_are_compared_tried_and_brought_back(opening: Opening) ->
         assert json.loads(script.own.texts["brief"][-1]) == OWN
         script.own.texts["brief"].append(json.dumps(changed))
         await page.get_by_role("button", name="Edit: brief").click()
+        await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are <b>loud</b>.")
         script.own.texts["brief"].append(json.dumps(OWN | {"name": "other"}))
         await editor.get_by_role("textbox", name="Name").fill("mine")
         await expect(editor.get_by_role("list", name="Problems")).to_have_text("Nothing is wrong.")

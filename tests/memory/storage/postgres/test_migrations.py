@@ -95,6 +95,24 @@ async def make_tables(connection: asyncpg.Connection, last: int) -> None:
         await connection.execute("INSERT INTO headrace_version VALUES ($1)", version)
 
 
+async def test_the_planner_has_no_samples_of_what_people_wrote(postgres: Server) -> None:
+    url = postgres.new_database()
+    wanted = "SELECT 1 FROM pg_stats WHERE tablename = 'texts' AND strpos(most_common_vals::text, 'planted') > 0"
+    write = "INSERT INTO texts (run_id, kind, text, folded, tenant, user_name) VALUES ('', 'fact', $1, $1, '', '')"
+    async with connected(url) as connection:
+        await make_tables(connection, 23)
+        await connection.executemany(write, [("planted",)] * 3)
+        await connection.execute("ANALYZE")
+        assert await connection.fetch(wanted)
+        await connection.execute("TRUNCATE texts")
+        assert await migrate_tables(connection)
+        assert not await connection.fetch(wanted)
+        await connection.executemany(write, [("planted",)] * 3)
+        await connection.execute("ANALYZE")
+        assert not await connection.fetch(wanted)
+        assert await connection.fetchval("SELECT count(*) FROM pg_stats WHERE tablename = 'texts'")
+
+
 @pytest.mark.parametrize("url", ["{new}", ""])
 async def test_tables_are_made_before_services_start(postgres: Server, url: str) -> None:
     """As the init container of memory's pods makes them."""

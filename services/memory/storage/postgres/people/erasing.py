@@ -122,13 +122,13 @@ class PostgresEraser:
         return await self._count(_DELETE_VERSIONS, tenant)
 
     async def scrub(self) -> None:
-        how = "(FULL)" if self._rewrites else ""
+        how = "FULL, ANALYZE" if self._rewrites else "ANALYZE"  # samples of users' names go with their rows
 
         async def vacuum(connection: Connection) -> None:
             await connection.execute("SET statement_timeout = 0")
             try:
                 for table in _SCRUBBED:
-                    await connection.execute(f"VACUUM {how} {table}", timeout=SCRUB_TIMEOUT_S)
+                    await connection.execute(f"VACUUM ({how}) {table}", timeout=SCRUB_TIMEOUT_S)
             finally:
                 await connection.execute("RESET statement_timeout")
 
