@@ -79,6 +79,7 @@ async def test_a_run_that_nobody_reads_is_nobodys_and_goes_on_when_it_is_answere
         assert [one.state for one in (await it.client.chat_runs(chat_id)).runs] == ["waiting"]
         listed = memory_pb2.ListUnfinishedRunsRequest()
         assert [*(await it.memory.ListUnfinishedRuns(listed, None)).runs] == [], "nobody looks for it"
+        await parked.wait()
         assert parked.times == 1
         gc.collect()
         assert [one.id for one in gc.get_objects() if isinstance(one, Run)] == []
@@ -347,6 +348,7 @@ async def test_a_run_that_needs_its_owner_is_not_parked(fields: dict[str, Any], 
         gate = await asked.gate
         other = await begin(it.client)
         await wait_for_nobody(it, other[0])
+        await parked.wait()
         assert parked.times == 1, "each look looks at all runs"
         assert (await answer(it.client, gate)) == "accepted"
         await run
