@@ -19,7 +19,7 @@ PLACES = {
     "pyproject.toml": r'^version = "(.*)"$',
     "packaging/typescript/package.json": r'^  "version": "(.*)",$',
     "deploy/kubernetes/components/pod/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
-    "docs/operating.md": r"`docker build -t headrace:(\S+) ",
+    "docs/operating/install.md": r"`docker build -t headrace:(\S+) ",
 }
 """What stands around the version, once in each file. The OpenAPI document and the chart are made of these."""
 

@@ -21,7 +21,7 @@ KUSTOMIZE = Path(__file__).parent / "kustomize"
 """A Go module of its own, which names the version."""
 
 VARIANTS = ("dev", "prod", "own", "second")
-"""The overlays, the one that docs/operating.md shows as one's own, and prod in a namespace of another name."""
+"""The overlays, the one that docs/operating/install.md shows as one's own, and prod in a namespace of another name."""
 
 SECOND = {"kind": "Kustomization", "namespace": "second", "resources": ["headrace/deploy/kubernetes/overlays/prod"]}
 
@@ -36,7 +36,7 @@ def build_manifests(variant: str) -> list[Manifest]:
     """Every object of the variant."""
     if variant in ("dev", "prod"):
         return _built(KUBERNETES / "overlays" / variant)
-    (own,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating.md").read_text(), re.M | re.S)
+    (own,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
     return build_overlay(own if variant == "own" else yaml.safe_dump(SECOND))
 
 

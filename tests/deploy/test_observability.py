@@ -93,7 +93,7 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
     ]
     for metric in metrics:
         assert metric.get("selector", {"matchLabels": {}})["matchLabels"].keys() <= defined()[metric["name"]]
-    (names,) = re.findall(r'seriesQuery: .*__name__=~"(.*?)"', (ROOT / "docs" / "operating.md").read_text())
+    (names,) = re.findall(r'seriesQuery: .*__name__=~"(.*?)"', (ROOT / "docs" / "operating" / "install.md").read_text())
     assert [metric["name"] for metric in metrics if re.fullmatch(names, metric["name"]) is None] == []
 
 
@@ -115,13 +115,13 @@ def test_the_operators_rules_are_the_alerts_and_it_finds_every_pod() -> None:
 
 
 def test_every_alert_says_what_to_do() -> None:
-    operating = (ROOT / "docs" / "operating.md").read_text()
+    text = (ROOT / "docs" / "operating" / "when-it-breaks.md").read_text()
     headings = {
-        re.sub(r"[^a-z -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", operating, re.M)
+        re.sub(r"[^a-z -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)
     }
     for rule in RULES:
         page, _, heading = rule["annotations"]["runbook"].partition("#")
-        assert (page, heading in headings) == ("docs/operating.md", True), rule["alert"]
+        assert (page, heading in headings) == ("docs/operating/when-it-breaks.md", True), rule["alert"]
 
 
 def test_an_alert_about_outcomes_names_those_that_there_are() -> None:

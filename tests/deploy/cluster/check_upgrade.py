@@ -67,7 +67,7 @@ def assert_unharmed(*seen: Seen) -> None:
 def test_an_upgrade_and_the_way_back_fail_nothing(earlier: Install, checkout: Path) -> None:
     before = tables_version()
     with asking(earlier, STREAMS) as quick, asking(earlier, STREAMS, "slow") as slow:
-        # As docs/operating.md says: memory first, then all of it.
+        # As docs/operating/upgrade.md says: memory first, then all of it.
         earlier.kubectl("set", "image", "deployment/memory", "*=headrace:0.1.0")
         earlier.wait_rolled_out("memory")
         apply(*prod_items(NAMESPACE, ROOT, "0.1.0"))

@@ -1,4 +1,4 @@
-"""overlays/dev and overlays/prod in the cluster, as docs/operating.md says that they are installed."""
+"""overlays/dev and overlays/prod in the cluster, as docs/operating/install.md says that they are installed."""
 
 from __future__ import annotations
 
