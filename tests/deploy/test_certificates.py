@@ -98,7 +98,9 @@ async def test_a_service_is_not_taken_for_another(folder: Path) -> None:
 
 
 async def test_a_program_of_another_namespace_is_met_and_is_no_service(folder: Path) -> None:
-    (host,) = set(re.findall(r"dns:///(orchestrator\.\w+):7001", (ROOT / "docs" / "operating" / "install.md").read_text()))
+    (host,) = set(
+        re.findall(r"dns:///(orchestrator\.\w+):7001", (ROOT / "docs" / "operating" / "install.md").read_text())
+    )
     names = await caller(held(folder, "orchestrator"), held(folder, CLIENT), host)
     assert [name for name in names if name.startswith(SPIFFE)] == []
 
@@ -136,7 +138,9 @@ def test_cert_manager_is_asked_for_the_same(folder: Path) -> None:
 
 def certificate() -> Manifest:
     """The example of docs/operating/install.md."""
-    blocks = re.findall(r"^   ```yaml\n(.*?)^   ```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
+    blocks = re.findall(
+        r"^   ```yaml\n(.*?)^   ```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S
+    )
     (found,) = (item for item in map(yaml.safe_load, blocks) if item.get("kind") == "Certificate")
     return found
 
