@@ -193,7 +193,8 @@ class ScheduleServiceServicer(object):
     def RecordFiring(self, request, context):
         """Store what became of a time that was due, and compute the next one.
 
-        Idempotent: a time that was recorded already is answered like the first one, and nothing changes.
+        Idempotent: a time that was recorded already is answered like the first one, and nothing changes; but `started`
+        takes the place of another outcome, since its run has begun.
         Errors: NOT_FOUND when the schedule was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -99,7 +99,8 @@ class ScheduleServiceStub:
     RecordFiring: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RecordFiringRequest, _schedule_pb2.RecordFiringResponse]
     """Store what became of a time that was due, and compute the next one.
 
-    Idempotent: a time that was recorded already is answered like the first one, and nothing changes.
+    Idempotent: a time that was recorded already is answered like the first one, and nothing changes; but `started`
+    takes the place of another outcome, since its run has begun.
     Errors: NOT_FOUND when the schedule was deleted.
     """
 
@@ -174,7 +175,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     RecordFiring: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RecordFiringRequest, _schedule_pb2.RecordFiringResponse]  # type: ignore[assignment]
     """Store what became of a time that was due, and compute the next one.
 
-    Idempotent: a time that was recorded already is answered like the first one, and nothing changes.
+    Idempotent: a time that was recorded already is answered like the first one, and nothing changes; but `started`
+    takes the place of another outcome, since its run has begun.
     Errors: NOT_FOUND when the schedule was deleted.
     """
 
@@ -306,7 +308,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_schedule_pb2.RecordFiringResponse, _abc.Awaitable[_schedule_pb2.RecordFiringResponse]]:
         """Store what became of a time that was due, and compute the next one.
 
-        Idempotent: a time that was recorded already is answered like the first one, and nothing changes.
+        Idempotent: a time that was recorded already is answered like the first one, and nothing changes; but `started`
+        takes the place of another outcome, since its run has begun.
         Errors: NOT_FOUND when the schedule was deleted.
         """
 

@@ -32,11 +32,13 @@ def main() -> int:
     parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
     parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges are to find")
     parser.add_argument("--schedules", action="store_true", help="worlds of schedules and kills alone")
-    parser.add_argument("--write", action="store_true", help="write the result into docs/reliability.md")
+    parser.add_argument("--write", action="store_true", help="keep the result in docs/reliability.md, as it goes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
+    if given.write and (given.bug or given.schedules):
+        parser.error("--write keeps worlds as they are: without --bug, without --schedules")
     make = make_schedule_plan if given.schedules else make_plan
     if not (given.story or given.trace or given.shrink):
         return run_series(Series(seeds, given.jobs, given.twice, given.bug, make, given.write))

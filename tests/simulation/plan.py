@@ -82,6 +82,15 @@ AGENTS = (
 )
 """Agents of world/definitions.py; compact is a command to react."""
 
+SPREE = 0.15
+"""Share of the worlds in which people ask `spender` until the purse of all its runs is empty."""
+
+TOOL_S = 5.0
+"""How long tools fail at least that are to fail a schedule's run: its first call comes after some seconds."""
+
+MINUTES_S = (60.0, 120.0, 180.0)
+"""Times of schedules that have many, which every world has in its first minutes."""
+
 INTERFERENCES = (
     *("cancel", "cancel after_step", "operator cancel", "steer", "attach", "leave", "go away", "state", "state"),
     *("fork", "share"),
@@ -229,7 +238,8 @@ def _choose_people(random: Random, chats: int) -> tuple[tuple[Act, ...], ...]:
     """Choose acts so that most worlds have one whose run gets to each phase that few runs get to."""
     counts = [random.randint(1, 4) for _ in range(random.choice((1, 2, 3)))]
     agents = [random.choice(agents) for agents in WAITED_FOR.values() if agents]
-    agents = (agents + random.choices(AGENTS, k=sum(counts)))[: sum(counts)]
+    others = ("spender",) if random.random() < SPREE else AGENTS
+    agents = (agents + random.choices(others, k=sum(counts)))[: sum(counts)]
     random.shuffle(agents)
     return tuple(tuple(_choose_act(random, chats, agents.pop()) for _ in range(count)) for count in counts)
 
@@ -248,7 +258,7 @@ def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
         at_s=random.uniform(0, 20),
         every_minutes=random.choice((0, 1, 2)),
         in_s=random.uniform(5, 90),
-        agent=random.choice(("oneshot", "react")),
+        agent=random.choice(("oneshot", "react", "react")),
         chat=random.choice((None, random.randrange(chats))),
         overlap=random.choice(("skip", "queue")),
         catch_up=random.random() < 0.5,
@@ -269,6 +279,7 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
     [phase] = random.choices([*PHASES], [*PHASES.values()])
     if phase == "idle":
+        lasts_s = max(lasts_s, TOOL_S) if kind == "tool" else lasts_s
         return Fault(_choose_idle_s(random, plan, kind, lasts_s), kind, target, other, lasts_s, None, "", turns)
     agents = WAITED_FOR.get(phase, ())
     able = [at for at in acts if plan.people[at[0]][at[1]].agent in agents]
@@ -286,13 +297,22 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
 def _choose_idle_s(random: Random, plan: Plan, kind: str, lasts_s: float) -> float:
     """Choose when a fault begins that is to meet nobody's run; one that needs some work meets a schedule's."""
     times_s = [
-        schedule.at_s + after_s
+        time_s
         for schedule in plan.schedules
-        for after_s in (*schedule.triggers_s, *(() if schedule.every_minutes else (schedule.in_s,)))
+        if kind != "tool" or schedule.agent == "react"
+        for time_s in _list_times_s(schedule)
     ]
+    if kind == "tool" and times_s:
+        return max(times_s) - random.uniform(0, 1)  # most people are done by the last
     if kind in OF_WORK and times_s:
         return max(0.0, random.choice(times_s) - random.uniform(0, lasts_s / 2))
     return random.uniform(0, SPAN_S)
+
+
+def _list_times_s(schedule: PlannedSchedule) -> list[float]:
+    """Return when runs of a schedule begin, from the world's start."""
+    times_s = MINUTES_S if schedule.every_minutes else (schedule.at_s + schedule.in_s,)
+    return [*times_s, *(schedule.at_s + after_s for after_s in schedule.triggers_s)]
 
 
 def _list_faults(plan: Plan, random: Random) -> list[tuple[str, str]]:

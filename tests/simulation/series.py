@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 
+from tests.simulation.ledger import Record, open_record, read_all
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.processes import run_in_processes
 from tests.simulation.report import write_report
@@ -30,7 +31,7 @@ class Series:
     make: Callable[[int], Plan] = make_plan
     """Makes a seed's plan."""
     is_written: bool = False
-    """Whether the result goes into docs/reliability.md."""
+    """Whether the result is kept, in docs/series and docs/reliability.md; kept seeds are not simulated again."""
 
 
 @dataclass
@@ -65,9 +66,11 @@ class Summary:
 
 def run_series(series: Series) -> int:
     """Simulate all seeds; return 1 if one broke a promise."""
+    record = open_record() if series.is_written else None
     summary = Summary()
     reported_s = summary.began_s
-    parts = [series.seeds[at : at + SEEDS_PER_PROCESS] for at in range(0, len(series.seeds), SEEDS_PER_PROCESS)]
+    seeds = [seed for seed in series.seeds if record is None or seed not in record.seeds]
+    parts = [seeds[at : at + SEEDS_PER_PROCESS] for at in range(0, len(seeds), SEEDS_PER_PROCESS)]
     tasks = [partial(_simulate_all, part, series) for part in parts]
     if series.is_twice:
         tasks += [partial(_simulate_all, part[::-1], series, shakes=True) for part in parts]
@@ -78,15 +81,23 @@ def run_series(series: Series) -> int:
     for results in run_in_processes(context, tasks, series.jobs):
         for result in results:
             summary.add(result)
+        if record is not None:
+            _keep(record, results)
         if time.perf_counter() - reported_s > REPORT_EVERY_S:
             reported_s = time.perf_counter()
             say(*summary.describe())
     say(*summary.describe())
     say(*(f"{count:8}  {' '.join(key)}" for key, count in sorted(summary.bites.items())))
     say(*(f"{count:8}  {kind}" for kind, count in sorted(summary.counts.items())))
-    if series.is_written:
-        write_report(summary)
+    if record is not None:
+        write_report(read_all())
     return min(len(summary.failed), 1)
+
+
+def _keep(record: Record, results: Sequence[Result]) -> None:
+    for result in results:
+        record.add(result)
+    record.save()
 
 
 def _simulate_all(seeds: Sequence[int], series: Series, *, shakes: bool = False) -> list[Result]:

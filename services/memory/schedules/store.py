@@ -223,7 +223,7 @@ class ScheduleStore:
         def change(schedule: Schedule) -> Schedule:
             now = self._clock()
             if any(known.due_at == firing.due_at for known in schedule.firings):
-                return schedule  # recorded before
+                return _correct(schedule, firing)
             changed, passed = schedule, 0
             if firing.due_at == schedule.due_at:
                 if firing.outcome in (QUEUED, REFUSED):
@@ -282,6 +282,18 @@ class ScheduleStore:
     async def _check_chat(self, schedule: Schedule) -> None:
         if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
             raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
+
+
+def _correct(schedule: Schedule, firing: Firing) -> Schedule:
+    """Return the schedule with a run of a time that was recorded without: whoever skipped it found the chat busy, and
+    another service, a moment later, did not."""
+    at = next(number for number, known in enumerate(schedule.firings) if known.due_at == firing.due_at)
+    known = schedule.firings[at]
+    if firing.outcome != STARTED or known.outcome == STARTED:
+        return schedule
+    begun = replace(known, outcome=STARTED, run_id=firing.run_id, chat_id=firing.chat_id, failure=None)
+    firings = (*schedule.firings[:at], begun, *schedule.firings[at + 1 :])
+    return replace(schedule, firings=firings, last_run_id=schedule.last_run_id if at else firing.run_id)
 
 
 def _is_seen(schedule: Schedule) -> bool:

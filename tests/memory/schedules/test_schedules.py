@@ -447,3 +447,19 @@ async def test_a_user_has_so_many_and_no_more(memory: Memory) -> None:
         await create(memory, cron="0 * * * *")
     with acting_as(BOB):
         await create(memory, cron="0 * * * *")
+
+
+async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(memory: Memory, clock: Clock) -> None:
+    # Two services look at the same time: one finds the chat busy, and the other, a moment later, does not (seed 180).
+    schedule = await create(memory, cron="0 * * * *")
+    clock.pass_to(schedule.next_at)
+    (due,) = (await list_due(memory)).due
+    await record(memory, due, "skipped")
+    await record(memory, due, run_id="r", chat_id="c")
+    await record(memory, due, "skipped")
+    await record(memory, due, run_id="r2", chat_id="c")
+    (firing,) = (await get(memory, schedule.schedule_id)).firings
+    assert (firing.outcome, firing.run_id, firing.chat_id, firing.due_at) == ("started", "r", "c", due.due_at)
+    clock.pass_to(schedule.next_at + HOUR)
+    (next_due,) = (await list_due(memory)).due
+    assert next_due.last_run_id == "r", "the next time looks whether it goes on"
