@@ -58,6 +58,22 @@ async def test_no_file_holds_a_deleted_fact(
     assert "quokka" not in caplog.text
 
 
+async def test_a_damaged_line_costs_the_other_facts_nothing(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        for text in ("likes tea", f"likes {SECRET}", "likes milk"):
+            await memory.remember(text)
+    (file,) = (folder / "facts").glob("*.json")
+    tea, secret, milk = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(tea + b"?" + secret[1:] + milk)
+    async with serve() as memory:
+        assert {fact.text for fact in await memory.list_facts()} == {"likes tea", "likes milk"}
+        assert SECRET.encode() in file.read_bytes()
+        await memory.delete_fact((await memory.list_facts())[-1].fact_id)
+        assert SECRET.encode() not in file.read_bytes(), "nobody can say whose it is"
+    async with serve() as memory:
+        assert [fact.text for fact in await memory.list_facts()] == ["likes milk"]
+
+
 async def test_the_end_that_a_crash_had_cut_goes_with_it(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         await memory.remember("stays")

@@ -219,7 +219,10 @@ class FactLog:
                 self._damaged.append(text)
                 log.error("facts damaged", byte=self._end)
             except msgspec.DecodeError:
-                break
+                if self._end + len(text) == len(data):
+                    break
+                # It leaves the file with the next text that is to leave: nobody can say whose it is.
+                log.error("facts damaged", byte=self._end)
             self._end += len(text)
         if self._end < len(data):
             self._disk.set_aside(_FILE, self._end, data[self._end :])
