@@ -41,7 +41,7 @@ SHOW_NEEDS := $(patsubst %,$(CLIENTS)/%/done,$(NEEDS_$(NAME)))
 example: $(VENV)/run $(SHOW_NEEDS) ## Show an example on a simulated model: how people decide (NAME=four-eyes, on-call or two-tabs), a mode of one's own (NAME=triage, digest or debate), agents in a React page (NAME=ag-ui), in the MCP Inspector (NAME=mcp-inspector), or with one of another SDK (NAME=a2a)
 	@$(BIN)/python $(or $(SHOW_$(NAME)),$(if $(filter $(NAME),$(OWN_MODES)),examples/own_modes/show.py $(NAME),examples/people/$(subst -,_,$(NAME)).py))
 
-SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor oidc $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
+SMALL_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,agents a2a instructor moto oidc $(if $(shell command -v npm),node headrace) $(if $(shell command -v go),go))
 LARGE_CLIENTS := $(patsubst %,$(CLIENTS)/%/done,frameworks open_webui $(if $(shell command -v npm),typescript ag_ui) \
 	$(if $(shell command -v go),ghz) $(if $(shell command -v mvn),java))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.memory.context.window.context_view import MESSAGES_MIN
 from services.memory.encryption.opening import KINDS
+from services.memory.storage.s3.settings import S3Settings, parse_place
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 
@@ -87,6 +88,12 @@ class Config:
     """Whether what is written is encrypted, where there are master keys; false: it is written in plain text, and what
     is encrypted is decrypted by and by."""
 
+    blobs: str = ""
+    """`s3://bucket/prefix` keeps what is too large for the logs of chats (pictures, files, recordings) in a bucket of
+    AWS, or of another store that speaks S3, with the AWS_* settings; empty: beside the chats."""
+
+    s3: S3Settings = S3Settings()
+
     webhook_allow: str = ""
     """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
     `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
@@ -100,6 +107,12 @@ class Config:
             raise ValueError(f"HEADRACE_MEMORY_ENCRYPTION_KEYS: expected one of {', '.join(KINDS)}")
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
+        if self.blobs:
+            try:
+                parse_place(self.blobs)
+            except ValueError as error:
+                raise ValueError(f"HEADRACE_MEMORY_BLOBS: {self.blobs!r}: {error}") from error
+            self.s3.check()
         if self.fact_embeddings and not all(self.fact_embeddings.partition("/")):
             raise ValueError("HEADRACE_MEMORY_FACT_EMBEDDINGS: expected provider/model")
         if self.fact_embeddings and not self.llm_gateway_address:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 from services.memory.encryption.opening import make_open_keys
+from services.memory.storage.encrypted.reencryption import running_passes
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 
@@ -19,8 +20,26 @@ async def open_engine(config: Config) -> AsyncGenerator[Engine]:
     """Open the chats of `config`; leaving the block commits what waits.
 
     Raises:
-        OSError: The folder or the database cannot be used.
+        OSError: The folder or the database cannot be used, or the bucket refuses.
     """
+    async with _open_store(config) as store, _placing_blobs(config, store) as engine, running_passes(engine.rewriting):
+        yield engine
+
+
+@asynccontextmanager
+async def _placing_blobs(config: Config, store: Engine) -> AsyncGenerator[Engine]:
+    if not config.blobs:
+        yield store
+        return
+    # Imported only here: most services do not need the HTTP client.
+    from services.memory.storage.s3.engine import keeping_blobs_in
+
+    async with keeping_blobs_in(config.blobs, config.s3, store) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def _open_store(config: Config) -> AsyncGenerator[Engine]:
     open_keys = make_open_keys(config.encryption_keys, encrypts=config.encryption_enabled)
     if config.database_url:
         # Imported only here: a service over a folder does not need the driver.

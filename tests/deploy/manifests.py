@@ -92,4 +92,6 @@ def _example(source: Manifest) -> str:
         return source[kind]["fieldPath"]
     if kind == "configMapKeyRef":
         return "https://issuer.example/"
+    if source[kind]["name"] == "blob-bucket":
+        return {"url": "s3://chats/headrace", "endpoint": "https://storage.example"}.get(source[kind]["key"], "example")
     return "postgresql://elsewhere.example/headrace"

@@ -17,12 +17,14 @@ SOURCE = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", (DEPLOY / "compose.yaml").read_text(
 """With the caller's environment empty."""
 
 COMPOSE = yaml.safe_load(SOURCE)
-DEFAULT = re.compile(r'^\s+(?P<name>HEADRACE_\w+): (?P<value>"[^"]*"|\S*)[ \t]*(?:# default (?P<default>\S+))?', re.M)
+DEFAULT = re.compile(
+    r'^\s+(?P<name>(?:HEADRACE|AWS)_\w+): (?P<value>"[^"]*"|\S*)[ \t]*(?:# default (?P<default>\S+))?', re.M
+)
 
 
 def environment(service: str) -> dict[str, str]:
     given = COMPOSE["services"][service]["environment"]
-    return {name: value for name, value in given.items() if name.startswith("HEADRACE_")}
+    return {name: value for name, value in given.items() if name.startswith(("HEADRACE_", "AWS_"))}
 
 
 def stated_defaults(service: str) -> dict[str, str]:

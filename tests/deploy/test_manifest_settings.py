@@ -21,7 +21,7 @@ CONFIG = KUBERNETES / "overlays" / "prod" / "config"
 
 
 def ours(container: Manifest) -> dict[str, str]:
-    return {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
+    return {name: value for name, value in environment(container).items() if name.startswith(("HEADRACE_", "AWS_"))}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

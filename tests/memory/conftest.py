@@ -38,6 +38,7 @@ from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.log.encryption.lines import decrypt_log
+from services.memory.storage.encrypted.reencryption import running_passes
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
@@ -57,6 +58,7 @@ from services.runtime.clock import now_ms
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
+from tests.memory.s3.store import Place, needs_s3, running_store
 from tests.memory.writing import Memory
 from tests.simulation.postgres.driver import DirectWay, connect_to
 from tests.simulation.postgres.server import Server as ModelServer
@@ -65,6 +67,7 @@ from tests.simulation.postgres.tables import Tables as ModelTables
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.storage.engine import Engine
+    from services.memory.storage.s3.settings import S3Settings
 
 Serve = Callable[..., AbstractAsyncContextManager[Memory]]
 Kept: TypeAlias = "Files | Tables | ModelledTables"
@@ -122,14 +125,17 @@ async def memory_over(
     start_logs_max: int = START_LOGS_MAX,
     run_backlog: RunBacklog = run_steps,
     open_keys: OpenKeys = open_no_keys,
+    place: Place | None = None,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
-    """A service over the logs of a folder."""
+    """A service over the logs of a folder, and a place for blobs if there is one."""
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "probe_s": probe_s}
     opening |= {"start_logs_max": start_logs_max, "run_backlog": run_backlog, "open_keys": open_keys}
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
-            open_files(disk, **opening) as engine,
+            open_files(disk, **opening) as store,
+            placing_blobs(place, store) as engine,
+            running_passes(engine.rewriting),
             _serving(engine, clock, **options) as memory,
         ):
             yield memory
@@ -145,17 +151,30 @@ async def memory_in(
     tells: bool = True,
     scrub_rewrites: bool = False,
     open_keys: OpenKeys = open_no_keys,
+    place: Place | None = None,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over a database; it tells others of what it does, or does not."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
     opening: dict[str, Any] = {"cache_bytes_max": cache_bytes_max, "clock": clock, "scrub_rewrites": scrub_rewrites}
-    async with open_postgres(url, limits, **opening, open_keys=open_keys) as engine:
+    async with (
+        open_postgres(url, limits, **opening, open_keys=open_keys) as store,
+        placing_blobs(place, store) as engine,
+    ):
         if not tells:
             assert isinstance(engine.peers, Notifications)
             engine.peers.notify_change = _ignore
-        async with _serving(engine, clock, **options) as memory:
+        async with running_passes(engine.rewriting), _serving(engine, clock, **options) as memory:
             yield memory
+
+
+@asynccontextmanager
+async def placing_blobs(place: Place | None, store: Engine) -> AsyncGenerator[Engine]:
+    if place is None:
+        yield store
+        return
+    async with place.keeping_blobs(store) as engine:
+        yield engine
 
 
 def _ignore(chat_id: str) -> None:
@@ -191,19 +210,18 @@ async def _serving(
         yield Memory.reach(channel)
 
 
-def with_keys(open_keys: OpenKeys, options: dict[str, Any]) -> dict[str, Any]:
-    return {"open_keys": open_keys} | options
-
-
 @dataclass(frozen=True, slots=True)
 class Files:
     """Chats in a folder."""
 
     folder: Path
     open_keys: OpenKeys = open_no_keys
+    place: Place | None = None
+    """Where blobs are, if not in the folder."""
 
     def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
-        return memory_over(self.folder, **with_keys(self.open_keys, options))
+        given: dict[str, Any] = {"open_keys": self.open_keys, "place": self.place} | options
+        return memory_over(self.folder, **given)
 
     async def log(self, chat_id: str) -> bytes:
         """The chat's lines as they are kept, decrypted."""
@@ -217,9 +235,11 @@ class Tables:
 
     url: str
     open_keys: OpenKeys = open_no_keys
+    place: Place | None = None
 
     def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
-        return memory_in(self.url, **with_keys(self.open_keys, options))
+        given: dict[str, Any] = {"open_keys": self.open_keys, "place": self.place} | options
+        return memory_in(self.url, **given)
 
     async def log(self, chat_id: str) -> bytes:
         query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
@@ -280,6 +300,19 @@ def postgres() -> Generator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def s3_store() -> Generator[S3Settings]:
+    """An S3 server for all tests."""
+    with running_store() as settings:
+        yield settings
+
+
+@pytest.fixture
+def place(s3_store: S3Settings) -> Place:
+    """An empty place for blobs."""
+    return Place(s3_store)
+
+
 @pytest.fixture
 async def database_url(postgres: Server) -> str:
     """An empty database."""
@@ -325,9 +358,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def list_engines(path: Path) -> list[Any]:
     """Return the engines for the tests of a file; those of the store, and of erasing in it, run encrypted, too."""
     encrypted = ["encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
+    in_bucket = [
+        pytest.param("s3", marks=needs_s3),
+        pytest.param("encrypted s3 postgres", marks=[needs_s3, needs_postgres]),
+    ]
+    if path.name in OF_BLOBS:
+        encrypted += in_bucket
     if STORAGE in path.parents:
         return [*EACH, "modelled", *encrypted]
-    return [*EACH, *encrypted] if DATA in path.parents else EACH
+    return [*EACH, *encrypted, *in_bucket] if DATA in path.parents else EACH
+
+
+OF_BLOBS = ("test_blobs.py", "test_log_copy.py")
+"""Those of the store that run with blobs in a bucket, too."""
 
 
 def list_parameters(function: Callable[..., Any]) -> Collection[str]:
@@ -345,15 +388,14 @@ async def modelled(tmp_path: Path) -> AsyncGenerator[ModelServer]:
 @pytest.fixture
 def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
     """Where chats are kept."""
-    if engine == "embedded":
-        return Files(request.getfixturevalue("folder"))
-    if engine == "encrypted":
-        return Files(request.getfixturevalue("folder"), open_keys)
-    if engine == "encrypted postgres":
-        return Tables(request.getfixturevalue("database_url"), open_keys)
     if engine == "modelled":
         return ModelledTables(request.getfixturevalue("modelled"))
-    return Tables(request.getfixturevalue("database_url"))
+    words = engine.split()
+    opening = open_keys if "encrypted" in words else open_no_keys
+    place = request.getfixturevalue("place") if "s3" in words else None
+    if "postgres" in words:
+        return Tables(request.getfixturevalue("database_url"), opening, place)
+    return Files(request.getfixturevalue("folder"), opening, place)
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ EVERYONE = re.compile(
 )
 
 ALONE = {
-    "memory": re.compile(r"HEADRACE_DATABASE_URL|PG[A-Z]+"),
+    "memory": re.compile(r"HEADRACE_DATABASE_URL|PG[A-Z]+|AWS_\w+"),
+    "llm_gateway": re.compile(r"AWS_\w+"),
     "tools": re.compile(r"PIP_.*|REQUESTS_CA_BUNDLE"),
 }
-"""Variables that only one service gets."""
+"""Variables that nobody else gets."""
 
 COMMAND_LINE = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN"})
 """Settings of the commands themselves, with a person's credential."""

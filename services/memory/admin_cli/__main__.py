@@ -10,12 +10,12 @@ import asyncio
 import os
 import re
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound
 from services.memory.access import retention
 from services.memory.access.retention_rules import RetentionRules
 from services.memory.admin_cli import encryption, verify
@@ -157,9 +157,24 @@ async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
     return True
 
 
+async def _move_blobs(engine: Engine, arguments: argparse.Namespace) -> bool:
+    # Imported only here: most stores do not need the HTTP client.
+    from services.memory.storage.s3.blobs import S3Blobs
+
+    if not isinstance(engine.blobs, S3Blobs):
+        raise OSError("HEADRACE_MEMORY_BLOBS names no bucket to move blobs to")
+    count = 0
+    for chat_id in await engine.index.list_chats():
+        with suppress(NotFound):  # deleted meanwhile
+            count += await engine.blobs.move_chat(chat_id)
+    print_line(f"{count} blobs moved")
+    return True
+
+
 _COMMANDS = {
     "export": _export_chats,
     "import": _import_chats,
+    "move-blobs": _move_blobs,
     "prune": _prune_chats,
     "reencrypt": encryption.reencrypt,
     "reindex": _report_reindex,
@@ -234,6 +249,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "import", help="read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries"
     )
     bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
+    commands.add_parser("move-blobs", help="put what chats have kept beside them so far into HEADRACE_MEMORY_BLOBS")
     prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
     prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
     check = commands.add_parser("verify", help="read every line and blob, and say what is not what was written")

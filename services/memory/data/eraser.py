@@ -80,6 +80,7 @@ class Eraser:
         async with aclosing(parts.find_all()) as left:
             async for part in left:
                 raise ChatBusy(f"something has come meanwhile: {part.key.partition('/')[0]}")
+        await self._engine.blobs.finish_deletions()
         eraser = self._engine.eraser
         for user in await parts.list_users() if erasure.user else ():
             await eraser.rename_spender(erasure.tenant, user, parts.name)

@@ -68,8 +68,8 @@ class ChatLogs(Protocol):
 
     async def export(self, chat: Chat) -> bytes: ...
 
-    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
-        """Make a chat of `owner`'s of the first `n` lines, and return its id."""
+    async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
+        """Make a chat `target` of `owner`'s of the first `n` lines."""
         ...
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
@@ -221,8 +221,18 @@ class Blobs(Protocol):
 
     async def list_all(self, chat_id: str) -> list[Blob]: ...
 
+    async def list_ids(self, chat_id: str) -> list[str]: ...
+
+    async def delete(self, chat_id: str, blob_id: str) -> None:
+        """Delete a blob, which need not be there."""
+        ...
+
     async def delete_orphans(self, age_s: float) -> list[str]:
         """Delete blobs of chats that do not exist, where the last was put over `age_s` ago; return the chats' ids."""
+        ...
+
+    async def finish_deletions(self) -> None:
+        """Delete what a deletion of a chat has left, if it was cut. Raises Overloaded where that cannot be done yet."""
         ...
 
 

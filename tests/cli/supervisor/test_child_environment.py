@@ -23,7 +23,7 @@ def having(name: str, folder: Path) -> set[str]:
     ("name", "services"),
     [
         ("OPENAI_API_KEY", {"llm_gateway"}),
-        ("AWS_SECRET_ACCESS_KEY", {"llm_gateway"}),
+        ("AWS_SECRET_ACCESS_KEY", {"llm_gateway", "memory"}),
         ("HEADRACE_DATABASE_URL", {"memory"}),
         ("PGPASSWORD", {"memory"}),
         ("HEADRACE_TOKEN", set[str]()),

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,9 @@ async def export(memory: Memory, who: Identity, user: str = "") -> dict[str, byt
 
 
 async def read_bytes(kept: Kept) -> dict[str, bytes]:
-    """Everything that a store has on disk; of a database its own files, after a checkpoint."""
+    """Everything that a store has on disk and in a bucket; of a database its own files, after a checkpoint."""
+    if isinstance(kept, Files | Tables) and kept.place is not None:
+        return await kept.place.read_all() | await read_bytes(replace(kept, place=None))
     if isinstance(kept, Files):
         return {str(path): path.read_bytes() for path in kept.folder.rglob("*") if path.is_file()}
     assert isinstance(kept, Tables)

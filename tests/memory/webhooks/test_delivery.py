@@ -326,7 +326,7 @@ async def test_copies_of_chats_tell_nothing_anew(engine_in_use: Engine, receiver
     [found] = await claim(engine_in_use)
     await engine_in_use.webhooks.record(found.delivery, TryResult(DELIVERED, now_ms(), 200))
     chat = await engine_in_use.chats.load(chat_id)
-    await engine_in_use.chats.fork(chat_id, len(chat.log), chat.info.owner)
+    await engine_in_use.chats.fork(chat_id, len(chat.log), chat.info.owner, new_id())
     await engine_in_use.index.list_chats()
     assert await claim(engine_in_use, now_ms() + 10 * CLAIM_MS) == []
 

@@ -1,4 +1,4 @@
-"""headrace chats export|import|keys|prune|reencrypt|reindex|rotate-keys|verify: work on the stored chats themselves.
+"""Commands of `headrace chats` that work on the stored chats themselves.
 
 They are those of a folder, which no service may own meanwhile unless it is verified or its keys are looked at, or of
 HEADRACE_DATABASE_URL.
@@ -50,6 +50,16 @@ def prune_chats(data_dir: Path | None, older_than: str) -> None:
 def reindex_chats(data_dir: Path | None) -> None:
     """Make the index of chats anew from their logs."""
     _run_admin_tool(data_dir, "reindex")
+
+
+@click.command("move-blobs")
+@data_dir_option
+def move_blobs(data_dir: Path | None) -> None:
+    """Put what chats have kept beside them so far into the bucket of HEADRACE_MEMORY_BLOBS.
+
+    It may be killed, and goes on where it was.
+    """
+    _run_admin_tool(data_dir, "move-blobs")
 
 
 @click.command("keys")

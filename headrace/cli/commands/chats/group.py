@@ -10,6 +10,7 @@ from headrace.cli.commands.chats.folder import (
     export_chats,
     import_chats,
     list_data_keys,
+    move_blobs,
     prune_chats,
     reencrypt_chats,
     reindex_chats,
@@ -70,7 +71,7 @@ def chats() -> None:
 
 for command in (checkpoints, revert, state, pin, pins, summary):
     chats.add_command(command)
-for command in (export_chats, import_chats, prune_chats, reindex_chats, verify_chats):
+for command in (export_chats, import_chats, move_blobs, prune_chats, reindex_chats, verify_chats):
     chats.add_command(command)
 for command in (list_data_keys, rotate_data_keys, reencrypt_chats):
     chats.add_command(command)

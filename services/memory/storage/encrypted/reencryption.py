@@ -7,7 +7,8 @@ pass that was cut goes on where it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,7 @@ import structlog
 from headrace.errors import HeadraceError
 from services.memory.encryption.envelope import WrongCiphertext
 from services.runtime.clock import monotonic_s
+from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
     from services.memory.encryption.data_keys import DataKeys
@@ -77,6 +79,17 @@ async def run_pass(rewriting: Rewriting, share: float = 1.0) -> PassReport:
     if not report.failed and rewriting.keys.goal == goal:
         await asyncio.to_thread(rewriting.stored.write_goal, goal)
     return report
+
+
+@asynccontextmanager
+async def running_passes(rewriting: Rewriting) -> AsyncGenerator[None]:
+    """Have passes run whenever they are needed while inside the block."""
+    running = guard_task(asyncio.create_task(run_passes(rewriting)))
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def run_passes(rewriting: Rewriting) -> None:

@@ -150,6 +150,17 @@ class FileBlobs:
     async def list_all(self, chat_id: str) -> list[Blob]:
         return await asyncio.to_thread(lambda: list(self._folder.iterate_blobs(chat_id)))
 
+    async def list_ids(self, chat_id: str) -> list[str]:
+        with disk_errors(chat_id):
+            return await asyncio.to_thread(self._folder.list_ids, chat_id)
+
+    async def delete(self, chat_id: str, blob_id: str) -> None:
+        with disk_errors(chat_id):
+            await asyncio.to_thread(self._folder.delete_blob, chat_id, blob_id)
+
+    async def finish_deletions(self) -> None:
+        """Do nothing: a chat's folder goes with it, or as an orphan."""
+
     async def delete_orphans(self, age_s: float) -> list[str]:
         before_s = now_ms() / 1000 - age_s
         unused = await asyncio.to_thread(self._folder.list_unused_since, before_s)

@@ -18,7 +18,6 @@ from services.memory.storage.files.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 from services.runtime.auth.identity import Identity
-from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -82,17 +81,15 @@ class FileChats:
         self._cache_chat(chat)
         return chat, answer
 
-    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
+    async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
-        target = new_uuid()
         log, run_ids = await self.export(chat), list(chat.info.runs)
         self._index.put_change(
             await asyncio.to_thread(
                 self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids, owner.user, chat.info.owner.tenant)
             )
         )
-        return target
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         self._index.put_change(await asyncio.to_thread(self._write_new, chat_id, log))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
-from services.memory.storage.encrypted.reencryption import run_passes
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.agents.definitions import AgentFolder, FileStoredAgents
@@ -94,7 +93,7 @@ async def open_files(
     schedules = FileSchedules(schedule_folder, keys)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max, keys)
     leases = FileLeases(chats, commits, table)
-    eraser = FileEraser(chats, index, blobs, fact_log, schedules, ledger, outbox, version_folder)
+    eraser = FileEraser(chats, index, fact_log, schedules, ledger, outbox, version_folder)
     erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
     holds = await asyncio.to_thread(FileDataRecords, disk.folder / "holds", room, "hold", StoredHold)
     audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
@@ -104,7 +103,6 @@ async def open_files(
     rewriting = FileRewriting(
         keys, stored_keys, chats, index, blobs, fact_log, version_folder, [schedule_folder, agent_folder]
     )
-    encrypting = _run_guarded(run_passes(rewriting))
     refreshing = _run_guarded(keys.run_refreshes())
     watching = _run_guarded(gate_watch.run_reads(index.find_gates))
     try:
@@ -133,7 +131,6 @@ async def open_files(
     finally:
         watching.cancel()
         refreshing.cancel()
-        encrypting.cancel()
         retrying.cancel()
         commits.close()
         await writing

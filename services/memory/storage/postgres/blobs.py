@@ -22,6 +22,9 @@ INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT (chat_id, blob_id) DO 
 _FIND = "SELECT mime_type, data FROM blobs WHERE chat_id = $1 AND blob_id = $2"
 _LIST = "SELECT blob_id, mime_type, data FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
 
+_LIST_IDS = "SELECT blob_id FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
+_DELETE = "DELETE FROM blobs WHERE chat_id = $1 AND blob_id = $2"
+
 _COPY = "INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
 
 _COPIED = "SELECT blob_id, mime_type, data, wanted_at FROM blobs WHERE chat_id = $1"
@@ -61,6 +64,15 @@ class PostgresBlobs:
         rows = await self._database.run(lambda connection: connection.fetch(_LIST, chat_id))
         await self._keys.open_for(row[2] for row in rows)
         return [decode_blob(self._keys, chat_id, *row) for row in rows]
+
+    async def list_ids(self, chat_id: str) -> list[str]:
+        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(_LIST_IDS, chat_id))]
+
+    async def delete(self, chat_id: str, blob_id: str) -> None:
+        await self._database.run(lambda connection: connection.execute(_DELETE, chat_id, blob_id))
+
+    async def finish_deletions(self) -> None:
+        """Do nothing: a chat's blobs go in one transaction with it."""
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         before = now_ms() - round(age_s * 1000)

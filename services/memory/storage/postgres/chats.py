@@ -22,7 +22,6 @@ from services.memory.storage.postgres.spend.rows import retire_chat
 from services.memory.storage.postgres.statements import store_lines
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
-from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -91,11 +90,11 @@ class PostgresChats:
         log = b"".join(row[0] + b"\n" for row in rows)
         return await asyncio.to_thread(decrypt_log, chat.chat_id, log, self._keys) if self._keys.is_on else log
 
-    async def fork(self, chat_id: str, n: int, owner: Identity) -> str:
+    async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
         chat = await self.load(chat_id)
         log_copy.check_copy(chat, n)
         log = await self.export(chat)
-        target, cut = new_uuid(), log_copy.LogCut(log, n, list(chat.info.runs), owner.user, chat.info.owner.tenant)
+        cut = log_copy.LogCut(log, n, list(chat.info.runs), owner.user, chat.info.owner.tenant)
         log = await asyncio.to_thread(cut.copy_log, chat_id, target)
 
         async def make(connection: Connection) -> None:
@@ -105,7 +104,6 @@ class PostgresChats:
 
         await self._keys.prepare(cut.tenant)
         await self._database.run(make)
-        return target
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
         async def make(connection: Connection) -> bool:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
-from services.memory.storage.encrypted.reencryption import run_passes
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
@@ -81,7 +80,6 @@ async def open_postgres(
         telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         versions = PostgresAgentVersions(database, keys)
         rewriting = PostgresRewriting(keys, stored_keys, database, index, versions)
-        encrypting = guard_task(asyncio.create_task(run_passes(rewriting)))
         gates = PostgresGates(database, keys)
         watching = guard_task(asyncio.create_task(gate_watch.run_reads(gates.find_gates)))
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
@@ -113,9 +111,8 @@ async def open_postgres(
             appending.close()
             await writing
             refreshing.cancel()
-            encrypting.cancel()
             keys.close()
             telling.cancel()
             watching.cancel()
             retrying.cancel()
-            await asyncio.wait([telling, watching, retrying, refreshing, encrypting])
+            await asyncio.wait([telling, watching, retrying, refreshing])

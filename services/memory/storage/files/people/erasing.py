@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from services.memory.storage.files.agents.versions import VersionFolder
-    from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.database import IndexDatabase
     from services.memory.storage.files.index import Index
@@ -29,7 +28,6 @@ _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 R
 class FileEraser:
     chats: FileChats
     index: Index
-    blobs: BlobFolder
     facts: FactLog
     schedules: FileSchedules
     ledger: SpendLedger
@@ -47,14 +45,6 @@ class FileEraser:
 
     async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
         await self.chats.redact(chat_id, redact)
-
-    async def list_blob_ids(self, chat_id: str) -> list[str]:
-        with disk_errors(chat_id):
-            return await asyncio.to_thread(self.blobs.list_ids, chat_id)
-
-    async def delete_blob(self, chat_id: str, blob_id: str) -> None:
-        with disk_errors(chat_id):
-            await asyncio.to_thread(self.blobs.delete_blob, chat_id, blob_id)
 
     async def delete_facts(self, tenant: str, user: str) -> int:
         return await asyncio.to_thread(self.facts.delete_all_of, Identity(tenant, user))

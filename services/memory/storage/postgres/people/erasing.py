@@ -40,8 +40,6 @@ _FORGET_COPIES = "DELETE FROM texts WHERE kind = 'fact' AND tenant = $1 AND user
 _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = ANY($2::text[]) RETURNING 1"
 _DELETE_SPEND = "DELETE FROM spend WHERE chat = 0 AND tenant = $1 RETURNING 1"
 _DELETE_VERSIONS = "DELETE FROM agent_versions WHERE tenant = $1 RETURNING 1"
-_LIST_BLOBS = "SELECT blob_id FROM blobs WHERE chat_id = $1 ORDER BY blob_id"
-_DELETE_BLOB = "DELETE FROM blobs WHERE chat_id = $1 AND blob_id = $2"
 
 _SCRUBBED = (
     *("lines", "texts", "facts", "blobs", "chats", "runs", "schedules", "gates", "gate_grants", "grants", "spend"),
@@ -93,12 +91,6 @@ class PostgresEraser:
             await self._database.run(rewrite)
         self._cache.drop_chat(chat_id)
         self._peers.notify_change(chat_id)
-
-    async def list_blob_ids(self, chat_id: str) -> list[str]:
-        return [row[0] for row in await self._database.run(lambda c: c.fetch(_LIST_BLOBS, chat_id))]
-
-    async def delete_blob(self, chat_id: str, blob_id: str) -> None:
-        await self._database.run(lambda connection: connection.execute(_DELETE_BLOB, chat_id, blob_id))
 
     async def delete_facts(self, tenant: str, user: str) -> int:
         async def delete(connection: Connection) -> int:

@@ -1,0 +1,84 @@
+"""An engine whose blobs are in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.storage import log_copy
+from services.memory.storage.s3.blobs import S3Blobs
+from services.memory.storage.s3.bucket import open_bucket
+from services.memory.storage.s3.requests import LIMITS, Limits
+
+if TYPE_CHECKING:
+    from services.memory.encryption.data_keys import DataKeys
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.encrypted.reencryption import Rewriting
+    from services.memory.storage.engine import ChatLogs, Engine
+    from services.memory.storage.s3.settings import S3Settings
+    from services.runtime.auth.identity import Identity
+
+log = structlog.get_logger()
+
+
+class S3Chats:
+    """Chats whose objects come before their logs and go with them."""
+
+    def __init__(self, chats: ChatLogs, blobs: S3Blobs) -> None:
+        self._chats, self._blobs = chats, blobs
+        self.append, self.load, self.export, self.import_log = chats.append, chats.load, chats.export, chats.import_log
+
+    async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:
+        chat = await self._chats.load(chat_id)
+        log_copy.check_copy(chat, n)
+        await self._blobs.copy_all(chat_id, target, chat.info.owner.tenant)
+        await self._chats.fork(chat_id, n, owner, target)
+
+    async def delete(self, chat_id: str) -> None:
+        (await self._chats.load(chat_id)).check_delete()
+        has_objects = await self._blobs.begin_deletion(chat_id)
+        await self._chats.delete(chat_id)
+        if has_objects:
+            try:
+                await self._blobs.finish_deletion(chat_id)
+            except HeadraceError as error:  # the chat has gone, and they are noted
+                log.warning("blobs of a deleted chat go later", chat_id=chat_id, problem=error.message)
+
+
+class S3Rewriting:
+    def __init__(self, rewriting: Rewriting, blobs: S3Blobs) -> None:
+        self._rewriting, self._blobs = rewriting, blobs
+
+    @property
+    def keys(self) -> Keyring:
+        return self._rewriting.keys
+
+    @property
+    def stored(self) -> DataKeys:
+        return self._rewriting.stored
+
+    async def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:
+        async for piece in self._rewriting.list_pieces():
+            yield piece
+        async for piece in self._blobs.list_pieces():
+            yield piece
+
+
+@asynccontextmanager
+async def keeping_blobs_in(
+    url: str, settings: S3Settings, engine: Engine, limits: Limits = LIMITS
+) -> AsyncGenerator[Engine]:
+    """Return the engine with its blobs in the bucket at `url`. Raises CannotServe where that refuses."""
+    async with open_bucket(url, settings, limits) as bucket:
+        blobs = S3Blobs(bucket, engine.blobs, engine.index, engine.rewriting.keys)
+        yield replace(
+            engine,
+            blobs=blobs,
+            chats=S3Chats(engine.chats, blobs),
+            rewriting=S3Rewriting(engine.rewriting, blobs),
+        )

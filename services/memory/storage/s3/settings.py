@@ -1,0 +1,79 @@
+"""Where the bucket is and how it is reached: in the variables that AWS' own clients read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from services.runtime.process.config import setting
+
+SCHEME = "s3://"
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9._/-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What `s3://bucket/prefix` names."""
+
+    bucket: str
+    prefix: str
+    """Before every key; empty, or with a slash at its end."""
+
+
+def parse_place(url: str) -> Place:
+    """Return the place that a URL names. Raises ValueError."""
+    bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
+    if not url.startswith(SCHEME) or not _BUCKET.fullmatch(bucket):
+        raise ValueError("expected s3://bucket or s3://bucket/prefix, the bucket of 3 to 63 of a-z, 0-9, - and .")
+    prefix = prefix.strip("/")
+    if not _PREFIX.fullmatch(prefix) or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
+        raise ValueError("expected a prefix of letters, digits, -, _ and ., in parts between slashes")
+    return Place(bucket, f"{prefix}/" if prefix else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How a bucket is reached. Without an endpoint it is one of AWS."""
+
+    region: str = setting("us-east-1", name="AWS_REGION", aliases=("AWS_DEFAULT_REGION",))
+    """Region of the bucket of HEADRACE_MEMORY_BLOBS; stores that have none take the default."""
+
+    endpoint_url: str = setting("", name="AWS_ENDPOINT_URL", aliases=("AWS_ENDPOINT_URL_S3",))
+    """Address of a store that is not AWS, such as `https://minio.storage:9000`; empty: AWS, in that region."""
+
+    access_key_id: str = setting("", name="AWS_ACCESS_KEY_ID")
+    """Name of the key that requests to the bucket are signed with."""
+
+    secret_access_key: str = setting("", name="AWS_SECRET_ACCESS_KEY", secret=True)
+    """The key itself."""
+
+    session_token: str = setting("", name="AWS_SESSION_TOKEN", secret=True)
+    """What belongs to a key that ends; empty: it does not."""
+
+    role_arn: str = setting("", name="AWS_ROLE_ARN")
+    """Role to take over with the token of the next file, where there is no key; Kubernetes sets both for a service
+    account that has a role."""
+
+    web_identity_token_file: Path | None = setting(None, name="AWS_WEB_IDENTITY_TOKEN_FILE")
+    """File with the token of the pod's service account; read for each new key."""
+
+    ca_bundle: Path | None = setting(None, name="AWS_CA_BUNDLE")
+    """File in PEM with the CAs of the store's certificate; empty: the machine's."""
+
+    def check(self) -> None:
+        """Raises ValueError unless a bucket can be reached with these: whoever has none may have any."""
+        if bool(self.access_key_id) != bool(self.secret_access_key):
+            raise ValueError("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: one is of no use without the other")
+        if self.endpoint_url:
+            parts = urlsplit(self.endpoint_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+                raise ValueError(f"AWS_ENDPOINT_URL: {self.endpoint_url!r}: expected http://host:port or https://host")
+        if not self.access_key_id and not (self.role_arn and self.web_identity_token_file):
+            raise ValueError(
+                "HEADRACE_MEMORY_BLOBS: needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_ROLE_ARN and"
+                " AWS_WEB_IDENTITY_TOKEN_FILE"
+            )

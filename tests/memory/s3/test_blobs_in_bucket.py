@@ -1,0 +1,212 @@
+"""Chats whose blobs are in a bucket: what is there, what goes and when, and what was beside the chats before."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotFound
+from services.memory.access.retention import DAY_S, ORPHAN_AGE_S
+from services.memory.encryption.envelope import is_encrypted
+from services.memory.storage.encrypted.reencryption import run_pass
+from services.memory.storage.engine import Engine
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
+from services.runtime.clock import CLOCK
+from tests.memory.access.test_retention import Later
+from tests.memory.conftest import Files, Tables, needs_postgres, open_keys
+from tests.memory.encryption.stores import opening
+from tests.memory.s3.store import Place, needs_s3
+from tests.memory.storage.test_blobs import PNG
+from tests.memory.writing import Memory, new_id, run_line
+
+pytestmark = needs_s3
+
+BLOB_ID = hashlib.sha256(PNG).hexdigest()
+
+Kept = Files | Tables
+
+
+@pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])
+def kept(request: pytest.FixtureRequest, place: Place) -> Kept:
+    if request.param == "files":
+        return Files(request.getfixturevalue("folder"), place=place)
+    return Tables(request.getfixturevalue("database_url"), place=place)
+
+
+@asynccontextmanager
+async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
+    assert kept.place is not None
+    if isinstance(kept, Tables):
+        async with (
+            open_postgres(kept.url, Limits(4, 10.0), open_keys=kept.open_keys) as store,
+            kept.place.keeping_blobs(store) as engine,
+        ):
+            yield engine
+        return
+    with closing(Disk(kept.folder)) as disk:
+        async with (
+            open_files(disk, open_keys=kept.open_keys) as store,
+            kept.place.keeping_blobs(store) as engine,
+        ):
+            yield engine
+
+
+async def chat_with_blob(memory: Memory) -> str:
+    """An ended run whose chat has a blob."""
+    chat_id = new_id()
+    await memory.put_blob(chat_id, PNG)
+    _, run_id = await memory.begin(chat_id=chat_id)
+    await memory.append(chat_id, run_id, run_line())
+    return chat_id
+
+
+async def test_a_blob_is_an_object_and_goes_with_its_chat(kept: Kept, place: Place) -> None:
+    async with kept.memory() as memory:
+        chat_id, other = await chat_with_blob(memory), await chat_with_blob(memory)
+        copy = await memory.fork(chat_id)
+        objects = {f"blobs/{each}/{BLOB_ID}": b"image/png\n" + PNG for each in (chat_id, other, copy)}
+        assert await place.read_all() == objects
+        await memory.delete(chat_id)
+        del objects[f"blobs/{chat_id}/{BLOB_ID}"]
+        assert await place.read_all() == objects
+    async with kept.memory() as memory:
+        assert (await memory.blob(copy, BLOB_ID)).data == PNG
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, BLOB_ID)
+
+
+async def test_what_is_no_longer_what_was_written_is_not_there(kept: Kept, place: Place) -> None:
+    async with kept.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        async with place.open() as bucket:
+            await bucket.put(f"blobs/{chat_id}/{BLOB_ID}", b"image/png\nsomething else")
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, BLOB_ID)
+
+
+async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(kept: Kept, place: Place) -> None:
+    orphan = new_id()
+    async with kept.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        await memory.put_blob(orphan, PNG)
+    async with open_engine(kept) as engine:
+        assert await engine.blobs.delete_orphans(ORPHAN_AGE_S) == []
+        later = CLOCK.set(Later(1.01))
+        assert await engine.blobs.delete_orphans(ORPHAN_AGE_S) == [orphan]
+        CLOCK.reset(later)
+    assert list(await place.read_all()) == [f"blobs/{chat_id}/{BLOB_ID}"]
+
+
+async def test_blobs_are_encrypted_decrypted_and_rotated_with_their_chats(kept: Kept, place: Place) -> None:
+    plain, sealed = kept, replace(kept, open_keys=open_keys)
+    async with plain.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+    name = f"blobs/{chat_id}/{BLOB_ID}"
+    for opened, is_sealed in ((opening(), True), (opening(encrypts=False), False), (opening(), True)):
+        async with open_engine(replace(kept, open_keys=opened)) as engine:
+            assert not (await run_pass(engine.rewriting)).failures
+            found = (await place.read_all())[name]
+            assert (is_encrypted(found), PNG in found) == (is_sealed, not is_sealed)
+            assert (await run_pass(engine.rewriting)).rewritten == 0
+    async with sealed.memory() as memory:
+        assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
+        await memory.put_blob(chat_id, b"secret" * 100)
+    assert not any(b"secret" in found for found in (await place.read_all()).values())
+    async with open_engine(replace(kept, open_keys=opening())) as engine:
+        keys, before = engine.rewriting.keys, await place.read_all()
+        for tenant in {key.tenant for key in keys.list_keys()}:
+            await asyncio.to_thread(keys.rotate, tenant)
+        assert not (await run_pass(engine.rewriting)).failures
+        after = await place.read_all()
+        assert not any(before[key][:40] == after[key][:40] for key in before)
+    async with sealed.memory() as memory:
+        assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
+
+
+async def test_what_was_kept_beside_the_chats_is_read_there_until_it_is_moved(kept: Kept, place: Place) -> None:
+    async with replace(kept, place=None).memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        gone = await chat_with_blob(memory)
+    async with kept.memory() as memory:
+        assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
+        copy = await memory.fork(chat_id)
+        assert (await memory.blob(copy, BLOB_ID)).data == PNG
+        await memory.delete(gone)
+    assert await place.read_all() == {}
+    assert await run_admin(kept, "move-blobs") == (0, "2 blobs moved\n")
+    assert await run_admin(kept, "move-blobs") == (0, "0 blobs moved\n")
+    assert sorted(await place.read_all()) == sorted(f"blobs/{each}/{BLOB_ID}" for each in (chat_id, copy))
+    async with replace(kept, place=None).memory() as memory:
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, BLOB_ID)
+    async with kept.memory() as memory:
+        assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
+
+
+async def run_admin(kept: Kept, *arguments: str) -> tuple[int, str]:
+    assert kept.place is not None
+    where = (
+        {"HEADRACE_DATABASE_URL": kept.url}
+        if isinstance(kept, Tables)
+        else {"HEADRACE_MEMORY_CHAT_DIR": str(kept.folder)}
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.memory.admin_cli", *arguments),
+        env=os.environ | kept.place.variables | where,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from tests.memory.conftest import memory_over
+from tests.memory.s3.store import Place
+from services.memory.storage.s3.settings import S3Settings
+
+folder, url, endpoint, key, secret, chat_id, data = sys.argv[1:]
+place = Place(S3Settings(endpoint_url=endpoint, access_key_id=key, secret_access_key=secret), url)
+
+async def main():
+    async with memory_over(Path(folder), place=place) as memory:
+        blob_id = await memory.put_blob(chat_id, data.encode())
+        print(blob_id, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_kill_between_a_blob_and_its_line_leaves_nothing_but_an_orphan(folder: Path, place: Place) -> None:
+    chat_id, settings = new_id(), place.settings
+    words: list[Any] = [folder, place.url, settings.endpoint_url, settings.access_key_id, settings.secret_access_key]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED, *map(str, words), chat_id, "a picture"), stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    blob_id = hashlib.sha256(b"a picture").hexdigest()
+    assert (process.returncode, printed.decode().split()[-1]) == (-9, blob_id)
+    assert list(await place.read_all()) == [f"blobs/{chat_id}/{blob_id}"]
+    kept = Files(folder, place=place)
+    async with kept.memory() as memory:  # and it is there for who asks again
+        assert (await memory.blob(chat_id, blob_id)).data == b"a picture"
+    async with open_engine(kept) as engine:
+        later = CLOCK.set(Later(1.01))
+        gone = await engine.blobs.delete_orphans(DAY_S)
+        CLOCK.reset(later)
+    assert (gone, await place.read_all()) == ([chat_id], {})

@@ -1,0 +1,161 @@
+"""The few operations of S3 that blobs need, at a real server that refuses wrong signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from headrace.errors import DiskFull, Overloaded
+from services.memory.config import Config
+from services.memory.storage.s3.bucket import open_bucket
+from services.memory.storage.s3.errors import make_refusal_error, read_refusal
+from services.memory.storage.s3.settings import S3Settings
+from services.runtime.ending import CannotServe
+from services.runtime.process.config import ConfigError, load_settings
+from tests.memory.s3.store import QUICK, Place, needs_s3, proxying
+
+pytestmark = needs_s3
+
+
+async def test_objects_are_put_read_listed_and_deleted(place: Place) -> None:
+    async with place.open() as bucket:
+        keys = ["a", "b/c", "b/d e+f", "b/ünï=&?#%2F", "g/h/i"]
+        for key in keys:
+            await bucket.put(key, key.encode() * 100_000)
+        assert [entry.key async for entry in bucket.list("")] == sorted(keys, key=str.encode)
+        assert [entry.key async for entry in bucket.list("b/")] == sorted(keys[1:4], key=str.encode)
+        assert sorted([name async for name in bucket.list_folders("")]) == ["b", "g"]
+        for key in keys:
+            found = await bucket.get(key)
+            assert found is not None
+            assert found[0] == key.encode() * 100_000
+            assert await bucket.get_head(key, 1) == key.encode()[:1]
+            await bucket.delete(key)
+            await bucket.delete(key)
+            assert await bucket.get(key) is None
+        assert [entry async for entry in bucket.list("")] == []
+
+
+async def test_more_objects_are_listed_than_one_answer_has(place: Place) -> None:
+    async with place.open() as bucket:
+        count = 1005
+        for start in range(0, count, 15):
+            await asyncio.gather(*(bucket.put(f"{n:04}", b"") for n in range(start, start + 15)))
+        assert [int(entry.key) async for entry in bucket.list("")] == list(range(count))
+
+
+async def test_what_has_gone_or_changed_is_not_replaced(place: Place) -> None:
+    async with place.open() as bucket:
+        await bucket.put("a", b"first")
+        found = await bucket.get("a")
+        assert found is not None
+        assert await bucket.replace("a", b"second", found[1])
+        assert not await bucket.replace("a", b"third", found[1])
+        assert (await bucket.get("a") or ("",))[0] == b"second"
+        await bucket.delete("a")
+        assert not await bucket.replace("a", b"fourth", found[1])
+        assert await bucket.get("a") is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "url", "code"),
+    [
+        ({"secret_access_key": "x"}, "s3://chats/a", "SignatureDoesNotMatch"),
+        ({"access_key_id": "nobody"}, "s3://chats/a", "InvalidAccessKeyId"),
+        ({}, "s3://absent/a", "AccessDenied|NoSuchBucket"),
+    ],
+)
+async def test_a_bucket_that_refuses_is_no_bucket_to_start_with(
+    place: Place, wrong: dict[str, str], url: str, code: str
+) -> None:
+    with pytest.raises(CannotServe, match=rf"HEADRACE_MEMORY_BLOBS: {url}: the store refuses: ({code})"):
+        async with open_bucket(url, replace(place.settings, **wrong)):
+            pass
+
+
+async def test_a_bucket_that_refuses_later_is_told_as_such(place: Place) -> None:
+    async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url).open() as bucket:
+        proxy.target += "/absent"
+        with pytest.raises(Overloaded, match=r"cannot be used \(\w+") as caught:
+            await bucket.put("a", b"")
+        assert caught.value.retry_after_s
+
+
+def test_a_full_store_is_a_full_disk() -> None:
+    full = read_refusal(507, b"<?xml version='1.0'?><Error><Code>XMinioStorageFull</Code></Error>")
+    assert isinstance(make_refusal_error(full), DiskFull)
+    assert read_refusal(413, b"<html>").code == "status 413"
+
+
+async def test_a_pod_takes_a_role_over_with_its_token(place: Place, tmp_path: Path) -> None:
+    token, asked = tmp_path / "token", list[dict[str, str]]()
+    token.write_text("a token\n")
+    parts = {
+        "AccessKeyId": place.settings.access_key_id,
+        "SecretAccessKey": place.settings.secret_access_key,
+        "SessionToken": "",
+        "Expiration": "2999-01-01T00:00:00Z",
+    }
+    key = "".join(f"<{name}>{value}</{name}>" for name, value in parts.items())
+    answer = f"<R xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><Credentials>{key}</Credentials></R>"
+    refusal = "<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>"
+
+    async def give_key(request: web.Request) -> web.Response:
+        asked.append({name: str(value) for name, value in (await request.post()).items()})
+        is_known = asked[-1]["WebIdentityToken"] == "a token"
+        return web.Response(text=answer if is_known else refusal, status=200 if is_known else 400)
+
+    async with proxying(place.settings.endpoint_url) as proxy:
+        proxy.sts = give_key
+        of_role = S3Settings(endpoint_url=proxy.url, role_arn="arn:aws:iam::1:role/r", web_identity_token_file=token)
+        async with open_bucket(place.url, of_role) as bucket:
+            await bucket.put("a", b"b")
+            assert await bucket.get("a") is not None
+        assert [one["RoleArn"] for one in asked] == ["arn:aws:iam::1:role/r"]
+        token.write_text("another token")
+        with pytest.raises(CannotServe, match="the store refuses: InvalidIdentityToken"):
+            async with open_bucket(place.url, of_role, QUICK):
+                pass
+
+
+@pytest.mark.parametrize("mode", ["slow_down", "hang_up", "hang", "cut"])
+async def test_a_request_is_sent_again_when_it_fails_once(place: Place, mode: str) -> None:
+    async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url).open() as bucket:
+        await bucket.put("a", b"content" * 1000)
+        proxy.fail(mode, times=1)
+        found = await bucket.get("a")
+        assert found is not None
+        assert found[0] == b"content" * 1000
+        assert proxy.times == 0
+
+
+async def test_requests_at_a_time_are_bounded(place: Place) -> None:
+    limits = replace(QUICK, patience_s=60, silence_s=30, requests_max=3)
+    async with proxying(place.settings.endpoint_url) as proxy, place.at(proxy.url, limits).open() as bucket:
+        await asyncio.gather(*(bucket.put(str(n), b"") for n in range(40)))
+        assert (proxy.most_open, proxy.seen["PUT"]) == (3, 40)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("HEADRACE_MEMORY_BLOBS", "https://chats", "expected s3://"),
+        ("HEADRACE_MEMORY_BLOBS", "s3://Chats", "3 to 63"),
+        ("HEADRACE_MEMORY_BLOBS", "s3://chats/a//b", "expected a prefix"),
+        ("HEADRACE_MEMORY_BLOBS", "s3://chats/../b", "expected a prefix"),
+        ("AWS_ENDPOINT_URL", "minio:9000", "AWS_ENDPOINT_URL"),
+        ("AWS_SECRET_ACCESS_KEY", "", "one is of no use without the other"),
+    ],
+)
+def test_a_wrong_setting_is_named(variable: str, value: str, problem: str) -> None:
+    good = {"HEADRACE_MEMORY_BLOBS": "s3://chats/a", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    assert load_settings(Config, "MEMORY", good).blobs == "s3://chats/a"
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load_settings(Config, "MEMORY", good | {variable: value})
+    with pytest.raises(ConfigError, match="HEADRACE_MEMORY_BLOBS: needs"):
+        load_settings(Config, "MEMORY", {"HEADRACE_MEMORY_BLOBS": "s3://chats"})

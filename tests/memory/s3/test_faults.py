@@ -1,0 +1,195 @@
+"""A bucket that is away, slow or full of refusals: nothing acknowledged is lost, and no deletion."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import NotFound, Overloaded
+from headrace.v1 import llm_pb2
+from services.memory.access.retention import ORPHAN_AGE_S
+from services.runtime.auth.identity import acting_as
+from tests.memory.data.people import ADA, ask, claim, erase_portion, finish, furnish, mark, request_erasure, work_off
+from tests.memory.s3.store import QUICK, Place, Proxy, needs_s3, proxying
+from tests.memory.s3.test_blobs_in_bucket import BLOB_ID, Kept, chat_with_blob, kept, open_engine
+from tests.memory.storage.test_blobs import PNG, make_image_step
+from tests.memory.writing import Memory, new_id, run_line
+
+__all__ = ["kept"]
+
+pytestmark = needs_s3
+
+AWAY = ["slow_down", "hang", "hang_up"]
+
+
+@pytest.fixture
+async def proxy(place: Place) -> AsyncGenerator[Proxy]:
+    async with proxying(place.settings.endpoint_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(kept: Kept, proxy: Proxy) -> Kept:
+    """The store with its bucket behind the proxy."""
+    assert kept.place is not None
+    return replace(kept, place=kept.place.at(proxy.url))
+
+
+async def until_back(memory: Memory) -> None:
+    """Wait for the rest behind a failure to be over."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await memory.put_blob(new_id(), b"")
+            except Overloaded:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.mark.parametrize("mode", AWAY)
+async def test_what_needs_a_bucket_that_is_away_is_refused_with_a_time_and_all_else_goes_on(
+    behind: Kept, proxy: Proxy, mode: str
+) -> None:
+    async with behind.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        proxy.fail(mode)
+        for call in (memory.put_blob(chat_id, b"x"), memory.blob(chat_id, BLOB_ID), memory.fork(chat_id)):
+            with pytest.raises(Overloaded, match="bucket of the blobs cannot be used") as caught:
+                await call
+            assert caught.value.retry_after_s
+        _, run_id = await memory.begin("goes on", chat_id)
+        await memory.append(chat_id, run_id, run_line())
+        assert len((await memory.chats()).chats) == 1
+        proxy.mend()
+        await until_back(memory)
+        assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
+
+
+async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Kept, proxy: Proxy) -> None:
+    async with behind.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        proxy.fail("hang")
+        with pytest.raises(Overloaded):
+            await memory.blob(chat_id, BLOB_ID)
+        seen = proxy.seen.total()
+        await asyncio.gather(*(memory.blob(chat_id, BLOB_ID) for _ in range(50)), return_exceptions=True)
+        # Those in the rest are refused at once; after it one at a time finds out.
+        assert proxy.seen.total() - seen <= 2 * QUICK.attempts_max
+
+
+async def test_a_message_is_not_acknowledged_without_its_picture(behind: Kept, proxy: Proxy) -> None:
+    async with behind.memory() as memory:
+        chat_id, run_id = await memory.begin()
+        proxy.fail("slow_down")
+        picture = make_image_step(llm_pb2.ImagePart(data=PNG, mime_type="image/png"))
+        with pytest.raises(Overloaded):
+            await memory.append(chat_id, run_id, picture)
+        proxy.mend()
+        await until_back(memory)
+        assert len(await memory.context(chat_id, run_id)) == 1
+        await memory.append(chat_id, run_id, picture)
+        assert (await memory.context(chat_id, run_id))[1].content[1].image.data == PNG
+
+
+async def test_a_chat_whose_bucket_is_away_is_not_deleted(behind: Kept, proxy: Proxy) -> None:
+    async with behind.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        proxy.fail("slow_down")
+        with pytest.raises(Overloaded):
+            await memory.delete(chat_id)
+        assert len((await memory.chats()).chats) == 1
+        proxy.mend()
+        await until_back(memory)
+        await memory.delete(chat_id)
+        with pytest.raises(NotFound):
+            await memory.blob(chat_id, BLOB_ID)
+
+
+async def test_a_deletion_that_a_bucket_cut_is_finished_later(behind: Kept, proxy: Proxy, place: Place) -> None:
+    async with behind.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        proxy.fail("slow_down", only="DELETE")
+        await memory.delete(chat_id)
+        assert not (await memory.chats()).chats
+        assert sorted(await place.read_all()) == [f"blobs/{chat_id}/{BLOB_ID}", f"deletions/{chat_id}"]
+    proxy.mend()
+    async with open_engine(behind) as engine:
+        await engine.blobs.delete_orphans(ORPHAN_AGE_S)
+    assert await place.read_all() == {}
+
+
+async def test_a_deletion_that_was_not_made_deletes_nothing(behind: Kept, place: Place) -> None:
+    async with behind.memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        async with place.open() as bucket:
+            await bucket.put(f"deletions/{chat_id}", BLOB_ID.encode())
+    async with open_engine(behind) as engine:
+        await engine.blobs.finish_deletions()
+    assert f"blobs/{chat_id}/{BLOB_ID}" in await place.read_all()
+
+
+async def test_an_erasure_is_done_when_the_bucket_has_nothing_more(behind: Kept, proxy: Proxy, place: Place) -> None:
+    word = mark(ADA, "blob").encode()
+    async with behind.memory() as memory:
+        ids = await furnish(memory, ADA)
+        with acting_as(ADA):
+            gone = await ask(memory, ADA, "another")
+            await memory.put_blob(gone[0], word + b" of a deleted chat")
+            proxy.fail("slow_down", only="DELETE")
+            await memory.delete(gone[0])
+        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
+        await claim(memory)
+        for _ in range(3):
+            with pytest.raises(Overloaded):
+                await erase_portion(memory, erasure_id)
+        assert sum(word in found for found in (await place.read_all()).values()) == 2
+        proxy.mend()
+        await until_back(memory)
+        assert (await work_off(memory, erasure_id)).state == "done"
+        assert not any(word in found for found in (await place.read_all()).values())
+        with acting_as(ADA), pytest.raises(NotFound):
+            await memory.blob(ids["chat"], ids["blob"])
+
+
+async def test_an_erasure_is_not_done_while_objects_of_a_deleted_chat_are_left(
+    behind: Kept, proxy: Proxy, place: Place
+) -> None:
+    async with behind.memory() as memory:
+        with acting_as(ADA):
+            chat_id = await chat_with_blob(memory)
+            proxy.fail("slow_down", only="DELETE")
+            await memory.delete(chat_id)
+        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
+        await claim(memory)
+        while not await try_portion(memory, erasure_id):
+            await asyncio.sleep(0.1)
+        with pytest.raises(Overloaded, match="bucket of the blobs"):
+            await finish(memory, erasure_id)
+        proxy.mend()
+        await until_back(memory)
+        assert (await finish(memory, erasure_id)).state == "done"
+    assert not any(chat_id in key for key in await place.read_all())
+
+
+async def try_portion(memory: Memory, erasure_id: str) -> bool:
+    """Return whether nothing is left; a store of several services may not know of the erasure everywhere yet."""
+    try:
+        return (await erase_portion(memory, erasure_id)).is_done
+    except Overloaded:
+        return False
+
+
+async def test_a_service_starts_without_its_bucket_and_is_there_when_it_is(behind: Kept, proxy: Proxy) -> None:
+    proxy.fail("hang_up")
+    async with behind.memory() as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.append(chat_id, run_id, run_line())
+        with pytest.raises(Overloaded):
+            await memory.put_blob(chat_id, PNG)
+        proxy.mend()
+        await until_back(memory)
+        await memory.put_blob(chat_id, PNG)
