@@ -22,6 +22,7 @@ from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, w
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
+from services.orchestrator.lifecycle.live_calls.unknown_gates import check_gate
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -296,22 +297,29 @@ class Runs:
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
         _note(run, "AgentService/Submit", submit_rpc.hide_secrets(request))
-        return await submit_rpc.submit(run, request, self._group)
+        answer = await submit_rpc.submit(run, request, self._group)
+        if answer.status == "unmatched":
+            await check_gate(run, answer.tool_id, self._peers)
+        return answer
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
         _note(run, "GateService/ClaimGate", request)
+        await check_gate(run, request.gate_id, self._peers)
         return await claim_rpc.claim_gate(run, request, self._group)
 
     async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
         _note(run, "GateService/ReleaseGate", request)
+        await check_gate(run, request.gate_id, self._peers)
         return await claim_rpc.release_gate(run, request, self._group)
 
     async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
         _note(run, "GateService/DelegateGate", request)
+        await check_gate(run, request.gate_id, self._peers)
         return await gate_steps.delegate_gate(run, request, self._group)
 
     async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
         _note(run, "GateService/AskBack", request)
+        await check_gate(run, request.gate_id, self._peers)
         return await gate_steps.ask_back(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:

@@ -146,6 +146,28 @@ async def test_an_answer_to_a_run_that_has_moved_is_to_be_given_again(house: Ope
                 await it.client.answer_gate(await run_of(it), opened, "1", request_id="r1")
 
 
+async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none(house: Open) -> None:
+    async with house(asking("form"), ANSWER, **LISTED) as it:
+        offer(it)
+
+        async def add_another(request: memory_pb2.AppendRequest) -> None:
+            opened = [line for line in request.lines if line.event.event.HasField("gate_open")]
+            for line in opened:
+                request.lines.add().CopyFrom(line)
+                request.lines[-1].event.event.gate_open.gate_id = "t_other"
+
+        async def answer(opened: Event) -> None:
+            run_id = (await it.client.gates()).gates[0].run_id
+            with pytest.raises(Overloaded, match="another process"):
+                await it.client.answer_gate(run_id, "t_other", "1")
+            with pytest.raises(Overloaded, match="another process"):
+                await it.client.claim_gate(run_id, "t_other", "me")
+            assert (await it.client.answer_gate(run_id, opened["gateId"], "1")).accepted
+
+        it.memory.before = add_another
+        await ask(it, ("gate.open", answer))
+
+
 async def test_a_gate_without_an_answer_expires_once(house: Open) -> None:
     async with house(asking("form"), ANSWER, **LISTED) as it:
         offer(it, timeout_ms=100)

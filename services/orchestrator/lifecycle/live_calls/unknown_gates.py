@@ -1,0 +1,36 @@
+"""Gates that a run's process does not know, and the log does: another process has the run by now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import NotFound, Overloaded
+from headrace.v1 import gates_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.peer_calls import translating_peer_errors
+
+if TYPE_CHECKING:
+    from services.orchestrator.peers.stubs import Peers
+    from services.orchestrator.run.run import Run
+
+OPEN = "open"
+"""State of a gate that waits."""
+
+
+async def check_gate(run: Run, gate_id: str, peers: Peers) -> None:
+    """Return where the gate is the run's, or is none that waits: whoever is told so does not come again.
+
+    Raises:
+        Overloaded: It waits, and this process does not know it: it has lost the run, and has not been told yet.
+    """
+    if run.waits.find_gate(gate_id) is not None:
+        return
+    wanted = gates_pb2.GetGateRequest(run_id=run.id, gate_id=gate_id)
+    try:
+        with translating_peer_errors():
+            answer = await peers.memory.GetGate(wanted, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+    except NotFound:
+        return
+    if answer.gate.state == OPEN:
+        raise Overloaded(f"another process has opened gate {gate_id!r} of the run; try again")
