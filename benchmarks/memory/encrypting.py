@@ -1,6 +1,7 @@
 """What encryption costs: the service's CPU for an append, and for a LoadContext with and without its chat in memory.
 
-One caller after the other, so that nothing is counted but the calls; CPU, so that a busy machine tells the same.
+A store in plain text and an encrypted one, in turns. One caller after the other, so that nothing is counted but the
+calls; CPU, so that a busy machine tells the same.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import statistics
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,36 +27,52 @@ from headrace.v1 import memory_pb2
 if TYPE_CHECKING:
     from benchmarks.postgresql import Server
 
-ROUNDS = 2000
-"""Calls that are counted together."""
+ROUNDS = 10
+"""Times that each kind has its turn, so that a machine that becomes slower does so for both; the median counts."""
+
+CALLS = 100
+"""Calls of a turn."""
+
+COLD_CALLS = 4
+"""Chats that are read from the disk in a turn."""
 
 CHAT_RUNS = 40
-"""Chats whose contexts are loaded, and runs of each, of 1,000 characters."""
+"""Runs of each chat, of 1,000 characters."""
+
+KINDS = ("plain", "encrypted")
 
 
 async def encrypting(folder: Path, server: Server | None) -> Table:
     found = table(
         "Encryption at rest: the service's CPU µs a call, one caller",
-        *(
-            "to",
-            "append, plain",
-            "encrypted",
-            "LoadContext, plain",
-            "encrypted",
-            "first LoadContext, plain",
-            "encrypted",
-        ),
+        "to",
+        *(f"{call}, {kind}" for call in ("append", "LoadContext", "first LoadContext") for kind in (*KINDS, "%")),
     )
     for engine, place in engines(server).items():
-        rows = [await _measure(folder / f"{engine}-{kind}", place(), kind) for kind in ("plain", "encrypted")]
-        found.add_row(engine, *(f"{row[column]:.0f}" for column in range(3) for row in rows))
+        figures = await _measure(folder / engine, place)
+        rows = [(plain, encrypted, (encrypted / plain - 1) * 100) for plain, encrypted in figures]
+        found.add_row(engine, *(f"{figure:.0f}" for row in rows for figure in row))
     return found
 
 
-async def _measure(folder: Path, database_url: str, kind: str) -> list[float]:
+async def _measure(folder: Path, place: Callable[[], str]) -> list[tuple[float, float]]:
+    """Return for each kind of call what it costs in plain and encrypted."""
+    async with AsyncExitStack() as stack:
+        turns = [await stack.enter_async_context(_serving(folder / kind, place(), kind)) for kind in KINDS]
+        rounds = [[await turn() for turn in turns] for _ in range(ROUNDS)]
+    medians = [
+        [statistics.median(figures[kind][call] for figures in rounds) for kind in range(len(KINDS))]
+        for call in range(len(rounds[0][0]))
+    ]
+    return [(plain, encrypted) for plain, encrypted in medians]
+
+
+@asynccontextmanager
+async def _serving(folder: Path, database_url: str, kind: str) -> AsyncGenerator[Callable[[], Awaitable[list[float]]]]:
+    """Serve chats that were written before, and yield what measures one turn."""
     settings = _make_keys(folder) if kind == "encrypted" else {}
     async with running(folder, database_url=database_url, **settings) as memory:
-        chats = [await _write_chat(memory) for _ in range(CHAT_RUNS)]
+        chats = [await _write_chat(memory) for _ in range(ROUNDS * COLD_CALLS + 1)]
     if settings:
         # So that none is looked for while calls are counted.
         place = {"HEADRACE_DATA_DIR": str(folder), "HEADRACE_DATABASE_URL": database_url}
@@ -61,11 +80,8 @@ async def _measure(folder: Path, database_url: str, kind: str) -> list[float]:
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | settings | place)
         assert await process.wait() == 0
     async with running(folder, database_url=database_url, **settings) as memory:
-        await _load(memory, *chats[0])  # what is imported and connected at the first call
-        before_us = cpu_us(memory.pid)
-        for chat in chats[1:]:
-            await _load(memory, *chat)
-        cold_us = (cpu_us(memory.pid) - before_us) / len(chats[1:])
+        warm = chats.pop()
+        await _load(memory, *warm)  # what is imported and connected at the first call
         chat_id, run_id = new_id(), new_id()
         await append(memory.stub, chat_id, run_id, query("write"))
 
@@ -73,10 +89,16 @@ async def _measure(folder: Path, database_url: str, kind: str) -> list[float]:
             await append(memory.stub, chat_id, run_id, step(answer(PROSE * 4, "m_00000001")))
 
         async def load() -> None:
-            await _load(memory, *chats[0])
+            await _load(memory, *warm)
 
-        figures = [await _count_cpu(memory, call, ROUNDS) for call in (write, load)]
-    return [*figures, cold_us]
+        async def load_cold() -> None:
+            await _load(memory, *chats.pop())
+
+        async def measure() -> list[float]:
+            calls = ((write, CALLS), (load, CALLS), (load_cold, COLD_CALLS))
+            return [await _count_cpu(memory, call, count) for call, count in calls]
+
+        yield measure
 
 
 def _make_keys(folder: Path) -> dict[str, str]:
@@ -103,10 +125,8 @@ async def _load(memory: Running, chat_id: str, run_id: str) -> None:
     await memory.stub.LoadContext(request, timeout=TIMEOUT_S)
 
 
-async def _count_cpu(memory: Running, call: Callable[[], Awaitable[None]], rounds: int) -> float:
-    for _ in range(rounds // 10):
-        await call()
+async def _count_cpu(memory: Running, call: Callable[[], Awaitable[None]], count: int) -> float:
     before_us = cpu_us(memory.pid)
-    for _ in range(rounds):
+    for _ in range(count):
         await call()
-    return (cpu_us(memory.pid) - before_us) / rounds
+    return (cpu_us(memory.pid) - before_us) / count

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 
+import msgspec
+
 MARK = b"\0H1"
 """Also a whole number of base64's groups, so that its text is the first of every encrypted text."""
 
@@ -25,6 +27,15 @@ _LINE_HEAD_BYTES = 64
 """More than comes before the base64 of a line."""
 
 _START, _MIDDLE, _END = b'{"_n":', b',"_encrypted":"', b'"}'
+
+
+class _EncryptedLine(msgspec.Struct, gc=False):
+    n: int = msgspec.field(name="_n")
+    data: bytes = msgspec.field(name="_encrypted")
+
+
+_LINE = msgspec.json.Decoder(_EncryptedLine)
+"""Its base64 takes half the time of binascii's, which would be most of what a line of a chat costs (msgspec 0.22)."""
 
 
 class WrongCiphertext(ValueError):
@@ -47,22 +58,18 @@ def is_encrypted_line(line: bytes) -> bool:
 
 def format_line(n: int, data: bytes) -> bytes:
     """Return the line of JSON for encrypted data, without checksum; `n` is 0 where lines have no numbers."""
-    return b"".join((_START, b"%d" % n, _MIDDLE, base64.b64encode(data), _END))
+    return b"".join((_START, b"%d" % n, _MIDDLE, binascii.b2a_base64(data, newline=False), _END))
 
 
 def parse_line(line: bytes) -> tuple[int, bytes]:
     """Return what format_line was given. Raises WrongCiphertext."""
-    end_of_n = line.find(_MIDDLE, 0, _LINE_HEAD_BYTES)
-    start = end_of_n + len(_MIDDLE)
-    if end_of_n < 0 or not line.endswith(_END):
-        raise WrongCiphertext
     try:
-        n, data = int(line[len(_START) : end_of_n]), binascii.a2b_base64(line[start : -len(_END)], strict_mode=True)
+        read = _LINE.decode(line)
     except ValueError as error:
         raise WrongCiphertext from error
-    if not is_encrypted(data):
+    if not is_encrypted(read.data):
         raise WrongCiphertext
-    return n, data
+    return read.n, read.data
 
 
 def find_key_id(value: bytes | str) -> bytes | None:

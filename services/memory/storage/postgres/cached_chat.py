@@ -65,13 +65,14 @@ class CachedChat:
             return
         row, version, *_ = rows[0]
         data = [found[3] for found in rows if found[2]]
-        if data:
-            await keys.open_for(data)
         if row != known:
+            # Those between are of the same keys, or wait for theirs in the thread.
+            await keys.open_for([*data[:1], *data[-1:]])
             log = b"".join(line + b"\n" for line in data)
             self.chat = await asyncio.to_thread(read_chat, chat_id, log, keys)
         elif data:
             size_bytes = sum(map(len, data)) + len(data)
+            await keys.open_for(data)
             is_short = size_bytes <= INLINE_BYTES_MAX
             given = chat_id, data, keys
             lines = _decode_lines(*given) if is_short else await asyncio.to_thread(_decode_lines, *given)
