@@ -356,7 +356,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def list_engines(path: Path) -> list[Any]:
-    """Return the engines for the tests of a file; those of the store, and of erasing in it, run encrypted, too."""
+    """Return the engines for the tests of a file; those of the store, of erasing and of deliveries encrypted, too."""
     encrypted = ["encrypted", pytest.param("encrypted postgres", marks=needs_postgres)]
     in_bucket = [
         pytest.param("s3", marks=needs_s3),
@@ -364,6 +364,8 @@ def list_engines(path: Path) -> list[Any]:
     ]
     if path.name in OF_BLOBS:
         encrypted += in_bucket
+    if path.name == "test_delivery.py":
+        return [*EACH, *encrypted]
     if STORAGE in path.parents:
         return [*EACH, "modelled", *encrypted]
     return [*EACH, *encrypted, *in_bucket] if DATA in path.parents else EACH

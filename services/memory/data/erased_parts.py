@@ -142,12 +142,9 @@ class RemainingParts:
 
     async def _find_of_tenant(self) -> AsyncGenerator[Part]:
         engine, tenant = self._engine, self._erasure.tenant
-        for webhook in await engine.webhooks.list_all():
-            if webhook.tenant == tenant:
-                name = "run_webhooks" if webhook.run_id else "webhooks"
-                yield Part(
-                    f"webhook/{webhook.webhook_id}", {name: 1}, partial(engine.webhooks.delete, webhook.webhook_id)
-                )
+        for webhook_id, is_of_run in await engine.webhooks.list_ids(tenant):
+            name = "run_webhooks" if is_of_run else "webhooks"
+            yield Part(f"webhook/{webhook_id}", {name: 1}, partial(engine.webhooks.delete, webhook_id))
         for agent in await engine.agents.list_all():
             if agent.tenant == tenant and agent.definition:
                 yield Part(f"agent/{agent.record_id}", {"agents": 1}, partial(self._remove_agent, agent.agent_key))
@@ -186,8 +183,7 @@ class RemainingParts:
         await engine.eraser.delete_deliveries(tenant, run_ids)
         if await engine.webhooks.count_of_runs(tenant):
             for run_id in run_ids:
-                for webhook in await engine.webhooks.list_of_run(tenant, run_id):
-                    await engine.webhooks.delete(webhook.webhook_id)
+                await engine.webhooks.delete_of_run(tenant, run_id)
 
     async def _revoke_key(self, key_id: str) -> None:
         while (key := await self._engine.keys.find(key_id)) is not None and not key.revoked_at:

@@ -6,11 +6,11 @@ delivery whose next try lies in the future: whoever has claimed it and dies has 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from services.memory.encryption.keyring import NO_KEYS, Keyring
+from services.memory.storage.encrypted.webhooks import ALL, IS_OF_RUN, Run, WebhookTable, get_data
 from services.memory.storage.event_rows import RUN_ENDED
 from services.memory.storage.webhooks import (
     COLUMNS,
@@ -21,9 +21,6 @@ from services.memory.storage.webhooks import (
     Backlog,
     Claim,
     Delivery,
-    decode_webhook,
-    encode_webhook,
-    make_run_word,
 )
 from services.runtime.randomness import choose_uniform
 
@@ -32,13 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.webhooks import DeliveryQuery, TryResult, Webhook
-
-Statement: TypeAlias = tuple[str, Sequence[Any]]
-"""SQL with numbered marks ($1), and its values."""
-
-Run: TypeAlias = Callable[..., Awaitable[list[list[Sequence[Any]]]]]
-"""Runs statements in one transaction and returns the rows of each."""
+    from services.memory.storage.webhooks import DeliveryQuery, TryResult
 
 WAITING_MAX = 100_000
 """Deliveries of a webhook that wait; while there are more, new events are left out."""
@@ -51,24 +42,6 @@ REPLAYS_MAX = 500
 
 LIVE = 1 << 62
 """In place of an event's time, where webhooks that were made after it are told, too."""
-
-_IS_OF_RUN = f"substr(agents, 1, {len(RUN_WORD) + 1}) = ',{RUN_WORD}'"
-
-_OWN = f"SELECT data, is_full FROM webhooks WHERE tenant = $1 AND NOT {_IS_OF_RUN} ORDER BY created_at, webhook_id"
-_OF_RUN = "SELECT data, is_full FROM webhooks WHERE tenant = $1 AND agents = $2 ORDER BY created_at, webhook_id"
-_COUNT_OF_RUNS = f"SELECT count(*) FROM webhooks WHERE tenant = $1 AND {_IS_OF_RUN}"
-_ALL = "SELECT data, is_full FROM webhooks ORDER BY created_at, webhook_id"
-_FIND = "SELECT data, is_full FROM webhooks WHERE webhook_id = $1"
-
-_INSERT = """
-INSERT INTO webhooks (webhook_id, tenant, version, types, agents, is_paused, matches_from, created_at, data, is_full)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0) ON CONFLICT DO NOTHING RETURNING version
-"""
-
-_UPDATE = """
-UPDATE webhooks SET version = $3, types = $4, agents = $5, is_paused = $6, matches_from = $7, data = $9
-WHERE webhook_id = $1 AND tenant = $2 AND version = CAST($3 AS bigint) - 1 AND created_at = $8 RETURNING version
-"""
 
 MATCHES = f"""
 w.tenant = event.tenant AND w.is_paused = 0 AND w.is_full = 0 AND w.matches_from <= event.as_of
@@ -99,7 +72,7 @@ ORDER BY occurred_at DESC, event_id DESC, webhook_id DESC LIMIT $3
 """
 
 _DUE = """
-SELECT w.webhook_id, w.tenant, w.data, w.is_full FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
+SELECT w.webhook_id, w.data, w.is_full, w.tenant FROM webhooks AS w WHERE w.is_paused = 0 AND EXISTS (
     SELECT 1 FROM deliveries AS d WHERE d.webhook_id = w.webhook_id AND d.state = 'waiting' AND d.next_at <= $1)
 """
 
@@ -148,14 +121,8 @@ UPDATE webhooks SET is_full = 1 - is_full WHERE is_full <> CASE WHEN (
 ) >= $1 THEN 1 ELSE 0 END
 """
 
-_FORGET_MISSED = """
-DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'scheduled' AND next_at <= $2
-    AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = $1 AND w.is_paused = 1)
-"""
-"""What has come due while the webhook was paused."""
-
 _FORGET_RUNS = f"""
-DELETE FROM webhooks WHERE {_IS_OF_RUN} AND EXISTS (
+DELETE FROM webhooks WHERE {IS_OF_RUN} AND EXISTS (
     SELECT 1 FROM deliveries AS d
     WHERE d.webhook_id = webhooks.webhook_id AND d.type = '{RUN_ENDED}' AND d.closed_at > 0 AND d.closed_at <= $1)
 """
@@ -183,13 +150,12 @@ def make_fan_out(next_place: str) -> str:
     )
 
 
-class SqlWebhooks:
+class SqlWebhooks(WebhookTable):
     """The webhooks of a store; an engine says how its statements run, and how a delivery gets its place."""
 
-    def __init__(self, run: Run, next_place: str) -> None:
+    def __init__(self, run: Run, next_place: str, keys: Keyring = NO_KEYS) -> None:
         """`next_place` is SQL for a number behind those of all deliveries."""
-        self._run = run
-        self._wake: Callable[[], None] = lambda: None
+        super().__init__(run, keys)
         marks = ", ".join(f"${n}" for n in range(2, len(EVENT_FIELDS) + 2))
         self._add = (
             f"INSERT INTO deliveries ({DELIVERY_FIELDS}) VALUES ($1, {next_place}, {marks}, 0, 0, 0, '')"
@@ -204,49 +170,6 @@ class SqlWebhooks:
             f"UPDATE deliveries SET state = 'waiting', place = {next_place}, began_at = next_at"
             f" WHERE state = 'scheduled' AND +next_at <= $1"
             f" AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = deliveries.webhook_id AND w.is_paused = 0)"
-        )
-
-    def listen(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-
-    def wake(self) -> None:
-        """Say that there is something new to be delivered."""
-        self._wake()
-
-    async def list_own(self, tenant: str) -> list[Webhook]:
-        return [_read_webhook(row) for row in await self._fetch(_OWN, tenant)]
-
-    async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
-        words = _join_words((make_run_word(run_id),))
-        return [_read_webhook(row) for row in await self._fetch(_OF_RUN, tenant, words)]
-
-    async def count_of_runs(self, tenant: str) -> int:
-        rows = await self._fetch(_COUNT_OF_RUNS, tenant)
-        return rows[0][0] if rows else 0
-
-    async def list_all(self) -> list[Webhook]:
-        return [_read_webhook(row) for row in await self._fetch(_ALL)]
-
-    async def find(self, webhook_id: str) -> Webhook | None:
-        rows = await self._fetch(_FIND, webhook_id)
-        return _read_webhook(rows[0]) if rows else None
-
-    async def put(self, webhook: Webhook) -> bool:
-        statement = _UPDATE if webhook.version > 1 else _INSERT
-        values = (
-            *(webhook.webhook_id, webhook.tenant, webhook.version),
-            *(_join_words(webhook.types), _join_words(webhook.scope_words), int(webhook.paused)),
-            *(webhook.matches_from, webhook.created_at, encode_webhook(webhook)),
-        )
-        missed = (_FORGET_MISSED, (webhook.webhook_id, webhook.updated_at))
-        *_, rows = await self._run(*([missed] if webhook.version > 1 else []), (statement, values))
-        self._wake()  # what has waited for the end of a pause is due
-        return bool(rows)
-
-    async def delete(self, webhook_id: str) -> None:
-        await self._run(
-            ("DELETE FROM webhooks WHERE webhook_id = $1", [webhook_id]),
-            ("DELETE FROM deliveries WHERE webhook_id = $1", [webhook_id]),
         )
 
     async def add_event(self, event: OutsideEvent) -> None:
@@ -290,15 +213,18 @@ class SqlWebhooks:
     ) -> list[Claim]:
         await self._fetch(self._come_due, now)
         due = [row for row in await self._fetch(_DUE, now) if row[0] not in busy]
+        # What is told to a tenant whose key cannot be had waits until it can.
+        due = await self._keys.select_readable(due, get_data)
         due.sort(key=lambda _: choose_uniform(0, 1))  # none is always the last one
         claims: list[Claim] = []
         left = left.copy()
-        for webhook_id, tenant, *row in due:
+        for *row, tenant in due:
             limit = min(each, count - len(claims), left[tenant])
             if limit <= 0:
                 continue
-            rows = await self._fetch(_CLAIM, webhook_id, now, until, limit)
-            claims += [Claim(_read_webhook(row), Delivery(*found)) for found in rows]
+            (webhook,) = await self.read([row])
+            rows = await self._fetch(_CLAIM, webhook.webhook_id, now, until, limit)
+            claims += [Claim(webhook, Delivery(*found)) for found in rows]
             left[tenant] -= len(rows)
         return claims
 
@@ -323,27 +249,15 @@ class SqlWebhooks:
         return Backlog(*rows[0]) if rows else Backlog()
 
     async def forget(self, before: int) -> None:
-        webhooks = await self._fetch(_ALL)
+        webhooks = await self._fetch(ALL)
         await self._run(
             (_FORGET_RUNS, [before + KEPT_MS]),
             (_FORGET, [before]),
-            *((_FORGET_DEAD, [_read_webhook(row).webhook_id, DEAD_MAX - 1]) for row in webhooks),
+            *((_FORGET_DEAD, [row[0], DEAD_MAX - 1]) for row in webhooks),
         )
-
-    async def _fetch(self, statement: str, *values: Any) -> list[Sequence[Any]]:
-        return (await self._run((statement, values)))[0]
 
 
 def list_values(event: OutsideEvent) -> list[Any]:
     """Return the values of EVENT_FIELDS."""
     state, began_at = ("scheduled", event.due_at) if event.due_at else ("waiting", event.committed_at)
     return [*(getattr(event, name) for name in EVENT_FIELDS[:9]), state, began_at, began_at]
-
-
-def _join_words(words: Sequence[str]) -> str:
-    return f",{','.join(words)}," if words else ""
-
-
-def _read_webhook(row: Sequence[Any]) -> Webhook:
-    data, is_full = row
-    return replace(decode_webhook(data), is_full=bool(is_full))

@@ -168,7 +168,13 @@ class Webhooks(Protocol):
         """Count the tenant's webhooks of single runs."""
         ...
 
-    async def list_all(self) -> list[Webhook]: ...
+    async def list_all(self) -> list[Webhook]:
+        """List the webhooks of all tenants whose keys can be had."""
+        ...
+
+    async def list_ids(self, tenant: str) -> list[tuple[str, bool]]:
+        """List the ids of all webhooks of the tenant, and which are of single runs; no key is needed."""
+        ...
 
     async def find(self, webhook_id: str) -> Webhook | None: ...
 
@@ -177,7 +183,11 @@ class Webhooks(Protocol):
         ...
 
     async def delete(self, webhook_id: str) -> None:
-        """Delete the webhook with its deliveries."""
+        """Delete the webhook with its deliveries; no key is needed, as for delete_of_run."""
+        ...
+
+    async def delete_of_run(self, tenant: str, run_id: str) -> None:
+        """Delete the webhooks of one run of the tenant."""
         ...
 
     async def add_event(self, event: OutsideEvent) -> None:

@@ -134,7 +134,9 @@ class WebhookStore:
         return await self._change(await self.get(webhook_id), change), secret
 
     async def delete(self, webhook_id: str) -> None:
-        await self.get(webhook_id)
+        own = await self._webhooks.list_ids(identity.require_identity().tenant)
+        if (webhook_id, False) not in own:
+            raise _not_found(webhook_id)
         await self._webhooks.delete(webhook_id)
 
     async def ping(self, webhook_id: str) -> Delivery:

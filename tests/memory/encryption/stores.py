@@ -13,7 +13,7 @@ import asyncpg
 from benchmarks.postgresql import Server
 from headrace.errors import KeyUnavailable
 from headrace.streams import rpc_errors
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, schedule_pb2, webhook_pb2
 from services.memory.encryption.data_keys import DataKeys
 from services.memory.encryption.keyring import Keyring
 from services.memory.encryption.master_keys import FileMasterKeys, MasterKeys
@@ -167,8 +167,19 @@ async def write_everything(memory: Memory, marker: str, who: Identity = ADA) -> 
         await call_as(who, memory.stub.PutAgentVersion, version)
         own = memory_pb2.PutAgentDefinitionRequest(agent_key="guide", definition=definition, version=1)
         await call_as(who, memory.stub.PutAgentDefinition, own)
+        await _write_webhooks(memory, marker, run_id, who)
         await memory.fork(chat_id)
         return chat_id
+
+
+async def _write_webhooks(memory: Memory, marker: str, run_id: str, who: Identity) -> None:
+    url = f"https://{marker.replace(' ', '-').replace(chr(39), '')}.example.com/"
+    hook = webhook_pb2.CreateWebhookRequest(url=url, name=marker)
+    created = await call_as(replace(who, scopes=who.scopes | {"admin"}), memory.webhooks.CreateWebhook, hook)
+    assert created.secret.startswith("whsec_")
+    of_run = webhook_pb2.PutRunWebhookRequest(run_id=run_id, config_id="one", url=url, token=marker.replace(" ", "-"))
+    of_run.auth_scheme, of_run.auth_credentials = "Bearer", marker
+    await call_as(who, memory.webhooks.PutRunWebhook, of_run)
 
 
 async def read_agents(memory: Memory) -> list[str]:
@@ -192,7 +203,10 @@ async def read_everything(memory: Memory, chat_id: str, word: str, who: Identity
         schedules = (await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())).schedules
         find = memory_pb2.ReadAgentVersionRequest(agent_key="guide", version=1)
         version = await call_as(who, memory.stub.ReadAgentVersion, find)
+        admin = replace(who, scopes=who.scopes | {"admin"})
+        hooks = await call_as(admin, memory.webhooks.ListWebhooks, webhook_pb2.ListWebhooksRequest())
         return {
+            "webhooks": [(hook.name, hook.url) for hook in hooks.webhooks],
             "chat": chat.SerializeToString(deterministic=True),
             "chats": sorted(one.title for one in (await memory.chats()).chats),
             "hits": sorted(hit.excerpt for hit in await memory.search(word)),

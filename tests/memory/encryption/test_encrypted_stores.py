@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import KeyUnavailable, LogDamaged
+from headrace.v1 import webhook_pb2
 from services.memory.log.checksums import add_checksum, remove_checksum
 from services.runtime.auth.identity import acting_as
 from tests.memory.conftest import Files, Memory, open_keys
@@ -21,11 +23,14 @@ from tests.memory.encryption.stores import (
     OTHER_MASTER_KEYS,
     Store,
     WithoutTenant,
+    call_as,
     opening,
     read_everything,
     write_everything,
 )
 from tests.memory.writing import new_id, query_line, run_line
+
+ADMIN = replace(ADA, scopes=ADA.scopes | {"admin"})
 
 MARKER = "zq" + new_id().replace("-", "")
 
@@ -83,6 +88,7 @@ async def _check_refused(memory: Memory, chat_id: str, *, may_write: bool) -> No
         lambda: memory.search("secret"),
         memory.chats,
         memory.list_facts,
+        lambda: call_as(ADMIN, memory.webhooks.ListWebhooks, webhook_pb2.ListWebhooksRequest()),
     ]
     if not may_write:
         calls.append(lambda: memory.append(new_id(), new_id(), query_line()))

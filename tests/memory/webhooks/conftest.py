@@ -42,12 +42,12 @@ ALLOW = parse_allow_list("hooks.test")
 @asynccontextmanager
 async def open_engine(kept: Kept) -> AsyncGenerator[Engine]:
     if isinstance(kept, Tables):
-        async with open_postgres(kept.url, Limits(4, 10.0)) as engine:
+        async with open_postgres(kept.url, Limits(4, 10.0), open_keys=kept.open_keys) as engine:
             yield engine
         return
     assert isinstance(kept, Files)
     with closing(Disk(kept.folder)) as disk:
-        async with open_files(disk) as engine:
+        async with open_files(disk, open_keys=kept.open_keys) as engine:
             yield engine
 
 

@@ -100,9 +100,8 @@ async def open_files(
     writing, indexing = _run_guarded(commits.run_commits()), _run_guarded(index.run_writes())
     taking_in = _run_guarded(run_backlog(index.backlog, index.is_behind, index.settle))
     probing, retrying = _run_guarded(room.run_probes()), _run_guarded(audit.run_retries())
-    rewriting = FileRewriting(
-        keys, stored_keys, chats, index, blobs, fact_log, version_folder, [schedule_folder, agent_folder]
-    )
+    webhooks, records = FileWebhooks(outbox, index, room, keys), [schedule_folder, agent_folder]
+    rewriting = FileRewriting(keys, stored_keys, chats, index, blobs, fact_log, version_folder, records, webhooks)
     refreshing = _run_guarded(keys.run_refreshes())
     watching = _run_guarded(gate_watch.run_reads(index.find_gates))
     try:
@@ -119,7 +118,7 @@ async def open_files(
             facts,
             schedules,
             FileKeys(key_folder),
-            FileWebhooks(outbox, index, room),
+            webhooks,
             NoPeers(),
             audit,
             lambda: not room.is_full,

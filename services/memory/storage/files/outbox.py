@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.files.database import database_errors
 from services.memory.storage.index_rows import IndexChange
 from services.memory.storage.outbox import LIVE, SqlWebhooks, list_values, make_fan_out
@@ -23,10 +24,10 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from services.memory.storage.encrypted.webhooks import Statement
     from services.memory.storage.event_rows import EventChange
     from services.memory.storage.files.disk_room import DiskRoom
     from services.memory.storage.files.index import Index
-    from services.memory.storage.outbox import Statement
     from services.memory.storage.webhooks import Webhook
 
 NAME = "webhooks.sqlite"
@@ -159,8 +160,8 @@ class Outbox:
 class FileWebhooks(SqlWebhooks):
     """The webhooks of a folder, used on the event loop."""
 
-    def __init__(self, outbox: Outbox, index: Index, room: DiskRoom) -> None:
-        super().__init__(self._run_statements, _PLACE)
+    def __init__(self, outbox: Outbox, index: Index, room: DiskRoom, keys: Keyring = NO_KEYS) -> None:
+        super().__init__(self._run_statements, _PLACE, keys)
         self._outbox = outbox
         self._index = index
         self._room = room
@@ -173,6 +174,13 @@ class FileWebhooks(SqlWebhooks):
             self._index.backlog.check_empty("what the webhook is to be told of before its change")
         await self._index.settle()
         return await super().put(webhook)
+
+    async def rewrite_all(self) -> bool:
+        """Write webhooks as they would be written now, with nothing left in the file of how they stood."""
+        rewritten = [await self.rewrite(*stored) for stored in await self.list_stored()]
+        if any(rewritten):
+            await asyncio.to_thread(self._outbox.scrub)
+        return any(rewritten)
 
     async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:
         def run() -> list[list[Sequence[Any]]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.outbox import (
     DELIVERY_FIELDS,
     EVENT_FIELDS,
@@ -20,8 +21,8 @@ from services.memory.storage.postgres.connection.session import strip_nul
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from services.memory.storage.encrypted.webhooks import Statement
     from services.memory.storage.event_rows import EventChange
-    from services.memory.storage.outbox import Statement
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -66,8 +67,8 @@ def encode_change(change: EventChange) -> tuple[str, str]:
 
 
 class PostgresWebhooks(SqlWebhooks):
-    def __init__(self, database: Database) -> None:
-        super().__init__(self._run_statements, _PLACE)
+    def __init__(self, database: Database, keys: Keyring = NO_KEYS) -> None:
+        super().__init__(self._run_statements, _PLACE, keys)
         self._database = database
 
     async def _run_statements(self, *statements: Statement) -> list[list[Sequence[Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.encryption.data_keys import FileDataKeys
     from services.memory.storage.files.index import Index
+    from services.memory.storage.files.outbox import FileWebhooks
     from services.memory.storage.files.records import RecordFolder
     from services.memory.storage.files.user_facts import FactLog
 
@@ -31,16 +32,18 @@ class FileRewriting:
         blobs: BlobFolder,
         facts: FactLog,
         versions: VersionFolder,
-        records: list[RecordFolder[Any]],
+        records: Sequence[RecordFolder[Any]],
+        webhooks: FileWebhooks,
     ) -> None:
         self.keys, self.stored = keys, stored
         self._chats, self._index, self._blobs = chats, index, blobs
-        self._facts, self._versions, self._records = facts, versions, records
+        self._facts, self._versions, self._records, self._webhooks = facts, versions, records, webhooks
 
     async def list_pieces(self) -> AsyncIterator[Piece]:
         await self._index.wait_until_complete()
         for chat_id in await self._index.list_chats():
             yield f"chat {chat_id}", partial(self._rewrite_chat, chat_id)
+        yield "webhooks", self._webhooks.rewrite_all
         yield "facts", partial(self._rewrite_facts)
         for version in self._versions.list_all():
             name = f"version {version.version} of agent {version.agent_key} of tenant {version.tenant}"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.encryption.data_keys import PostgresDataKeys
     from services.memory.storage.postgres.index import PostgresIndex
+    from services.memory.storage.postgres.outbox import PostgresWebhooks
 
 Piece = tuple[str, Callable[[], Awaitable[bool]]]
 
@@ -65,9 +66,10 @@ class PostgresRewriting:
         database: Database,
         index: PostgresIndex,
         versions: PostgresAgentVersions,
+        webhooks: PostgresWebhooks,
     ) -> None:
         self.keys, self.stored = keys, stored
-        self._database, self._index, self._versions = database, index, versions
+        self._database, self._index, self._versions, self._webhooks = database, index, versions, webhooks
         self._rows = RowCipher(keys)
 
     async def list_pieces(self) -> AsyncIterator[Piece]:
@@ -78,6 +80,8 @@ class PostgresRewriting:
         for kind, (table, key) in _RECORDS.items():
             for record_id, tenant in await self._fetch(f"SELECT {key}, tenant FROM {table} ORDER BY {key}"):
                 yield f"{kind} {record_id}", partial(self._rewrite_record, kind, record_id, tenant)
+        for webhook_id, tenant, stored in await self._webhooks.list_stored():
+            yield f"webhook {webhook_id}", partial(self._webhooks.rewrite, webhook_id, tenant, stored)
         for version in await self._versions.list_all():
             name = f"version {version.version} of agent {version.agent_key} of tenant {version.tenant}"
             yield name, partial(self._versions.rewrite, version)
