@@ -19,9 +19,9 @@ PLACES = {
     "pyproject.toml": r'^version = "(.*)"$',
     "packaging/typescript/package.json": r'^  "version": "(.*)",$',
     "deploy/kubernetes/components/pod/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
-    "docs/operating/install.md": r"`docker build -t headrace:(\S+) ",
+    "docs/operating/install.md": r"registry.example/headrace(?::|, newTag: )([\d.]+)",
 }
-"""What stands around the version, once in each file. The OpenAPI document and the chart are made of these."""
+"""What stands around the version in each file, wherever it is. The OpenAPI document and the chart are made of these."""
 
 UNRELEASED = "## Unreleased\n"
 
@@ -90,10 +90,12 @@ def take_notes(changelog: str) -> str:
 def replace_version(name: str, version: str) -> str:
     text = (ROOT / name).read_text()
     places = [*re.finditer(PLACES[name], text, re.M)]
-    if len(places) != 1:
-        raise CannotRelease(f"{name} has {len(places)} places for the version and not one: {PLACES[name]}")
-    start, end = places[0].span(1)
-    return text[:start] + version + text[end:]
+    if len({place[1] for place in places}) != 1:
+        raise CannotRelease(f"{name} has {len(places)} places for the version, and not one version: {PLACES[name]}")
+    for place in reversed(places):
+        start, end = place.span(1)
+        text = text[:start] + version + text[end:]
+    return text
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def build_manifests(variant: str) -> list[Manifest]:
     """Every object of the variant."""
     if variant in ("dev", "prod"):
         return _built(KUBERNETES / "overlays" / variant)
-    (own,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
+    (own,) = (it for it in blocks if "kind: Kustomization" in it)
     return build_overlay(own if variant == "own" else yaml.safe_dump(SECOND))
 
 

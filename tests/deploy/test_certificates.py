@@ -138,9 +138,7 @@ def test_cert_manager_is_asked_for_the_same(folder: Path) -> None:
 
 def certificate() -> Manifest:
     """The example of docs/operating/install.md."""
-    blocks = re.findall(
-        r"^   ```yaml\n(.*?)^   ```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S
-    )
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
     (found,) = (item for item in map(yaml.safe_load, blocks) if item.get("kind") == "Certificate")
     return found
 

@@ -52,14 +52,16 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     assert json.loads((checkout / "packaging/typescript/package.json").read_text())["version"] == "7.8.9"
     pod = yaml.safe_load((checkout / "deploy/kubernetes/components/pod/kustomization.yaml").read_text())
     assert pod["images"] == [{"name": "headrace", "newTag": "7.8.9"}]
-    assert "docker build -t headrace:7.8.9 " in (checkout / "docs/operating/install.md").read_text()
+    install = (checkout / "docs/operating/install.md").read_text()
+    assert "docker build -t registry.example/headrace:7.8.9 -f" in install
+    assert install.count("newName: registry.example/headrace, newTag: 7.8.9}") == 2
     changelog = (checkout / "CHANGELOG.md").read_text()
     assert re.search(r"## Unreleased\n\n## 7.8.9 \(\d{4}-\d\d-\d\d\)\n\n- Streams are", changelog), changelog
     changed = git(checkout, "diff", "--numstat").splitlines()
     assert {(line.split()[0], line.split()[2]) for line in changed} == {
         ("2", "CHANGELOG.md"),
         ("1", "deploy/kubernetes/components/pod/kustomization.yaml"),
-        ("1", "docs/operating/install.md"),
+        ("4", "docs/operating/install.md"),
         ("1", "packaging/typescript/package.json"),
         ("1", "pyproject.toml"),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.deploy.cluster.database import start_database, stop_database
 from tests.deploy.cluster.installs import PROVIDERS, Install
-from tests.deploy.cluster.kube import apply, await_true, run_cluster
+from tests.deploy.cluster.kube import await_true, run_cluster
 from tests.deploy.cluster.loading import asking
 
 SYNC_S = 180.0
@@ -24,7 +24,8 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
     before = {it["metadata"]["uid"] for it in prod.pods("llm-gateway")}
     broken = json.loads(json.dumps(PROVIDERS))
     broken["providers"][0]["protocol"] = "opnai"
-    apply(config_map(prod, broken))
+    prod.write_providers(broken)
+    prod.operator.run("kubectl apply -k .")
     try:
         with asking(prod, 2) as seen:
             await_true("the alert's metric", lambda: refused_files(prod) == len(before), SYNC_S)
@@ -36,23 +37,12 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
             assert serving == before
             assert prod.ask()[0] == 200
         assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
-        await_true("the check says why", lambda: "providers.json: providers.0.protocol" in check_log(prod))
+        prod.operator.follow("when-it-breaks.md", "See what is refused")
     finally:
-        apply(config_map(prod, PROVIDERS))
-    prod.kubectl("rollout", "undo", "deployment/llm-gateway")
-    prod.wait_rolled_out("llm-gateway")
+        prod.write_providers(PROVIDERS)
+        prod.operator.follow("when-it-breaks.md", "Correct it")
     await_true("nothing is refused any more", lambda: refused_files(prod) == 0, SYNC_S)
     assert prod.ask()[0] == 200
-
-
-def config_map(install: Install, providers: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": "providers", "namespace": install.namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata,
-        "data": {"providers.json": json.dumps(providers)},
-    }
 
 
 def refused_files(install: Install) -> int:
@@ -78,11 +68,6 @@ def is_stopped_by_its_check(pod: dict[str, Any]) -> bool:
     return "waiting" in check.get("state", {}) and state.get("terminated", {}).get("exitCode") == 1
 
 
-def check_log(install: Install) -> str:
-    (pod,) = (it for it in install.pods("llm-gateway") if not is_ready(it))
-    return install.kubectl("logs", pod["metadata"]["name"], "-c", "check", "--previous")
-
-
 def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself(prod: Install) -> None:
     stop_database()
     try:
@@ -94,7 +79,25 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
             assert all(map(is_ready, prod.pods("facade")))
     finally:
         start_database()
-    back = await_true("a question is answered", lambda: prod.ask()[0] == 200)
+    begin = time.monotonic()
+    prod.operator.follow("when-it-breaks.md", "The database is away")
+    assert prod.ask()[0] == 200
+    back = time.monotonic() - begin
     assert {status for status, _ in said} == {503}, said[0]
     assert all(re.search(r"(?mi)^retry-after: \d+", it) and "OVERLOADED" in it for _, it in said), said[0]
     assert back <= BACK_S
+
+
+def test_certificates_are_issued_anew_under_load(prod: Install) -> None:
+    before = min(map(expiry, prod.pods("memory")))
+    with asking(prod, 2) as seen:
+        # Of the same authority, whose folder the operator has kept.
+        prod.operator.follow("when-it-breaks.md", "Certificates expire")
+        await_true("pods have the new ones", lambda: min(map(expiry, prod.pods("memory"))) > before, SYNC_S)
+    assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
+
+
+def expiry(pod: dict[str, Any]) -> float:
+    """When the first of the pod's certificates expires, as it tells Prometheus."""
+    found = re.findall(r"(?m)^headrace_certificate_expires_timestamp_seconds(?:\{.*\})? (\S+)$", read_metrics(pod))
+    return min(map(float, found))

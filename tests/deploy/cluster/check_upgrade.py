@@ -14,13 +14,17 @@ import pytest
 
 from tests.deploy.cluster.check_restarts import STREAMS, assert_nothing_lost
 from tests.deploy.cluster.database import ask_database
-from tests.deploy.cluster.installs import SERVICES, Install, install_prod, prod_items, remove_prod
-from tests.deploy.cluster.kube import apply, await_true, export_image, run_cluster
+from tests.deploy.cluster.installs import SERVICES, Install, prepare_prod, remove_prod
+from tests.deploy.cluster.kube import await_true, load_image
 from tests.deploy.cluster.loading import Seen, asking
 from tests.deploy.image.build import build_image
 from tests.deploy.manifests import ROOT
 
 NAMESPACE = "earlier"
+
+OLD_IMAGE, NEW_IMAGE = "registry.example/headrace:0.0.9", "registry.example/headrace:0.1.1"
+
+VERSIONS = {"OLD": "0.0.9", "NEW": "0.1.1"}
 
 
 def find_earlier() -> str:
@@ -45,10 +49,15 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module")
 def earlier(prod: Install, checkout: Path) -> Generator[Install]:
-    """Its images and manifests, in a namespace of their own beside a cluster that has this version's image."""
-    archive = export_image(build_image(checkout, "localhost/headrace:earlier"), "headrace:0.0.9")
-    run_cluster("load", str(archive))
-    install = install_prod(NAMESPACE, checkout=checkout, image_tag="0.0.9")
+    """Its image and manifests, in a namespace of their own beside a cluster that has this version's image."""
+    build_image(checkout, OLD_IMAGE)
+    load_image(OLD_IMAGE)
+    install = prepare_prod(
+        NAMESPACE, checkout, {"headrace:0.1.0": "headrace:OLD", "newTag: 0.1.0": "newTag: OLD"} | VERSIONS
+    )
+    install.operator.run("kubectl apply -k .")
+    install.wait_scaled()
+    install.wait_rolled_out()
     yield install
     remove_prod(install)
 
@@ -64,31 +73,28 @@ def assert_unharmed(*seen: Seen) -> None:
         assert max(one.attaches) <= 1
 
 
-def test_an_upgrade_and_the_way_back_fail_nothing(earlier: Install, checkout: Path) -> None:
+def test_an_upgrade_and_the_way_back_fail_nothing(earlier: Install) -> None:
     before = tables_version()
+    operator = earlier.operator
+    (operator.folder / "headrace").unlink()
+    (operator.folder / "headrace").symlink_to(ROOT)
+    operator.follow("upgrade.md", "1. Before")
     with asking(earlier, STREAMS) as quick, asking(earlier, STREAMS, "slow") as slow:
-        # As docs/operating/upgrade.md says: memory first, then all of it.
-        earlier.kubectl("set", "image", "deployment/memory", "*=headrace:0.1.0")
-        earlier.wait_rolled_out("memory")
-        apply(*prod_items(NAMESPACE, ROOT, "0.1.0"))
-        earlier.wait_rolled_out()
+        operator.follow("upgrade.md", "2. Upgrade memory")
+        operator.follow("upgrade.md", "3. Upgrade the others")
         earlier.wait_gone()
     assert_unharmed(quick, slow)
-    assert images(earlier) == {"headrace:0.1.0"}
+    assert images(earlier) == {NEW_IMAGE}
     with asking(earlier, STREAMS) as quick, asking(earlier, STREAMS, "slow") as slow:
-        others = [it for it in SERVICES if it != "memory"]
-        for service in others:
-            kind = "statefulset" if service == "orchestrator" else "deployment"
-            earlier.kubectl("set", "image", f"{kind}/{service}", "*=headrace:0.0.9")
-        earlier.wait_rolled_out(*others)
-        earlier.wait_gone()
+        operator.follow("upgrade.md", "4. Roll back")
+        operator.follow("upgrade.md", "5. Roll memory back")
         if tables_version() != before:
-            # Tables of a later version are not for it: it says so, and those that serve go on.
-            earlier.kubectl("set", "image", "deployment/memory", "*=headrace:0.0.9")
             await_true("memory's new pod is refused", lambda: is_refused(earlier))
-            earlier.kubectl("rollout", "undo", "deployment/memory")
-            earlier.wait_rolled_out("memory")
+            operator.follow("upgrade.md", "Keep the newer memory")
+        earlier.wait_rolled_out("memory")
+        earlier.wait_gone()
     assert_unharmed(quick, slow)
+    assert OLD_IMAGE in images(earlier)
 
 
 def images(install: Install) -> set[str]:

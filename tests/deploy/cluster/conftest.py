@@ -8,8 +8,8 @@ import pytest
 
 from tests.deploy.cluster.database import make_server
 from tests.deploy.cluster.installs import Install, install_prod
-from tests.deploy.cluster.kube import running_cluster
 from tests.deploy.cluster.outside import install_simulator
+from tests.deploy.cluster.running import running_cluster
 
 
 @pytest.fixture(scope="session")

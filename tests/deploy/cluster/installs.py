@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import os
-import secrets
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
 from tests.deploy.cluster.database import add_database
 from tests.deploy.cluster.kube import FOLDER, HOST, apply, await_true, get, kubectl, run_cluster
+from tests.deploy.cluster.pages import Operator, make_folder
 from tests.deploy.manifests import KUSTOMIZE, ROOT
 
 SERVICES = ("facade", "orchestrator", "llm-gateway", "memory", "tools")
@@ -27,17 +23,12 @@ SIMULATOR = "simulated"
 
 READY_S = 600
 
-ASSISTANT = {
-    "name": "Assistant",
-    "description": "Answers questions about time",
-    "mode": "REACT",
-    "modelConfig": {"providerKey": "openai", "model": "gpt-5"},
-    "toolConfig": {"backends": ["city_datetime"]},
-    "react": {"systemPrompt": "You are a helpful assistant. Today is {{date}}.", "maxSteps": 12},
+SLOW = {
+    "name": "Slow",
+    "description": "Ten seconds of text",
+    "mode": "ONESHOT",
+    "modelConfig": {"providerKey": "openai", "model": "bench-200x50ms"},
 }
-
-SLOW = ASSISTANT | {"name": "Slow", "modelConfig": {"providerKey": "openai", "model": "bench-200x50ms"}}
-"""Ten seconds of text."""
 
 PROVIDERS = {
     "providers": [
@@ -63,7 +54,12 @@ PROVIDERS = {
 @dataclass(frozen=True, slots=True)
 class Install:
     namespace: str
-    key_file: Path | None = None
+    operator: Operator
+    """Who has installed it, in a folder of its own."""
+
+    @property
+    def key_file(self) -> Path:
+        return self.operator.folder / "key.txt"
 
     def get(self, *arguments: str) -> Any:
         return get("-n", self.namespace, *arguments)
@@ -79,6 +75,16 @@ class Install:
         found = self.get("pods", "-l", f"app.kubernetes.io/name={service}")["items"]
         return [it for it in found if "deletionTimestamp" not in it["metadata"]]
 
+    def wait_scaled(self) -> None:
+        """Until the autoscalers have brought the least of pods: an object begins with one."""
+        await_true(
+            "the autoscalers' least",
+            lambda: all(
+                it["status"].get("currentReplicas", 0) >= it["spec"]["minReplicas"]
+                for it in self.get("horizontalpodautoscalers")["items"]
+            ),
+        )
+
     def wait_rolled_out(self, *services: str) -> None:
         for service in services or SERVICES:
             kind = "statefulset" if service == "orchestrator" else "deployment"
@@ -93,7 +99,7 @@ class Install:
 
     def ask(self, message: str = "What time is it in Paris?", agent: str = "assistant") -> tuple[int, str]:
         """The status and the body of a question, in the cluster's network."""
-        key = ["-H", f"Authorization: Bearer {self.key_file.read_text()}"] if self.key_file else []
+        key = ["-H", f"Authorization: Bearer {self.key_file.read_text().strip()}"]
         body = json.dumps({"agentKey": agent, "message": message})
         said = run_cluster(
             *("enter", "curl", "-sN", "-i", "-m", "120", f"{self.facade_url()}/api/query", *key),
@@ -101,28 +107,48 @@ class Install:
         )
         return int(said.split()[1]), said
 
+    def write_providers(self, providers: dict[str, Any]) -> None:
+        (self.operator.folder / "providers.json").write_text(json.dumps(providers))
 
-def install_dev() -> Install:
-    install = Install("headrace")
-    run_cluster("enter", "install", "-d", "-m", "0777", "/run/volumes/dev")
-    kustomization = {"resources": ["headrace/deploy/kubernetes/overlays/dev"]}
-    apply(*build(kustomization), volume("dev", "headrace", "data-suite-0", "ReadWriteOnce"))
-    await_true("the pod suite-0", lambda: bool(install.pods("suite")))
-    install.kubectl("wait", "--for=condition=Ready", "pod/suite-0", f"--timeout={READY_S}s")
+
+def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: str = "") -> None:
+    """In the place of a storage class: a folder of the node."""
+    run_cluster("enter", "install", "-d", "-m", "0777", f"/run/volumes/{name}")
+    spec = {
+        "capacity": {"storage": "100Gi"},
+        "accessModes": [mode],
+        "claimRef": {"namespace": namespace, "name": claim},
+        "hostPath": {"path": f"/run/volumes/{name}"},
+        "storageClassName": storage_class,
+    }
+    apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+
+
+def prepare_prod(namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None) -> Install:
+    """Everything before its pods: an overlay, secrets and certificates, a database and a volume that are empty."""
+    operator = Operator(make_folder(namespace, checkout), _words(namespace) | (words or {}))
+    install = Install(namespace, operator)
+    add_database(namespace)
+    add_volume(namespace, namespace, "workspaces", "ReadWriteMany", "shared")
+    operator.follow("install.md", "1. Write an overlay")
+    install.write_providers(PROVIDERS)
+    _adapt_overlay(operator.folder, namespace)
+    (operator.folder / "database-url.txt").write_text(f"postgresql://headrace@{HOST}/{namespace}")
+    (operator.folder / "provider-keys.env").write_text("OPENAI_API_KEY=sk-simulated\n")
+    operator.follow("install.md", "2. Make the secrets")
+    authority = FOLDER / "operators" / "ca"
+    if authority.exists():
+        shutil.copytree(authority, operator.folder / "certificates" / "ca")
+    operator.follow("install.md", "3. Issue certificates")
+    shutil.copytree(operator.folder / "certificates" / "ca", authority, dirs_exist_ok=True)
     return install
 
 
-def build(kustomization: dict[str, Any], files: dict[str, Any] | None = None, checkout: Path = ROOT) -> list[Any]:
-    """The objects of an overlay beside a checkout, with files of its own."""
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-        for name, content in (files or {}).items():
-            (Path(folder) / name).write_text(json.dumps(content))
-        (Path(folder) / "headrace").symlink_to(checkout)
-        command = ["go", "tool", "kustomize", "build", folder]
-        done = subprocess.run(command, cwd=KUSTOMIZE, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+def install_prod(namespace: str = "headrace") -> Install:
+    """Replicas over a database, with certificates of one authority for every namespace."""
+    install = prepare_prod(namespace)
+    install.operator.follow("install.md", "4. Start it")
+    return install
 
 
 def remove_prod(install: Install) -> None:
@@ -133,108 +159,59 @@ def remove_prod(install: Install) -> None:
     kubectl("delete", "persistentvolume", install.namespace)
 
 
-def volume(name: str, namespace: str, claim: str, mode: str) -> dict[str, Any]:
-    """In the place of a storage class: a folder of the node."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "100Gi"},
-            "accessModes": [mode],
-            "claimRef": {"namespace": namespace, "name": claim},
-            "hostPath": {"path": f"/run/volumes/{name}"},
-        },
+def _words(namespace: str) -> dict[str, str]:
+    """As docs/operating/install.md says it of a second installation."""
+    volume = {"/volumes/workspaces": f"/run/volumes/{namespace}"}
+    if namespace == "headrace":
+        return volume
+    return volume | {
+        "-n headrace": f"-n {namespace}",
+        "kubectl apply -f headrace/deploy/kubernetes/base/namespace.yaml": f"kubectl create namespace {namespace}",
+        "headrace/deploy/certificates certificates": f"NAMESPACE={namespace} headrace/deploy/certificates certificates",
     }
 
 
-def install_prod(namespace: str = "headrace", *, checkout: Path = ROOT, image_tag: str = "0.1.0") -> Install:
-    """Replicas over a database, with certificates of one authority for every namespace."""
-    folder = FOLDER / "prod" / namespace
-    folder.mkdir(parents=True, exist_ok=True)
-    key_file = folder / "key"
-    if not key_file.exists():
-        key_file.write_text(secrets.token_hex(32))
-    install = Install(namespace, key_file)
-    add_database(namespace)
-    items = prod_items(namespace, checkout, image_tag)
-    apply(*(it for it in items if it["kind"] == "Namespace"))
-    apply(*_secrets(namespace, key_file), *_certificates(namespace, checkout))
-    run_cluster("enter", "install", "-d", "-m", "0777", f"/run/volumes/{namespace}")
-    apply(*items, volume(namespace, namespace, "workspaces", "ReadWriteMany"))
-    install.wait_rolled_out()
-    return install
+def _adapt_overlay(folder: Path, namespace: str) -> None:
+    """An agent that takes its time, models that are in the cluster, and requests that fit a small machine."""
+    path = folder / "kustomization.yaml"
+    overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
+    overlay["resources"].append("models.yaml")
+    overlay["configMapGenerator"][0]["files"].append("agents/slow.json")
+    (folder / "agents" / "slow.json").write_text(json.dumps(SLOW))
+    (folder / "models.yaml").write_text(json.dumps(_open_models(namespace)))
+    path.write_text(yaml.safe_dump(overlay))
+    overlay["patches"] += [_small_requests(it) for it in _build(folder) if it["kind"] in ("Deployment", "StatefulSet")]
+    path.write_text(yaml.safe_dump(overlay, sort_keys=False))
 
 
-def prod_items(namespace: str, checkout: Path, image_tag: str) -> list[Any]:
-    """overlays/prod, with requests that fit a small machine, and policies for what is private here."""
-    generated = {"behavior": "replace", "namespace": "headrace"}  # as the overlay has it
-    kustomization = {
-        "namespace": namespace,
-        "resources": ["headrace/deploy/kubernetes/overlays/prod"],
-        "images": [{"name": "headrace", "newTag": image_tag}],
-        "configMapGenerator": [
-            generated | {"name": "agents", "files": ["assistant.json", "slow.json"]},
-            generated | {"name": "providers", "files": ["providers.json"]},
-        ],
-    }
-    files = {"assistant.json": ASSISTANT, "slow.json": SLOW, "providers.json": PROVIDERS}
-    outside = {"ipBlock": {"cidr": f"{HOST}/32"}}, {"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}
-    items = build(kustomization, files, checkout)
-    for item in items:
-        pod = item["spec"].get("template", {}).get("spec", {}) if item["kind"] in ("Deployment", "StatefulSet") else {}
-        for container in (*pod.get("containers", []), *pod.get("initContainers", [])):
-            container["resources"]["requests"]["cpu"] = "10m"
-    return [
-        *items,
-        _egress(namespace, "own-database", "memory", outside[0], 5432),
-        _egress(namespace, "own-models", "llm-gateway", outside[1], 7005),
+def _small_requests(item: dict[str, Any]) -> dict[str, Any]:
+    pod = item["spec"]["template"]["spec"]
+    paths = [
+        f"{kind}/{index}" for kind in ("containers", "initContainers") for index, _ in enumerate(pod.get(kind, []))
     ]
+    changes = [
+        {"op": "replace", "path": f"/spec/template/spec/{path}/resources/requests/cpu", "value": "10m"}
+        for path in paths
+    ]
+    return {"target": {"kind": item["kind"], "name": item["metadata"]["name"]}, "patch": json.dumps(changes)}
 
 
-def _egress(namespace: str, name: str, service: str, to: dict[str, Any], port: int) -> dict[str, Any]:
+def _open_models(namespace: str) -> dict[str, Any]:
+    models = {"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": "own-models", "namespace": namespace},
         "spec": {
-            "podSelector": {"matchLabels": {"app.kubernetes.io/name": service}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "llm-gateway"}},
             "policyTypes": ["Egress"],
-            "egress": [{"to": [to], "ports": [{"port": port}]}],
+            "egress": [{"to": [models], "ports": [{"port": 7005}]}],
         },
     }
 
 
-def _secrets(namespace: str, key_file: Path) -> list[dict[str, Any]]:
-    digest = hashlib.sha256(key_file.read_bytes()).hexdigest()
-    keys = {"keys": [{"sha256": digest, "tenant": "acme", "user": "ada", "scopes": ["ask", "answer", "operate"]}]}
-    return [
-        secret(namespace, "database", {"url": database_url(namespace).encode()}),
-        secret(namespace, "provider-keys", {"OPENAI_API_KEY": b"sk-simulated"}),
-        secret(namespace, "credentials", {"api-keys.json": json.dumps(keys).encode()}),
-    ]
-
-
-def _certificates(namespace: str, checkout: Path) -> list[dict[str, Any]]:
-    """Issued anew by the one authority."""
-    folder, authority = FOLDER / "prod" / namespace / "certificates", FOLDER / "prod" / "ca"
-    shutil.rmtree(folder, ignore_errors=True)
-    if authority.exists():
-        shutil.copytree(authority, folder / "ca")
-    command = [checkout / "deploy" / "certificates", folder]
-    subprocess.run(command, env=os.environ | {"NAMESPACE": namespace}, check=True, capture_output=True)
-    if not authority.exists():
-        shutil.copytree(folder / "ca", authority)
-    return [
-        secret(namespace, f"{service}-tls", {it.name: it.read_bytes() for it in (folder / service).iterdir()})
-        for service in SERVICES
-    ]
-
-
-def secret(namespace: str, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-    data = {key: base64.b64encode(value).decode() for key, value in files.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data}
-
-
-def database_url(namespace: str) -> str:
-    return f"postgresql://headrace@{HOST}/{namespace}"
+def _build(folder: Path) -> list[dict[str, Any]]:
+    command = ["go", "tool", "kustomize", "build", folder]
+    done = subprocess.run(command, cwd=KUSTOMIZE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))

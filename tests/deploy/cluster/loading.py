@@ -40,7 +40,6 @@ class Seen:
 @contextmanager
 def asking(install: Install, streams: int, agent: str = "assistant") -> Generator[Seen]:
     """So many streams at a time are asked for while the block runs."""
-    assert install.key_file
     command = [HERE / "cluster", "enter", sys.executable, "-m", "tests.deploy.cluster.load"]
     process = subprocess.Popen(
         [*command, install.facade_url(), str(streams), str(install.key_file), agent],

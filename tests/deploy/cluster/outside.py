@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.deploy.cluster.installs import SIMULATOR
-from tests.deploy.cluster.kube import apply, kubectl
+from tests.deploy.cluster.kube import IMAGE, apply, kubectl
 
 
 def install_simulator() -> None:
     container = {
         "name": "simulator",
-        "image": "headrace:0.1.0",
+        "image": IMAGE,
         "args": ["python", "-m", "services.simulator", "--host", "0.0.0.0", "--port", "7005"],
     }
     at = {"namespace": SIMULATOR, "name": "simulator"}
