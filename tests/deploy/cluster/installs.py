@@ -28,6 +28,7 @@ SLOW = {
     "description": "Ten seconds of text",
     "mode": "ONESHOT",
     "modelConfig": {"providerKey": "openai", "model": "bench-200x50ms"},
+    "plain": {"systemPrompt": "You take your time."},
 }
 
 PROVIDERS = {
