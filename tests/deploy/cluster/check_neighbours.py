@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.deploy.cluster.installs import SERVICES, SIMULATOR, Install, install_prod, remove_prod
-from tests.deploy.cluster.kube import apply, kubectl
+from tests.deploy.cluster.kube import HOST, apply, kubectl, run_cluster
 
 PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
 
@@ -83,7 +83,8 @@ def test_others_of_the_cluster_reach_the_edge_alone(prod: Install) -> None:
 
 @pytest.fixture(scope="module")
 def second(prod: Install) -> Generator[Install]:
-    install = install_prod("second")
+    # With what changes most of an overlay: jwt before the others, as docs/operating/install.md says.
+    install = install_prod("second", ("jwt", "go-facade", "encryption"))
     yield install
     remove_prod(install)
 
@@ -95,6 +96,14 @@ def test_a_second_installation_is_one_of_its_own(prod: Install, second: Install)
     targets = targets_in(prod)
     assert reach("second", pod_name(second, "orchestrator"), targets) == set()
     assert reach("second", pod_name(second, "facade"), targets) == set()
+
+
+def test_what_is_said_is_encrypted_where_the_component_says_so(prod: Install, second: Install) -> None:
+    for install in (prod, second):
+        assert install.ask("What time is it in Ouagadougou?")[0] == 200
+    dump = "pg_dump -h {} -U headrace {} | grep -ci ouagadougou || true"
+    found = [run_cluster("enter", "sh", "-c", dump.format(HOST, it.namespace)).strip() for it in (prod, second)]
+    assert (found[0] != "0", found[1]) == (True, "0")
 
 
 def test_with_one_authority_the_other_installation_is_a_stranger(prod: Install, second: Install) -> None:

@@ -31,6 +31,9 @@ SLOW = {
     "plain": {"systemPrompt": "You take your time."},
 }
 
+TOKENS = ["jwks-url=https://login.example/jwks.json", "issuer=https://login.example/", "audience=headrace"]
+"""An issuer that nobody reaches: its keys are fetched when a token wants them."""
+
 PROVIDERS = {
     "providers": [
         {
@@ -125,7 +128,9 @@ def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: 
     apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
 
 
-def prepare_prod(namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None) -> Install:
+def prepare_prod(
+    namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None, components: tuple[str, ...] = ()
+) -> Install:
     """Everything before its pods: an overlay, secrets and certificates, a database and a volume that are empty."""
     operator = Operator(make_folder(namespace, checkout), _words(namespace) | (words or {}))
     install = Install(namespace, operator)
@@ -133,7 +138,7 @@ def prepare_prod(namespace: str, checkout: Path = ROOT, words: dict[str, str] | 
     add_volume(namespace, namespace, "workspaces", "ReadWriteMany", "shared")
     operator.follow("install.md", "1. Write an overlay")
     install.write_providers(PROVIDERS)
-    _adapt_overlay(operator.folder, namespace)
+    _adapt_overlay(operator.folder, namespace, components)
     (operator.folder / "database-url.txt").write_text(f"postgresql://headrace@{HOST}/{namespace}")
     (operator.folder / "provider-keys.env").write_text("OPENAI_API_KEY=sk-simulated\n")
     operator.follow("install.md", "2. Make the secrets")
@@ -145,9 +150,12 @@ def prepare_prod(namespace: str, checkout: Path = ROOT, words: dict[str, str] | 
     return install
 
 
-def install_prod(namespace: str = "headrace") -> Install:
+def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) -> Install:
     """Replicas over a database, with certificates of one authority for every namespace."""
-    install = prepare_prod(namespace)
+    install = prepare_prod(namespace, components=components)
+    if "encryption" in components:  # as docs/guides/encryption.md says
+        install.operator.run("head -c 32 /dev/urandom | base64 | sed 's/^/first:/' >master-keys")
+        install.operator.run("kubectl -n headrace create secret generic master-keys --from-file=master-keys")
     install.operator.follow("install.md", "4. Start it")
     return install
 
@@ -172,11 +180,14 @@ def _words(namespace: str) -> dict[str, str]:
     }
 
 
-def _adapt_overlay(folder: Path, namespace: str) -> None:
+def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) -> None:
     """An agent that takes its time, models that are in the cluster, and requests that fit a small machine."""
     path = folder / "kustomization.yaml"
     overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
     overlay["resources"].append("models.yaml")
+    overlay["components"] = [f"headrace/deploy/kubernetes/components/{it}" for it in components]
+    if "jwt" in components:
+        overlay["configMapGenerator"].append({"name": "tokens", "namespace": "headrace", "literals": TOKENS})
     overlay["configMapGenerator"][0]["files"].append("agents/slow.json")
     (folder / "agents" / "slow.json").write_text(json.dumps(SLOW))
     (folder / "models.yaml").write_text(json.dumps(_open_models(namespace)))
