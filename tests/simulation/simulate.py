@@ -104,6 +104,7 @@ def prepare_process() -> None:
     # Else each world's end looks at all that the process has ever loaded: 0.3 s.
     gc.collect()
     gc.freeze()
+    gc.disable()  # finalizers would run at another moment each time; and most processes end before they need room
 
 
 def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, **options: Any) -> Result:
@@ -120,8 +121,6 @@ def simulate(
     """Run a world to its end, with a planted bug if one is named; the digest has the messages if it `is_exact`, and
     objects are at other addresses if it `shakes`."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=SHM if SHM.exists() else None))
-    was_enabled = gc.isenabled()
-    gc.disable()  # finalizers would run at another moment each time
     loop = SimulatedLoop(Random(f"{plan.seed}/loop"))
     world = World(plan, folder, loop)
     plant(world, bug)
@@ -145,8 +144,6 @@ def simulate(
         result.traced = world.story.traced or []
         _bury(world, loop)
         shutil.rmtree(folder, ignore_errors=True)
-        if was_enabled:
-            gc.enable()
     return result
 
 

@@ -115,7 +115,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        when = self._now_s + delay  # as call_at, which is called as often
+        handle: Any = SlimHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        handle._scheduled = True
+        return handle
 
     def create_future(self) -> asyncio.Future[Any]:
         future = NumberedFuture(loop=self)
