@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.deploy.cluster.database import make_server
-from tests.deploy.cluster.installs import Install, install_prod
+from tests.deploy.cluster.installs import Install, find_prod, install_prod
 from tests.deploy.cluster.outside import install_simulator
 from tests.deploy.cluster.running import running_cluster
 
@@ -22,4 +22,4 @@ def cluster() -> Generator[None]:
 def prod(cluster: None) -> Install:
     make_server()
     install_simulator()
-    return install_prod()
+    return find_prod() or install_prod()

@@ -160,6 +160,14 @@ def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) 
     return install
 
 
+def find_prod(namespace: str = "headrace") -> Install | None:
+    """The one of a cluster that was kept."""
+    folder = FOLDER / "operators" / namespace
+    if namespace not in {it["metadata"]["name"] for it in get("namespaces")["items"]} or not folder.exists():
+        return None
+    return Install(namespace, Operator(folder, _words(namespace)))
+
+
 def remove_prod(install: Install) -> None:
     """At once, without what draining is for."""
     install.kubectl("delete", "deployments,statefulsets", "--all", "--wait=false")
