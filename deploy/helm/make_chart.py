@@ -3,7 +3,7 @@
 `make_chart.py FOLDER` reads the build from standard input, and writes what is made of a chart into the folder.
 
 The objects are the overlay's. What a user may set becomes a value, whose default is what the overlay says; what the
-components jwt, traces and gvisor add becomes a block that a value turns on. go-facade is kustomize's alone.
+components jwt, traces, gvisor and backup add becomes a block that a value turns on. go-facade is kustomize's alone.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ COMMENTS = {
     "traces": "Spans to the Service otel-collector of the monitoring namespace.",
     "gvisor": "Commands of models in a kernel of their own, by a RuntimeClass of this cluster.",
     "workspaces": "The volume that all tools pods share (ReadWriteMany); an empty class is the cluster's default.",
+    "backup": "A backup every night into a volume of its own. The image has pg_dump of the server's version or later.",
     "network": "Namespaces that policies let in or out; off where other policies do it.",
     "autoscaling": "By open streams, as the Prometheus adapter gives them; off: each service has its least replicas.",
     "facade": "Of each service: replicas, resources, and variables as in a container (env: [{name: …, value: …}]).",
@@ -83,8 +84,10 @@ def _indent(lines: str, by: str) -> str:
 def main(chart: Path) -> None:
     manifests = [item for item in yaml.safe_load_all(sys.stdin) if item["kind"] != "Namespace"]
     values = make_values(manifests)
-    templates = {"config": [], "network": [], "storage": []} | {name: [] for name in list_services(manifests)}
-    for item in [*manifests, *read_component_policies()]:
+    templates = {"config": [], "network": [], "storage": [], "backup": []} | {
+        name: [] for name in list_services(manifests)
+    }
+    for item in [*manifests, *read_component_policies(), *read_backup()]:
         templates[_find_file(item, templates)].append(make_template(item).write())
     (chart / "templates").mkdir(parents=True, exist_ok=True)
     for name, texts in templates.items():
@@ -106,7 +109,17 @@ def read_component_policies() -> list[Manifest]:
     return policies
 
 
+def read_backup() -> list[Manifest]:
+    """Return what the component backup adds."""
+    files = ("claim", "cronjob", "network")
+    return [
+        yaml.safe_load((COMPONENTS / "backup" / f"{file}.yaml").read_text()) | {"component": "backup"} for file in files
+    ]
+
+
 def _find_file(item: Manifest, files: Iterable[str]) -> str:
+    if item.get("component") == "backup":
+        return "backup"
     match item["kind"]:
         case "ConfigMap":
             return "config"
@@ -122,7 +135,8 @@ def make_template(item: Manifest) -> Template:
     component = item.pop("component", "")
     condition = {"NetworkPolicy": ".Values.network.enabled", "HorizontalPodAutoscaler": ".Values.autoscaling.enabled"}
     shown = condition.get(item["kind"], "")
-    template = Template(item, f"and {shown} .Values.{component}.enabled" if component else shown)
+    enabled = f".Values.{component}.enabled" if component else ""
+    template = Template(item, f"and {shown} {enabled}" if shown and enabled else shown or enabled)
     item["metadata"]["namespace"] = template.mark("{{ .Release.Namespace }}")
     name = item["metadata"]["name"]
     match item["kind"]:
@@ -135,9 +149,12 @@ def make_template(item: Manifest) -> Template:
             for end in ("min", "max"):
                 item["spec"][f"{end}Replicas"] = template.mark(f"{{{{ .Values.{_value(name)}.replicas.{end} }}}}")
         case "PersistentVolumeClaim":
-            item["spec"]["resources"]["requests"]["storage"] = template.mark("{{ .Values.workspaces.size }}")
-            lines = "\n{{- with .Values.workspaces.storageClassName }}\nstorageClassName: {{ . }}\n{{- end }}"
+            value = f".Values.{component or 'workspaces'}"
+            item["spec"]["resources"]["requests"]["storage"] = template.mark(f"{{{{ {value}.size }}}}")
+            lines = f"\n{{{{- with {value}.storageClassName }}}}\nstorageClassName: {{{{ . }}}}\n{{{{- end }}}}"
             item["spec"][template.mark(lines)] = None
+        case "CronJob":
+            _open_backup(template)
         case "NetworkPolicy":
             _open_policy(template)
         case _:
@@ -172,6 +189,19 @@ def _open_workload(template: Template, name: str) -> None:
     if name == "tools":
         lines = "runtimeClassName: {{ .Values.gvisor.runtimeClassName }}"
         pod[template.mark(_make_block(".Values.gvisor.enabled", lines))] = None
+
+
+def _open_backup(template: Template) -> None:
+    spec = template.manifest["spec"]
+    spec["schedule"] = template.mark("{{ .Values.backup.schedule | quote }}")
+    pod = spec["jobTemplate"]["spec"]["template"]["spec"]
+    lines = "\n{{- with .Values.imagePullSecrets }}\nimagePullSecrets: {{- toYaml . | nindent 12 }}\n{{- end }}"
+    pod[template.mark(lines)] = None
+    [dump], [backup] = pod["initContainers"], pod["containers"]
+    dump["image"] = template.mark("{{ .Values.backup.databaseImage }}")
+    _open_secret(template, dump["env"][0]["valueFrom"]["secretKeyRef"], "name")
+    backup["image"] = template.mark('{{ include "headrace.image" . }}')
+    backup["env"][0]["value"] = template.mark("{{ .Values.backup.keep | quote }}")
 
 
 def _open_secret(template: Template, named: dict[str, Any], key: str) -> None:
@@ -236,6 +266,7 @@ def make_values(manifests: list[Manifest]) -> Manifest:
             "storageClassName": "",
             "size": by_name["PersistentVolumeClaim", "workspaces"]["spec"]["resources"]["requests"]["storage"],
         },
+        "backup": make_backup_values(),
         "network": {"enabled": True, "monitoringNamespace": "monitoring", "databaseNamespace": "postgresql"},
         "autoscaling": {"enabled": True},
     }
@@ -247,6 +278,19 @@ def make_values(manifests: list[Manifest]) -> Manifest:
         resources = json.loads(json.dumps(container["resources"]))
         values[_value(name)] = {"replicas": ends or workload["spec"]["replicas"], "resources": resources, "env": []}
     return values
+
+
+def make_backup_values() -> Manifest:
+    claim, job, _ = read_backup()
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return {
+        "enabled": False,
+        "schedule": job["spec"]["schedule"],
+        "keep": int(pod["containers"][0]["env"][0]["value"]),
+        "databaseImage": pod["initContainers"][0]["image"],
+        "storageClassName": "",
+        "size": claim["spec"]["resources"]["requests"]["storage"],
+    }
 
 
 def write_values(values: Manifest) -> str:

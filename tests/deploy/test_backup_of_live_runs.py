@@ -1,10 +1,12 @@
 """A backup while fifty runs are live, restored into an empty installation: what was acknowledged before is there,
-and the runs go on to their end.
+with the pictures that were sent, and the runs go on to their end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import os
 import subprocess
@@ -14,7 +16,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from PIL import Image
 
 from benchmarks.postgresql import FAST, Server
 from benchmarks.postgresql import running as running_postgres
@@ -22,6 +26,7 @@ from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.e2e.suite import Suite, running
 from tests.memory.conftest import needs_postgres
+from tests.memory.s3.store import Place, needs_s3, running_store
 
 BACKUP = Path(__file__).parents[2] / "deploy" / "backup"
 
@@ -49,15 +54,51 @@ def database(engine: str) -> Generator[Server | None]:
         yield server
 
 
-def where(server: Server | None) -> dict[str, str]:
-    return {} if server is None else {"HEADRACE_DATABASE_URL": server.new_database()}
+@contextmanager
+def bucket(is_wanted: bool) -> Generator[Place | None]:
+    if not is_wanted:
+        yield None
+        return
+    with running_store() as settings:
+        yield Place(settings)
+
+
+def where(server: Server | None, place: Place | None) -> dict[str, str]:
+    at = {} if server is None else {"HEADRACE_DATABASE_URL": server.new_database()}
+    return at if place is None else at | place.variables
+
+
+async def copy_bucket(place: Place) -> Place:
+    """Put what is in a place into another one, as a store's own means do."""
+    objects, copy = await place.read_all(), Place(place.settings)
+    async with copy.open() as target:
+        for key, body in objects.items():
+            await target.put(key, body)
+    assert sum(key.startswith("blobs/") for key in objects) == LIVE
+    return copy
+
+
+def draw(number: int) -> bytes:
+    """Return a picture that no other run has."""
+    drawn = io.BytesIO()
+    Image.new("RGB", (8, 8), (number, 255 - number, 99)).save(drawn, "PNG")
+    return drawn.getvalue()
+
+
+async def upload(suite: Suite, number: int) -> dict[str, Any]:
+    """Upload the picture of a run; return what is asked with it."""
+    form = aiohttp.FormData()
+    form.add_field("file", draw(number), filename="sky.png")
+    async with suite.http.post(f"{suite.url}/api/upload", data=form) as response:
+        uploaded = await response.json()
+    return {"chatId": uploaded["chatId"], "references": [uploaded["data"]]}
 
 
 @asynccontextmanager
-async def live(suite: Suite, number: int) -> AsyncGenerator[tuple[str, str, str]]:
-    """A run whose call has ended and whose answer has begun: its question, chat and run."""
+async def live(suite: Suite, number: int, sent: dict[str, Any]) -> AsyncGenerator[tuple[str, str, str]]:
+    """A run with a picture whose call has ended and whose answer has begun: its question, chat and run."""
     question = f"ask {number} about the weather"
-    async with suite.query(question, "react") as events:
+    async with suite.query(question, "seeing", **sent) as events:
         chat_id = run_id = ""
         async for event in events:
             chat_id, run_id = chat_id or event.get("chatId", ""), run_id or event.get("runId", "")
@@ -76,24 +117,41 @@ def restore(backup: Path, folder: Path, database_url: str) -> None:
         )
 
 
-@pytest.mark.parametrize("engine", ["files", pytest.param("postgres", marks=needs_postgres)])
-async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(tmp_path: Path, engine: str) -> None:
-    with database(engine) as server:
+@pytest.mark.parametrize(
+    ("engine", "has_bucket"),
+    [
+        ("files", False),
+        pytest.param("postgres", False, marks=needs_postgres),
+        pytest.param("files", True, marks=needs_s3),
+        pytest.param("postgres", True, marks=[needs_postgres, needs_s3]),
+    ],
+)
+async def test_what_was_acknowledged_before_a_backup_is_there_after_it_is_restored(
+    tmp_path: Path, engine: str, has_bucket: bool
+) -> None:
+    with database(engine) as server, bucket(has_bucket) as place:
         async with asyncio.timeout(900), simulator(WHILE_BACKED_UP) as sim:
             runs: list[tuple[str, str, str]] = []
-            at = where(server)
+            at = where(server, place)
             async with running(tmp_path / "config", tmp_path / "data", sim, **at) as suite, AsyncExitStack() as asked:
-                entered = (asked.enter_async_context(live(suite, number)) for number in range(LIVE))
+                sent = [await upload(suite, number) for number in range(LIVE)]
+                entered = (asked.enter_async_context(live(suite, number, it)) for number, it in enumerate(sent))
                 runs = await asyncio.gather(*entered)
                 command = [BACKUP, tmp_path / "data", tmp_path / "backup.tar"]
                 await asyncio.to_thread(subprocess.run, command, env=os.environ | at, check=True)
+                place = place and await copy_bucket(place)
             sim.rules = parse_script(AFTERWARDS)
-            at = where(server)
+            sim.requests.clear()
+            at = where(server, place)
             await asyncio.to_thread(
                 restore, tmp_path / "backup.tar", tmp_path / "restored", at.get("HEADRACE_DATABASE_URL", "")
             )
             async with running(tmp_path / "config", tmp_path / "restored", sim, **at) as suite:
                 await asyncio.gather(*(check_restored(suite, *run) for run in runs))
+                shown = [json.dumps(body["messages"]) for body in suite.requests()]
+                for number, (question, _, _) in enumerate(runs):
+                    picture = base64.b64encode(draw(number)).decode()
+                    assert any(question in messages and picture in messages for messages in shown), number
                 for _, chat_id, _ in runs[::10]:
                     assert (await suite.ask("and on", "plain", chatId=chat_id))[-1]["type"] == "run.complete"
                 assert len((await suite.get("/api/chats", pageSize="100"))[1]["data"]) == LIVE

@@ -124,7 +124,8 @@ def test_every_volume_is_there_and_used(variant: str) -> None:
         mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in mounts} == claimed | {volume["name"] for volume in spec["volumes"]}, name
     claims, maps = of_kind(variant, "PersistentVolumeClaim"), of_kind(variant, "ConfigMap")
-    volumes = [volume for pod in pods(variant).values() for volume in pod["spec"]["volumes"]]
+    jobs = [item["spec"]["jobTemplate"]["spec"]["template"] for item in of_kind(variant, "CronJob").values()]
+    volumes = [volume for pod in [*pods(variant).values(), *jobs] for volume in pod["spec"]["volumes"]]
     assert {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item} == set(
         claims
     )

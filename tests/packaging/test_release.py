@@ -13,7 +13,10 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 
-TAKEN = ("pyproject.toml", "CHANGELOG.md", "packaging", "deploy/kubernetes/components/pod", "docs/operating/install.md")
+TAKEN = (
+    *("pyproject.toml", "CHANGELOG.md", "packaging", "docs/operating/install.md"),
+    *("deploy/kubernetes/components/pod", "deploy/kubernetes/components/backup"),
+)
 
 
 @pytest.fixture
@@ -60,6 +63,7 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     changed = git(checkout, "diff", "--numstat").splitlines()
     assert {(line.split()[0], line.split()[2]) for line in changed} == {
         ("2", "CHANGELOG.md"),
+        ("1", "deploy/kubernetes/components/backup/kustomization.yaml"),
         ("1", "deploy/kubernetes/components/pod/kustomization.yaml"),
         ("4", "docs/operating/install.md"),
         ("1", "packaging/typescript/package.json"),

@@ -56,7 +56,7 @@ def test_its_namespace_is_the_releases() -> None:
     assert render("second") == build(namespace="second")
 
 
-@pytest.mark.parametrize("components", [("jwt",), ("traces",), ("gvisor",), ("jwt", "gvisor", "traces")])
+@pytest.mark.parametrize("components", [("jwt",), ("traces",), ("gvisor",), ("backup",), ("jwt", "gvisor", "traces")])
 def test_a_component_is_a_value(components: tuple[str, ...]) -> None:
     rendered, built = render(**{f"{name}.enabled": "true" for name in components}), build(*components)
     for objects in (rendered, built):
