@@ -22,7 +22,7 @@ def restored(prod: Install) -> Generator[Install]:
 
 def test_what_is_backed_up_in_use_is_there_where_it_is_restored(prod: Install, restored: Install) -> None:
     with asking(prod, STREAMS) as seen, asking(prod, STREAMS, "slow") as slow:
-        before = list_chats(prod)
+        before = list_chats(prod, 50)
         prod.operator.follow("backup.md", "On Kubernetes")
     assert_nothing_lost(seen)
     assert_nothing_lost(slow)
@@ -31,12 +31,15 @@ def test_what_is_backed_up_in_use_is_there_where_it_is_restored(prod: Install, r
     restored.operator.follow("install.md", "4. Start it")
     restored.operator.follow("backup.md", "What is there")
     assert len(before) > STREAMS
-    assert list_chats(restored) >= before
+    assert list_chats(restored, 200) >= before
     status, said = restored.ask()
     assert (status, '"type":"run.complete"' in said) == (200, True)
 
 
-def list_chats(install: Install) -> set[str]:
+def list_chats(install: Install, most: int) -> set[str]:
+    """The newest."""
     key = f"Authorization: Bearer {install.key_file.read_text().strip()}"
-    said = run_cluster("enter", "curl", "-s", "-m", "60", "-H", key, f"{install.facade_url()}/api/chats?pageSize=200")
+    said = run_cluster(
+        "enter", "curl", "-s", "-m", "60", "-H", key, f"{install.facade_url()}/api/chats?pageSize={most}"
+    )
     return {it["chatId"] for it in json.loads(said)["data"]}
