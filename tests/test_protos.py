@@ -57,7 +57,7 @@ RPCS = {
     "AuditService": "ListAudit ExportAudit> VerifyAudit RecordAudit",
     "DataService": "ExportData> EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold",
     "DataStoreService": "ReadStoredData> EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold"
-    " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce",
+    " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce CheckErasure",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
     "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",

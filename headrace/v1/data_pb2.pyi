@@ -848,8 +848,42 @@ class FinishErasureResponse(_message.Message):
 Global___FinishErasureResponse: _TypeAlias = FinishErasureResponse  # noqa: Y015
 
 @_typing.final
-class ListHoldsInForceRequest(_message.Message):
+class CheckErasureRequest(_message.Message):
     """Nothing is to be said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckErasureRequest: _TypeAlias = CheckErasureRequest  # noqa: Y015
+
+@_typing.final
+class CheckErasureResponse(_message.Message):
+    """It may."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckErasureResponse: _TypeAlias = CheckErasureResponse  # noqa: Y015
+
+@_typing.final
+class ListHoldsInForceRequest(_message.Message):
+    """All of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

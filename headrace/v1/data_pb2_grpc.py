@@ -98,7 +98,7 @@ class DataServiceServicer(object):
         """Erase everything that is kept of a user, or of the caller's whole tenant.
 
         Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through restarts of
-        every service. New runs, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
+        every service. New runs, files, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
         runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
         webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
         redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
@@ -467,6 +467,11 @@ class DataStoreServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_data__pb2.ListHoldsInForceRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_data__pb2.ListHoldsInForceResponse.FromString,
                 _registered_method=True)
+        self.CheckErasure = channel.unary_unary(
+                '/headrace.v1.DataStoreService/CheckErasure',
+                request_serializer=headrace_dot_v1_dot_data__pb2.CheckErasureRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_data__pb2.CheckErasureResponse.FromString,
+                _registered_method=True)
 
 
 class DataStoreServiceServicer(object):
@@ -569,6 +574,15 @@ class DataStoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckErasure(self, request, context):
+        """Say whether something new may be kept of the caller elsewhere, such as a file.
+
+        Changes nothing. Errors: ERASING while what is kept of the caller is being erased.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DataStoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -631,6 +645,11 @@ def add_DataStoreServiceServicer_to_server(servicer, server):
                     servicer.ListHoldsInForce,
                     request_deserializer=headrace_dot_v1_dot_data__pb2.ListHoldsInForceRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_data__pb2.ListHoldsInForceResponse.SerializeToString,
+            ),
+            'CheckErasure': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckErasure,
+                    request_deserializer=headrace_dot_v1_dot_data__pb2.CheckErasureRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_data__pb2.CheckErasureResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -958,6 +977,33 @@ class DataStoreService(object):
             '/headrace.v1.DataStoreService/ListHoldsInForce',
             headrace_dot_v1_dot_data__pb2.ListHoldsInForceRequest.SerializeToString,
             headrace_dot_v1_dot_data__pb2.ListHoldsInForceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckErasure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.DataStoreService/CheckErasure',
+            headrace_dot_v1_dot_data__pb2.CheckErasureRequest.SerializeToString,
+            headrace_dot_v1_dot_data__pb2.CheckErasureResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,7 +51,7 @@ class DataServiceStub:
     """Erase everything that is kept of a user, or of the caller's whole tenant.
 
     Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through restarts of
-    every service. New runs, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
+    every service. New runs, files, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
@@ -108,7 +108,7 @@ class DataServiceAsyncStub(DataServiceStub):
     """Erase everything that is kept of a user, or of the caller's whole tenant.
 
     Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through restarts of
-    every service. New runs, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
+    every service. New runs, files, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
@@ -174,7 +174,7 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         """Erase everything that is kept of a user, or of the caller's whole tenant.
 
         Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through restarts of
-        every service. New runs, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
+        every service. New runs, files, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
         runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
         webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
         redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
@@ -289,6 +289,11 @@ class DataStoreServiceStub:
 
     Changes nothing.
     """
+    CheckErasure: _grpc.UnaryUnaryMultiCallable[_data_pb2.CheckErasureRequest, _data_pb2.CheckErasureResponse]
+    """Say whether something new may be kept of the caller elsewhere, such as a file.
+
+    Changes nothing. Errors: ERASING while what is kept of the caller is being erased.
+    """
 
 @_typing.type_check_only
 class DataStoreServiceAsyncStub(DataStoreServiceStub):
@@ -336,6 +341,11 @@ class DataStoreServiceAsyncStub(DataStoreServiceStub):
     """List the holds of all tenants that are in force.
 
     Changes nothing.
+    """
+    CheckErasure: _aio.UnaryUnaryMultiCallable[_data_pb2.CheckErasureRequest, _data_pb2.CheckErasureResponse]  # type: ignore[assignment]
+    """Say whether something new may be kept of the caller elsewhere, such as a file.
+
+    Changes nothing. Errors: ERASING while what is kept of the caller is being erased.
     """
 
 class DataStoreServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -453,6 +463,17 @@ class DataStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """List the holds of all tenants that are in force.
 
         Changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckErasure(
+        self,
+        request: _data_pb2.CheckErasureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_data_pb2.CheckErasureResponse, _abc.Awaitable[_data_pb2.CheckErasureResponse]]:
+        """Say whether something new may be kept of the caller elsewhere, such as a file.
+
+        Changes nothing. Errors: ERASING while what is kept of the caller is being erased.
         """
 
 def add_DataStoreServiceServicer_to_server(servicer: DataStoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -207,7 +207,7 @@ class ToolServiceServicer(object):
         Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
         Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
@@ -245,7 +245,7 @@ class ToolServiceServicer(object):
         the user's calls from now on. A state counts once, for an hour.
         Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
         the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-        OVERLOADED (the audit log cannot be written: nothing is kept).
+        OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

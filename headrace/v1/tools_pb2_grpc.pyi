@@ -90,7 +90,7 @@ class ToolServiceStub:
     Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
     Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
@@ -116,7 +116,7 @@ class ToolServiceStub:
     the user's calls from now on. A state counts once, for an hour.
     Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
     the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-    OVERLOADED (the audit log cannot be written: nothing is kept).
+    OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
     """
     ListAuthorizations: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]
     """List where the caller has authorized Headrace (OAuth), ordered by server.
@@ -211,7 +211,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
     Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
@@ -237,7 +237,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     the user's calls from now on. A state counts once, for an hour.
     Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
     the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-    OVERLOADED (the audit log cannot be written: nothing is kept).
+    OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
     """
     ListAuthorizations: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]  # type: ignore[assignment]
     """List where the caller has authorized Headrace (OAuth), ordered by server.
@@ -377,7 +377,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         Uploaded pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
         Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
@@ -421,7 +421,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         the user's calls from now on. A state counts once, for an hour.
         Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
         the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-        OVERLOADED (the audit log cannot be written: nothing is kept).
+        OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
         """
 
     @_abc_1.abstractmethod

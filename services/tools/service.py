@@ -50,7 +50,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
         self._catalogue = catalogue
         self._executor = executor
         self._workspaces = workspaces
-        self._uploads = Uploads(workspaces, rights.enter_chat)
+        self._uploads = Uploads(workspaces, rights)
         self._rights = rights
         self._skills = skills
         self._effects = effects
@@ -121,6 +121,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def CompleteAuthorization(
         self, request: tools_pb2.CompleteAuthorizationRequest, context: Any
     ) -> tools_pb2.CompleteAuthorizationResponse:
+        await self._rights.check_new_work()
         return tools_pb2.CompleteAuthorizationResponse(server=await self._authorizations.complete(request))
 
     async def ReadOwnedData(

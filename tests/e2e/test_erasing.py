@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from services.simulator.server import simulator
@@ -173,6 +174,10 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
             erasure_id = answer["data"]["erasureId"]
             status, refused = await call(suite, "ada", "POST", "/api/facts", text="more")
             assert (status, refused["error"]["code"]) == (400, "ERASING")
+            with aiohttp.MultipartWriter("form-data") as form:
+                form.append(b"more").set_content_disposition("form-data", name="file", filename="n.txt")
+            async with suite.http.post(f"{suite.url}/api/upload", data=form, headers=show("ada")) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (400, "ERASING")
             while not has_come(moment, data, [chats["ada"], live], live):
                 await asyncio.sleep(0.001)
             services = suite.services()

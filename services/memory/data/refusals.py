@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often the records are looked at; erasing begins after three times as long (SETTLES_S of the store)."""
 
-_NEW_WORK = frozenset(
+NEW_WORK = frozenset(
     f"/headrace.v1.{service}Service/{method}"
     for service, methods in {
         "Memory": "BeginRun ForkChat Remember UpdateFact PutBlob UpdateChat ShareChat PinMessage EditSummary Compact"
-        " PutAgentVersion PutAgentDefinition",
-        "Schedule": "CreateSchedule UpdateSchedule TriggerSchedule",
+        " UpdateState Revert PutAgentVersion PutAgentDefinition",
+        "DataStore": "CheckErasure",
+        "Schedule": "CreateSchedule UpdateSchedule TriggerSchedule RotateScheduleSecret",
         "Key": "CreateKey UpdateKey",
-        "Webhook": "CreateWebhook UpdateWebhook PutRunWebhook",
+        "Webhook": "CreateWebhook UpdateWebhook PutRunWebhook RotateSecret PingWebhook ReplayDeliveries",
     }.items()
     for method in methods.split()
 )
-"""RPCs that make something of a user. Append is checked where its lines are known: runs must come to their end."""
+"""RPCs that make something of a user. Append is checked where its lines are known: runs must come to their end. What is
+posted to a schedule goes with it, and its run does not begin."""
 
 log = structlog.get_logger()
 
@@ -59,7 +61,7 @@ class Refusals:
 
     def check_call(self, method: str, who: Identity | None) -> None:
         """Refuse an RPC that would make something of somebody who is being erased. Raises Erasing."""
-        if self._going and who is not None and method in _NEW_WORK:
+        if self._going and who is not None and method in NEW_WORK:
             self.check(who)
 
     def check(self, who: Identity) -> None:

@@ -135,6 +135,11 @@ class DataStoreService(DataStoreServiceServicer):
         holds = (await self._holds.read_in_force()).holds
         return data_pb2.ListHoldsInForceResponse(holds=map(_make_hold, holds))
 
+    async def CheckErasure(
+        self, request: data_pb2.CheckErasureRequest, context: Context
+    ) -> data_pb2.CheckErasureResponse:
+        return data_pb2.CheckErasureResponse()  # who is being erased is refused before
+
 
 def _make_erasure(erasure: StoredErasure) -> data_pb2.Erasure:
     counts = {name: count for name, count in sorted(erasure.counts.items()) if ":" not in name}

@@ -61,6 +61,7 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_DATA_STORE, "ReadStoredData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold", _RUNS),
     **_allow(_DATA_STORE, "ClaimErasures ListErasedRuns EraseStored FinishErasure", _RUNS),
     **_allow(_DATA_STORE, "ListHoldsInForce", frozenset({TOOLS})),
+    **_allow(_DATA_STORE, "CheckErasure", _RUNS | {TOOLS}),
     **_allow(_GATES, "ListGates WatchGates GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack", _PUBLIC),
     **_allow(_GATES, "ListGrants RevokeGrant ExportGates", _PUBLIC),
     **_allow(_KEYS, "CreateKey ListKeys GetKey UpdateKey RevokeKey", _PUBLIC),

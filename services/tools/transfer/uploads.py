@@ -4,9 +4,10 @@ import asyncio
 import hashlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,6 +20,9 @@ from services.tools.workspace.blocking import run_to_end
 from services.tools.workspace.content_types import IMAGE_BYTES_MAX, ContentType, Kind, detect_type
 from services.tools.workspace.references import make_reference
 from services.tools.workspace.workspace import Workspace, Workspaces
+
+if TYPE_CHECKING:
+    from services.tools.workspace.chat_rights import ChatRights
 
 log = structlog.get_logger()
 
@@ -58,13 +62,13 @@ class Uploads:
     def __init__(
         self,
         workspaces: Workspaces,
-        enter_chat: Callable[[str], Awaitable[None]] | None = None,
+        rights: ChatRights | None = None,
         *,
         upload_s: float = UPLOAD_S,
     ) -> None:
-        """`enter_chat` is called before a file goes into a chat; None: its record beside the files alone counts."""
+        """`rights` are asked before a file is kept; None: its record beside the files alone counts."""
         self._workspaces = workspaces
-        self._enter_chat = enter_chat
+        self._rights = rights
         self._upload_s = upload_s
         self._open = 0
         self._reducing = asyncio.Lock()
@@ -81,6 +85,7 @@ class Uploads:
         Raises:
             InvalidRequest: The name, the size or the content breaks a rule.
             QuotaExceeded: The chat's workspace is full.
+            Erasing: What is kept of the caller is being erased.
             Overloaded: UPLOADS_MAX are under way, or the disk is full.
             StreamStalled: It took too long.
         """
@@ -106,8 +111,11 @@ class Uploads:
             if content.kind == "image" and start.folder != "outputs":
                 async with self._reducing:
                     await run_to_end(partial(pictures.shrink_picture, file.path))
-            if start.chat_id and self._enter_chat is not None:
-                await self._enter_chat(start.chat_id)
+            if self._rights is not None:
+                # After the last piece, which may come long after the first one.
+                await self._rights.check_new_work()
+                if start.chat_id:
+                    await self._rights.enter_chat(start.chat_id)
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
 
     @contextmanager

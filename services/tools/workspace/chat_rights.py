@@ -10,7 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from headrace.v1 import memory_pb2
+from headrace.v1 import data_pb2, memory_pb2
+from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
 from services.runtime.auth.identity import DEFAULT, Identity, require_identity
@@ -30,7 +31,15 @@ TIMEOUT_S = 10.0
 class ChatRights:
     def __init__(self, memory: grpc.aio.Channel, workspaces: Workspaces) -> None:
         self._get_chat = repeat_until_answered(MemoryServiceStub(memory).GetChat)
+        self._check_erasure = repeat_until_answered(DataStoreServiceStub(memory).CheckErasure)
         self._workspaces = workspaces
+
+    async def check_new_work(self) -> None:
+        """Raise Erasing while what is kept of the caller is being erased."""
+        if require_identity() != DEFAULT:
+            with translating_peer_errors():
+                request = data_pb2.CheckErasureRequest()
+                await self._check_erasure(request, timeout=TIMEOUT_S, metadata=forward_metadata())
 
     async def enter_chat(self, chat_id: str, run_id: str | None = None) -> None:
         """Let the rest of this call work with the chat's files if the caller takes part in the chat, or `run_id` is a

@@ -14,6 +14,7 @@ from headrace.errors import ChatBusy, Erasing, InvalidRequest, NotFound, Overloa
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, audit_pb2, data_pb2, keys_pb2, memory_pb2
 from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.rpc.call_ids import forward_metadata
 from tests.memory.conftest import Files, Kept, is_encrypted
 from tests.memory.data.people import (
     ADA,
@@ -43,6 +44,13 @@ from tests.memory.data.people import (
 from tests.memory.writing import Memory, content, new_id, run_line, step_line
 
 pytestmark = pytest.mark.engines
+
+
+async def check_erasure(memory: Memory) -> None:
+    """Ask as a service does that is about to keep something of the caller."""
+    with rpc_errors():
+        await memory.data.CheckErasure(data_pb2.CheckErasureRequest(), metadata=forward_metadata())
+
 
 REWRITES = {"scrub_rewrites": True}
 
@@ -165,6 +173,8 @@ async def test_new_work_of_the_user_is_refused_while_it_goes_on_and_old_runs_may
                 memory.remember("new"),
                 memory.fork(ada["chat"]),
                 memory.put_blob(ada["chat"], b"new"),
+                memory.update_state(ada["chat"], 0, '{"note":"new"}'),
+                check_erasure(memory),
             ):
                 with pytest.raises(Erasing) as caught:
                     await refused
