@@ -9,15 +9,21 @@ import json
 import os
 import signal
 import tarfile
+from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 
+from benchmarks import postgresql
+from benchmarks.postgresql import FAST, Server
 from services.simulator.server import simulator
 from tests.e2e.suite import COMMAND, Suite, running
 from tests.e2e.test_crash import gone
+from tests.memory.conftest import needs_postgres
 
 SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
 KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
@@ -145,25 +151,67 @@ MOMENTS = ("asked", "runs ended", "a chat gone", "all chats gone", "files gone")
 """When the suite is killed: as soon as the data folder shows it."""
 
 
-def has_come(moment: str, data: Path, chats: list[str], live: str) -> bool:
-    logs = [data / "chats" / f"{chat_id}.json" for chat_id in chats]
-    match moment:
-        case "asked":
-            return True
-        case "runs ended":
-            log = data / "chats" / f"{live}.json"
-            return not log.exists() or b'"state":"cancelled"' in log.read_bytes()
-        case "a chat gone":
-            return not all(log.exists() for log in logs)
-        case "all chats gone":
-            return not any(log.exists() for log in logs)
-        case _:
-            return not any((data / "workspaces" / chat_id).exists() for chat_id in chats)
+@dataclass(frozen=True)
+class Place:
+    """Where the suite keeps chats: a folder, or a database of a server of its own."""
+
+    data: Path
+    postgres: Server | None
+    url: str = ""
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"HEADRACE_DATABASE_URL": self.url, "HEADRACE_MEMORY_ERASE_REWRITES": "true"} if self.url else {}
+
+    async def has_come(self, moment: str, chats: list[str], live: str) -> bool:
+        there = {chat_id: log for chat_id in chats if (log := await self._read_log(chat_id))}
+        match moment:
+            case "asked":
+                return True
+            case "runs ended":
+                return live not in there or b'"state":"cancelled"' in there[live]
+            case "a chat gone":
+                return len(there) < len(chats)
+            case "all chats gone":
+                return not there
+            case _:
+                return not any((self.data / "workspaces" / chat_id).exists() for chat_id in chats)
+
+    async def find_mark(self) -> list[str]:
+        """Return the files that have the mark, without a database's log of writes."""
+        found = find_mark(self.data)
+        if self.postgres is not None:
+            await self._fetch("CHECKPOINT")
+            found += find_mark(self.postgres.folder / "data" / "base")
+        return found
+
+    async def _read_log(self, chat_id: str) -> bytes:
+        if self.postgres is None:
+            path = self.data / "chats" / f"{chat_id}.json"
+            return path.read_bytes() if path.exists() else b""
+        query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1"
+        return b"".join(row[0] for row in await self._fetch(query, chat_id))
+
+    async def _fetch(self, statement: str, *values: str) -> list[Any]:
+        connection = await asyncpg.connect(self.url)
+        try:
+            return await connection.fetch(statement, *values)
+        finally:
+            await connection.close()
+
+
+@pytest.fixture(params=["files", pytest.param("postgres", marks=needs_postgres)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
+    if request.param == "files":
+        yield Place(tmp_path / "data", None)
+        return
+    with postgresql.running(*FAST) as server:
+        yield Place(tmp_path / "data", server, server.new_database())
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, moment: str) -> None:
-    env, data = write_keys(tmp_path), tmp_path / "data"
+async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Path, place: Place, moment: str) -> None:
+    env, data = write_keys(tmp_path) | place.env, place.data
     async with asyncio.timeout(600), simulator(STEPS) as sim:
         async with running(tmp_path / "config", data, sim, **env) as suite:
             chats = await furnish(suite)
@@ -178,7 +226,7 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
                 form.append(b"more").set_content_disposition("form-data", name="file", filename="n.txt")
             async with suite.http.post(f"{suite.url}/api/upload", data=form, headers=show("ada")) as response:
                 assert (response.status, (await response.json())["error"]["code"]) == (400, "ERASING")
-            while not has_come(moment, data, [chats["ada"], live], live):
+            while not await place.has_come(moment, [chats["ada"], live], live):
                 await asyncio.sleep(0.001)
             services = suite.services()
             assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -187,12 +235,12 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
             receipt = await wait_until_done(suite, erasure_id)
             counts = {item["name"]: item["count"] for item in receipt["erased"]}
             assert (counts["chats"], counts["facts"]) == (2, 1)
-            assert not find_mark(data)
+            assert not await place.find_mark()
             assert _without_times(await export(suite, "bob")) == _without_times(before)
             _, listed = await call(suite, "ada", "GET", "/api/chats")
             assert listed["data"] == []
             await ask(suite, "bob", "and again", chatId=chats["bob"])
-        assert not find_mark(data)
+        assert not await place.find_mark()
 
 
 def _without_times(entries: dict[str, bytes]) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -132,3 +133,54 @@ async def test_over_http_the_same(stage: Stage) -> None:
                 assert response.status == 401, where
                 if route.verb != "HEAD":
                     assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
+
+
+async def test_a_route_without_its_scope_is_refused(stage: Stage) -> None:
+    for route in load_routes():
+        scope = find_scope(route.grpc_path)
+        if not scope or route.is_hook:
+            continue
+        given: dict[str, Any] = {} if route.verb in ("GET", "HEAD") else {"json": {}}
+        if route.is_upload:
+            given = {"data": {"file": io.BytesIO(b"hello")}}
+        headers = {"X-API-Key": stage.lacking[scope]}
+        async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:
+            assert response.status == 403, route.path
+            if route.verb != "HEAD":
+                text = await response.text()
+                assert "PERMISSION_DENIED" in text, route.path
+                assert f"no scope '{scope}'" in text, text
+
+
+FACES = (
+    *(("GET", "/agui"), ("GET", "/agui/plain"), ("POST", "/agui/plain")),
+    *(("GET", "/a2a"), ("GET", "/a2a/plain/.well-known/agent-card.json"), ("POST", "/a2a/plain")),
+    *(("POST", "/a2a/plain/message:send"), ("POST", "/mcp")),
+    *(("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/v1/embeddings")),
+    *(("POST", "/v1/files"), ("GET", "/v1/files/some"), ("GET", "/v1/responses/some")),
+)
+
+
+@pytest.mark.parametrize(("verb", "where"), FACES)
+async def test_a_key_that_has_ended_opens_no_face(verb: str, where: str, stage: Stage) -> None:
+    for way, secret in stage.ended.items():
+        async with stage.it.http.request(verb, where, headers={"X-API-Key": secret}, json={}) as response:
+            assert response.status == 401, way
+            error = (await response.json())["error"]
+            assert error["code"].upper() == "CREDENTIAL_ENDED", way
+
+
+ASKING = {
+    "/agui/plain": {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hello"}]},
+    "/v1/chat/completions": {"model": "plain", "messages": [{"role": "user", "content": "hello"}]},
+    "/v1/responses": {"model": "plain", "input": "hello"},
+    "/a2a/plain/message:send": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}},
+}
+
+
+@pytest.mark.parametrize("where", ASKING)
+async def test_nobody_asks_through_a_face_without_the_scope(where: str, stage: Stage) -> None:
+    headers = {"X-API-Key": stage.lacking["ask"]}
+    async with stage.it.http.post(where, json=ASKING[where], headers=headers) as response:
+        text = await response.text()
+        assert (response.status, "no scope 'ask'" in text) == (403, True), text
