@@ -21,6 +21,9 @@ class Config:
     replicas: int = 1
     """Number of gateways that share the providers' accounts; each keeps to its even part of their quotas."""
 
+    memory_address: str = ""
+    """Address of the memory service, whose audit log is told whom this service refuses; empty: it is not told."""
+
     interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
     """Whether the log has one line for each model call (INFO), and with HEADRACE_LOG_LEVEL=DEBUG one for each delta."""
 

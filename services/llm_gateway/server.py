@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
@@ -14,7 +14,11 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.callers import LLM_GATEWAY
 from services.runtime.file_watch import REFRESH_INTERVAL_MS, watching_paths
+from services.runtime.rpc.audit_records import AuditRecords
+from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 if TYPE_CHECKING:
@@ -42,5 +46,13 @@ async def gateway(
     async with Pool() as pool, watching_paths([path], catalogue.reload, forget_removed, interval_ms=look_ms):
         caller = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
         service = GrpcService(NAME, LlmService(catalogue, caller), llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        async with serving_grpc(config.server, [service], is_configured=lambda: catalogue.is_loaded) as running:
-            yield running
+        async with AsyncExitStack() as stack:
+            refused = None
+            if config.memory_address:
+                credentials = build_caller_metadata(config.server.auth, LLM_GATEWAY)
+                memory = await stack.enter_async_context(open_channel(config.memory_address, credentials))
+                refused = AuditRecords(memory, LLM_GATEWAY).count_refused()
+            served = serving_grpc(
+                config.server, [service], is_configured=lambda: catalogue.is_loaded, record_refused=refused
+            )
+            yield await stack.enter_async_context(served)

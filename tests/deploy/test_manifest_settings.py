@@ -44,9 +44,12 @@ def test_no_variable_is_given_twice(variant: str) -> None:
         assert len(container.get("env", ())) == len(environment(container))
 
 
-NO_SERVICES = {"HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"}
+NO_SERVICES = {
+    *("HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"),
+    "HEADRACE_LLM_GATEWAY_MEMORY_ADDRESS",
+}
 """Addresses of what these manifests do not run: an embedded facade beside the Go gateway, for the other faces, and A2A
-over gRPC, which a facade says of itself."""
+over gRPC, which a facade says of itself; and of memory for llm_gateway, which is behind network policies here."""
 
 
 @pytest.mark.parametrize("variant", ["prod", "own"])

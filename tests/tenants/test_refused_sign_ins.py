@@ -11,6 +11,13 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import Unauthenticated
+from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2
+from headrace.v1.llm_pb2_grpc import LlmServiceStub
+from services.llm_gateway.config import Config
+from services.llm_gateway.server import gateway as llm_gateway
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
 from tests.conformance.fronts import Timing, gateway
 from tests.tenants.house import TIMEOUT_S, house
 
@@ -27,6 +34,16 @@ async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path:
         async with it.http.get(f"{it.url}/api/chats", headers=STRANGER) as response:
             assert response.status == 401
     assert read_refused(tmp_path) == [(name, "127.0.0.1", 1) for name in ("facade", "orchestrator", "tools")]
+
+
+async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path) -> None:
+    async with asyncio.timeout(TIMEOUT_S), house(tmp_path) as it:
+        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings)
+        config = Config(server=server, config_dir=tmp_path, memory_address=it.addresses["MemoryService"])
+        async with llm_gateway(config, {}) as running, open_channel(running.addresses[0]) as channel:
+            with pytest.raises(Unauthenticated), rpc_errors():
+                await LlmServiceStub(channel).ListModels(llm_pb2.ListModelsRequest(), metadata=tuple(STRANGER.items()))
+    assert read_refused(tmp_path) == [("llm_gateway", "127.0.0.1", 1)]
 
 
 async def test_behind_the_go_gateway_it_is_the_client_who_was_refused(tmp_path: Path) -> None:

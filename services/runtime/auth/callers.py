@@ -56,7 +56,7 @@ CALLERS: dict[str, frozenset[str]] = {
         _PUBLIC,
     ),
     **_allow(_AUDIT, "ListAudit ExportAudit VerifyAudit", _PUBLIC),
-    **_allow(_AUDIT, "RecordAudit", frozenset({FACADE, ORCHESTRATOR, TOOLS})),
+    **_allow(_AUDIT, "RecordAudit", frozenset({FACADE, ORCHESTRATOR, LLM_GATEWAY, TOOLS})),
     **_allow(_DATA, "ExportData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold", _PUBLIC),
     **_allow(_DATA_STORE, "ReadStoredData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold", _RUNS),
     **_allow(_DATA_STORE, "ClaimErasures ListErasedRuns EraseStored FinishErasure", _RUNS),
