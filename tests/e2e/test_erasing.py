@@ -8,6 +8,7 @@ import io
 import json
 import os
 import signal
+import socket
 import tarfile
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from services.simulator.server import simulator
 from tests.e2e.suite import COMMAND, Suite, running
 from tests.e2e.test_crash import gone
 from tests.memory.conftest import needs_postgres
+from tests.otlp import collector
 
 SCOPES = ["ask", "answer", "operate", "read_content", "publish", "admin"]
 KEYS = {"ada": "a" * 64, "bob": "b" * 64, "op": "c" * 64}
@@ -241,6 +243,35 @@ async def test_an_erasure_that_is_killed_goes_on_at_the_next_start(tmp_path: Pat
             assert listed["data"] == []
             await ask(suite, "bob", "and again", chatId=chats["bob"])
         assert not await place.find_mark()
+
+
+async def test_what_operators_look_at_has_nothing_of_an_erased_user(tmp_path: Path) -> None:
+    """Metrics and traces, as a collector gets them, and all services' logs; those are in the data folder."""
+    data, metrics = tmp_path / "data", f"127.0.0.1:{find_free_port()}"
+    async with asyncio.timeout(600), simulator(STEPS) as sim, collector() as traces:
+        env = write_keys(tmp_path) | {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+            "HEADRACE_FACADE_METRICS_LISTEN": metrics,
+        }
+        async with running(tmp_path / "config", data, sim, **env) as suite:
+            await furnish(suite)
+            _, answer = await call(suite, "op", "POST", "/api/data/erase", user="ada")
+            await wait_until_done(suite, answer["data"]["erasureId"])
+            async with suite.http.get(f"http://{metrics}/metrics") as response:
+                shown = await response.text()
+            assert "headrace_" in shown
+            assert MARK not in shown
+        assert list((data / "logs").iterdir())
+        assert not find_mark(data)
+        assert traces.named("headrace.v1.AgentService/Query")
+        assert not [span.name for span in traces.spans if MARK.encode() in span.said]
+
+
+def find_free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
 
 
 def _without_times(entries: dict[str, bytes]) -> dict[str, bytes]:
