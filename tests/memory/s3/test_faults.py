@@ -81,6 +81,26 @@ async def test_callers_of_a_bucket_that_is_away_do_not_all_wait(behind: Kept, pr
         assert proxy.seen.total() - seen <= 2 * QUICK.attempts_max
 
 
+async def test_callers_that_wait_for_a_bucket_hold_nobody_else_up(kept: Kept, proxy: Proxy) -> None:
+    assert kept.place is not None
+    patient = replace(QUICK, patience_s=60.0, silence_s=60.0)
+    async with replace(kept, place=kept.place.at(proxy.url, patient)).memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        proxy.fail("hang")
+        reading = [asyncio.create_task(memory.blob(chat_id, BLOB_ID)) for _ in range(200)]
+        async with asyncio.timeout(50):
+            while proxy.open < patient.requests_max:
+                await asyncio.sleep(0.01)
+            await memory.begin_and_end("goes on")
+        done = [task for task in reading if task.done()]
+        assert len(done) < len(reading)
+        for task in reading:
+            task.cancel()
+        ends = await asyncio.gather(*reading, return_exceptions=True)
+        # Those who would wait for a thread are refused at once.
+        assert {type(end) for end in ends} <= {asyncio.CancelledError, Overloaded}
+
+
 async def test_a_message_is_not_acknowledged_without_its_picture(behind: Kept, proxy: Proxy) -> None:
     async with behind.memory() as memory:
         chat_id, run_id = await memory.begin()

@@ -8,6 +8,7 @@ names from before the log goes until they have gone, so that a bucket that goes 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from headrace.errors import NotFound
 from services.memory.encryption.envelope import HEAD_BYTES
 from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
+from services.memory.storage.s3.errors import make_away_error
 from services.runtime.clock import now_s
 from services.runtime.rpc.field_rules import is_uuid
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 TOGETHER = 8
 """Objects of a chat that are asked for at a time."""
+
+WAITING_MAX = 64
+"""Threads that wait for the bucket; the next is refused at once."""
 
 FORGET_S = 24 * 60 * 60
 """After which time a chat that is still there was not deleted after all."""
@@ -45,6 +50,7 @@ class S3Blobs:
         """What the engine keeps by itself."""
         self._bucket, self._index, self._keys = bucket, index, keys
         self._loop = asyncio.get_running_loop()
+        self._waiting = threading.Semaphore(WAITING_MAX)
 
     async def put_all(self, chat_id: str, tenant: str, blobs: Iterable[Blob]) -> None:
         await _do_all([partial(self._put, chat_id, tenant, blob) for blob in blobs])
@@ -55,7 +61,12 @@ class S3Blobs:
         # Where it was first: what is being moved is in the bucket before it goes there.
         if (blob := self.earlier.find(chat_id, blob_id)) is not None:
             return blob
-        found = asyncio.run_coroutine_threadsafe(self._bucket.get(_name(chat_id, blob_id)), self._loop).result()
+        if not self._waiting.acquire(blocking=False):
+            raise make_away_error("too many wait for it")
+        try:
+            found = asyncio.run_coroutine_threadsafe(self._bucket.get(_name(chat_id, blob_id)), self._loop).result()
+        finally:
+            self._waiting.release()
         return self._decode(chat_id, blob_id, found[0]) if found else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:

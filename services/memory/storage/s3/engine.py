@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from services.memory.storage import log_copy
-from services.memory.storage.s3.blobs import S3Blobs
+from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
 from services.memory.storage.s3.requests import LIMITS, Limits
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import ChatLogs, Engine
     from services.memory.storage.s3.settings import S3Settings
     from services.runtime.auth.identity import Identity
+
+OTHER_THREADS_MAX = 32
+"""Threads for what does not wait for the bucket."""
 
 log = structlog.get_logger()
 
@@ -74,6 +79,8 @@ async def keeping_blobs_in(
     url: str, settings: S3Settings, engine: Engine, limits: Limits = LIMITS
 ) -> AsyncGenerator[Engine]:
     """Return the engine with its blobs in the bucket at `url`. Raises CannotServe where that refuses."""
+    # The loop's own threads are a few for each core: those that wait for a bucket would hold all others' work up.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WAITING_MAX + OTHER_THREADS_MAX, "work"))
     async with open_bucket(url, settings, limits) as bucket:
         blobs = S3Blobs(bucket, engine.blobs, engine.index, engine.rewriting.keys)
         yield replace(
