@@ -9,6 +9,7 @@ from pathlib import Path
 from services.llm_gateway.providers.catalogue import Catalogue as ProviderCatalogue
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.server import PROVIDER_FILE
+from services.memory.access.retention_rules import RetentionFile
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants.file import NAME as GRANTS
 from services.orchestrator.agents.grants.file import GrantsFile
@@ -27,6 +28,8 @@ from services.tools.toolkit.tool import Tool
 
 AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"
 MODES = "modes"
+RETENTION = "retention.yaml"
+"""Name of the file of HEADRACE_MEMORY_RETENTION_FILE, where it lies in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         known_skills = skills.list_skills()
         refusals += [Refusal(f"{SKILLS}/{refusal.file}", refusal.problem) for refusal in found]
     servers, mcp_refusals = _read_mcp_servers(folder / MCP_FILE, env)
+    refusals += _check_retention(folder / RETENTION)
     are_budgets_refused = any(refusal.file == BUDGETS for refusal in refusals)
     definitions = Definitions(
         agents=registry.by_file,
@@ -106,6 +110,18 @@ def _locate_tool_file(name: str) -> str:
 
 def _list_budget_agents(budgets: BudgetsFile) -> set[str]:
     return {rule.agent for rule in budgets.current.rules if rule.agent not in (None, EACH)}
+
+
+def _check_retention(path: Path) -> list[Refusal]:
+    if not path.exists():
+        return []
+    try:
+        RetentionFile(path, None).read()
+    except ValueError as error:
+        return [Refusal(RETENTION, str(error))]
+    except OSError as error:
+        return [Refusal(RETENTION, error.strerror or str(error))]
+    return []
 
 
 def _read_mcp_servers(path: Path, env: Mapping[str, str]) -> tuple[list[str], list[Refusal]]:

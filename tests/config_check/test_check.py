@@ -114,6 +114,7 @@ ALONE: dict[str, Break] = {
     "budgets.yaml: agent: no agent has the key 'nobody'": write(
         "budgets.yaml", "budgets: [{id: a, period: day, usd: 1, agent: nobody}]"
     ),
+    "retention.yaml: tenants.acme.days: ": write("retention.yaml", "chatDays: never\ntenants: {acme: {days: 3}}"),
     "mcp.json: mcpServers: at most": write(
         "mcp.json", json.dumps({"mcpServers": {str(number): {} for number in range(65)}})
     ),
