@@ -85,8 +85,9 @@ AGENTS = (
 SPREE = 0.15
 """Share of the worlds in which people ask `spender` until the purse of all its runs is empty."""
 
-TOOL_S = 5.0
-"""How long tools fail at least that are to fail a schedule's run: its first call comes after some seconds."""
+IDLE_S = {("tool", TOOLS): 5.0, ("slow", FACADE): 10.0}
+"""How long these last at least that are to meet something while nobody's run is open: a schedule's first call of a tool
+comes after some seconds, and few ask the facade then."""
 
 MINUTES_S = (60.0, 120.0, 180.0)
 """Times of schedules that have many, which every world has in its first minutes."""
@@ -279,7 +280,7 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
     lasts_s = random.uniform(*(WAITS_S if kind in ("kill", "power", "stop") else LASTS_S))
     [phase] = random.choices([*PHASES], [*PHASES.values()])
     if phase == "idle":
-        lasts_s = max(lasts_s, TOOL_S) if kind == "tool" else lasts_s
+        lasts_s = max(lasts_s, IDLE_S.get((kind, service), 0.0))
         return Fault(_choose_idle_s(random, plan, kind, lasts_s), kind, target, other, lasts_s, None, "", turns)
     agents = WAITED_FOR.get(phase, ())
     able = [at for at in acts if plan.people[at[0]][at[1]].agent in agents]
