@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CALL_S = 20.0
 
+AHEAD_MS = 8000
+"""By how much a service's clock may be ahead: the greatest skew of a world, and its drift."""
+
 SETTLED_S = 100.0
 """Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
 
@@ -48,8 +51,8 @@ async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str],
         made.once_at = now_ms() + round(planned.in_s * 1000)
     answer = await user.try_until_answered(lambda: user.schedules.CreateSchedule(made, timeout=CALL_S))
     if answer is None:
-        # A chat that nobody has asked yet, or a time that has passed while nobody answered.
-        if user.refusal != "NOT_FOUND" and not 0 < made.once_at <= now_ms():
+        # A chat that nobody has asked yet, or a time that has passed while nobody answered, or by memory's clock.
+        if user.refusal != "NOT_FOUND" and not 0 < made.once_at <= now_ms() + AHEAD_MS:
             user.problems.append(f"schedule {schedule_id} was refused: {user.refusal}")
         return
     user.story.tell(f"{user.name} makes schedule {schedule_id[:4]}", count="user schedule")
