@@ -27,10 +27,9 @@ def make_server() -> None:
 
 
 def add_database(name: str) -> None:
-    """One that may be there already."""
-    found = ask_database("postgres", f"SELECT count(*) FROM pg_database WHERE datname = '{name}'")
-    if found == "0":
-        ask_database("postgres", f"CREATE DATABASE {name}")
+    """An empty one, in the place of one that an earlier check has left."""
+    ask_database("postgres", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    ask_database("postgres", f"CREATE DATABASE {name}")
 
 
 def ask_database(name: str, statement: str) -> str:

@@ -117,6 +117,7 @@ class Install:
 
 def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: str = "") -> None:
     """In the place of a storage class: a folder of the node."""
+    run_cluster("enter", "rm", "-rf", f"/run/volumes/{name}")
     run_cluster("enter", "install", "-d", "-m", "0777", f"/run/volumes/{name}")
     spec = {
         "capacity": {"storage": "100Gi"},
