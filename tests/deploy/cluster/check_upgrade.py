@@ -15,16 +15,16 @@ import pytest
 from tests.deploy.cluster.check_restarts import STREAMS, assert_nothing_lost
 from tests.deploy.cluster.database import ask_database
 from tests.deploy.cluster.installs import SERVICES, Install, prepare_prod, remove_prod
-from tests.deploy.cluster.kube import await_true, load_image
+from tests.deploy.cluster.kube import VERSION, await_true, load_image
 from tests.deploy.cluster.loading import Seen, asking
 from tests.deploy.image.build import build_image
 from tests.deploy.manifests import ROOT
 
 NAMESPACE = "earlier"
 
-OLD_IMAGE, NEW_IMAGE = "registry.example/headrace:0.0.9", "registry.example/headrace:0.1.1"
+OLD_IMAGE, NEW_IMAGE = "registry.example/headrace:earlier", "registry.example/headrace:later"
 
-VERSIONS = {"OLD": "0.0.9", "NEW": "0.1.1"}
+TAGS = {"OLD": "earlier", "NEW": "later"}
 
 
 def find_earlier() -> str:
@@ -53,7 +53,7 @@ def earlier(prod: Install, checkout: Path) -> Generator[Install]:
     build_image(checkout, OLD_IMAGE)
     load_image(OLD_IMAGE)
     install = prepare_prod(
-        NAMESPACE, checkout, {"headrace:0.1.0": "headrace:OLD", "newTag: 0.1.0": "newTag: OLD"} | VERSIONS
+        NAMESPACE, checkout, {f"headrace:{VERSION}": "headrace:OLD", f"newTag: {VERSION}": "newTag: OLD"} | TAGS
     )
     install.operator.run("kubectl apply -k .")
     install.wait_scaled()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ HOST = "10.89.0.1"
 
 DNS = "10.89.2.10"
 
-IMAGE = "registry.example/headrace:0.1.0"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+IMAGE = f"registry.example/headrace:{VERSION}"
 """Of this checkout, as docs/operating/install.md names it."""
 
 NEEDED = ("etcd", "containerd", "iptables", "ipset", "conntrack", "openssl")
