@@ -146,6 +146,25 @@ async def test_the_rule_says_who_answers_and_who_sees_it(kind: str, case: str, h
     assert events[-1]["type"] == "run.complete"
 
 
+async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_who_may_answer_it(house: Open) -> None:
+    async with house(asking("form"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+        offer(it, {"any_of": ["user:cleo"]}, "form")
+
+        async def add_another(request: memory_pb2.AppendRequest) -> None:
+            for line in [line for line in request.lines if line.event.event.HasField("gate_open")]:
+                request.lines.add().CopyFrom(line)
+                request.lines[-1].event.event.gate_open.gate_id = "t_other"
+
+        it.memory.before = add_another
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        run_id, gate_id = await asked.gate
+        assert await try_answer(it.address, "cleo", (run_id, "t_other")) == "OVERLOADED"
+        assert await try_answer(it.address, "bob", (run_id, "t_other")) == SILENT
+        assert await try_answer(it.address, "cleo", (run_id, gate_id)) == ACCEPTED
+        await run
+
+
 async def test_a_list_of_the_whole_tenant_is_for_operators(house: Open) -> None:
     async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
         offer(it, {"any_of": ["user:cleo"]})

@@ -185,9 +185,10 @@ async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str
     """Return whose run it is where the caller may see its gate; the caller's own identity otherwise."""
     caller = identity.require_identity()
     run = live.find_of_tenant(run_id)
-    if run is not None:
-        if run.identity == caller or (gate := run.waits.find_gate(wait_id)) is None:
-            return caller
+    if run is not None and run.identity == caller:
+        return caller
+    # One that is not known here may be of an owner that has the run by now.
+    if run is not None and (gate := run.waits.find_gate(wait_id)) is not None:
         rule = gate.answerers
         may = may_answer(rule.any_of, run.identity.user, caller, not_requester=rule.not_requester)
         return run.identity if may or "operate" in caller.scopes else caller
