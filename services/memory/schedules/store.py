@@ -83,7 +83,7 @@ class ScheduleStore:
             updated_at=now,
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return _check_same(stored, schedule)
+            return await self._change(_check_same(stored, schedule), _keep)
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -92,7 +92,7 @@ class ScheduleStore:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
             return schedule
-        return _check_same(await self.get(schedule.schedule_id), schedule)
+        return await self._change(_check_same(await self.get(schedule.schedule_id), schedule), _keep)
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
@@ -265,15 +265,16 @@ class ScheduleStore:
         return await self._change(schedule, change)
 
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
-        """Change what is stored, again for as long as others change it meanwhile."""
+        """Change what is stored, again for as long as others change it meanwhile.
+
+        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
+        may forget it.
+        """
         stored: Schedule | None = schedule
         for _ in range(TRIES_MAX):
             if stored is None:
                 raise _not_found(schedule.schedule_id)
-            changed = change(stored)
-            if changed == stored:
-                return stored
-            changed = replace(changed, version=stored.version + 1)
+            changed = replace(change(stored), version=stored.version + 1)
             if await self._schedules.put(changed):
                 return changed
             stored = await self._schedules.find(schedule.schedule_id)
@@ -282,6 +283,10 @@ class ScheduleStore:
     async def _check_chat(self, schedule: Schedule) -> None:
         if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
             raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
+
+
+def _keep(schedule: Schedule) -> Schedule:
+    return schedule
 
 
 def _correct(schedule: Schedule, firing: Firing) -> Schedule:
