@@ -62,7 +62,8 @@ ANSWER = "more " * 300
 WORDS = "word " * 300 + ANSWER
 
 TAKEN_BYTES_MAX = 512 * 1024
-"""What a reader that has stopped may have taken off its connection; the whole stream has five times as much."""
+"""What a reader that has stopped may have taken off its connection. The whole stream has five times as much, unless the
+reader was cut meanwhile, and reads the rest folded."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -193,7 +194,7 @@ async def test_a_reader_that_stops_takes_no_more_and_has_all_in_the_end(
     else:
         async with open_page(browser, site) as page:
             told = await do_in_page(page, "slow", suite.url)
-    assert told["taken"] < TAKEN_BYTES_MAX < told["whole"]
+    assert told["taken"] < min(TAKEN_BYTES_MAX, told["whole"])
     assert told["state"]["answer"] == "ten chars " * DELTAS
     await check_state(suite, told)
 

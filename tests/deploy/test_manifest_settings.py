@@ -12,7 +12,7 @@ from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load_settings
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
-from tests.deploy.settings import CONFIGS, PORTS, list_gateway_settings, list_settings, prefix
+from tests.deploy.settings import CONFIGS, NOT_GIVEN, PORTS, list_gateway_settings, list_settings, prefix
 from tests.tools.catalogue.reading import read_catalogue
 
 pytestmark = needs_go
@@ -44,12 +44,9 @@ def test_no_variable_is_given_twice(variant: str) -> None:
         assert len(container.get("env", ())) == len(environment(container))
 
 
-NO_SERVICES = {
-    *("HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"),
-    "HEADRACE_LLM_GATEWAY_MEMORY_ADDRESS",
-}
+NO_SERVICES = {"HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"} | NOT_GIVEN
 """Addresses of what these manifests do not run: an embedded facade beside the Go gateway, for the other faces, and A2A
-over gRPC, which a facade says of itself; and of memory for llm_gateway, which is behind network policies here."""
+over gRPC, which a facade says of itself."""
 
 
 @pytest.mark.parametrize("variant", ["prod", "own"])
