@@ -26,7 +26,7 @@ REFUSALS = ["NOT_FOUND"] * 5 + ["PERMISSION_DENIED", "NOT_FOUND", "PERMISSION_DE
 
 @asynccontextmanager
 async def as_user(it: House, address: str, name: str) -> AsyncGenerator[Client]:
-    async with Client(address, memory_address=it.config.memory_address, token=name) as client:
+    async with Client(address, memory_address=it.config.memory_address, token=name, reattach_s=0) as client:
         yield client
 
 
