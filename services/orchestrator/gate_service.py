@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, gates_pb2, gates_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, submit_rpc
+from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -22,10 +21,6 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.peer_calls import translating_peer_errors
 from services.runtime.rpc.push_stream import opening_sink
 from services.runtime.rpc.watches import Watches
-
-AboutGate: TypeAlias = (
-    gates_pb2.ClaimGateRequest | gates_pb2.ReleaseGateRequest | gates_pb2.DelegateGateRequest | gates_pb2.AskBackRequest
-)
 
 
 class GateService(gates_pb2_grpc.GateServiceServicer):

@@ -22,7 +22,7 @@ from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, w
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.live_calls.unknown_gates import check_gate
+from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_gate
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -303,24 +303,25 @@ class Runs:
         return answer
 
     async def claim_gate(self, run: Run, request: gates_pb2.ClaimGateRequest) -> gates_pb2.ClaimGateResponse:
-        _note(run, "GateService/ClaimGate", request)
-        await check_gate(run, request.gate_id, self._peers)
+        await self._admit_step(run, "GateService/ClaimGate", request)
         return await claim_rpc.claim_gate(run, request, self._group)
 
     async def release_gate(self, run: Run, request: gates_pb2.ReleaseGateRequest) -> gates_pb2.ReleaseGateResponse:
-        _note(run, "GateService/ReleaseGate", request)
-        await check_gate(run, request.gate_id, self._peers)
+        await self._admit_step(run, "GateService/ReleaseGate", request)
         return await claim_rpc.release_gate(run, request, self._group)
 
     async def delegate_gate(self, run: Run, request: gates_pb2.DelegateGateRequest) -> gates_pb2.DelegateGateResponse:
-        _note(run, "GateService/DelegateGate", request)
-        await check_gate(run, request.gate_id, self._peers)
+        await self._admit_step(run, "GateService/DelegateGate", request)
         return await gate_steps.delegate_gate(run, request, self._group)
 
     async def ask_back(self, run: Run, request: gates_pb2.AskBackRequest) -> gates_pb2.AskBackResponse:
-        _note(run, "GateService/AskBack", request)
-        await check_gate(run, request.gate_id, self._peers)
+        await self._admit_step(run, "GateService/AskBack", request)
         return await gate_steps.ask_back(run, request, self._group)
+
+    async def _admit_step(self, run: Run, rpc: str, request: AboutGate) -> None:
+        """Note what is asked about a gate of the run. Raises Overloaded where another process has opened it."""
+        _note(run, rpc, request)
+        await check_gate(run, request.gate_id, self._peers)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Steer the run; a message that it cannot hear becomes the next query.

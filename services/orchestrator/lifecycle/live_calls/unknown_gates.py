@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import gates_pb2
@@ -13,6 +13,10 @@ from services.runtime.rpc.peer_calls import translating_peer_errors
 if TYPE_CHECKING:
     from services.orchestrator.peers.stubs import Peers
     from services.orchestrator.run.run import Run
+
+AboutGate: TypeAlias = (
+    gates_pb2.ClaimGateRequest | gates_pb2.ReleaseGateRequest | gates_pb2.DelegateGateRequest | gates_pb2.AskBackRequest
+)
 
 OPEN = "open"
 """State of a gate that waits."""
