@@ -69,6 +69,9 @@ class Config:
     schedule_look_s: float = 5.0
     """Longest time in seconds between looks for schedules that are due: after it a new one or a trigger is seen."""
 
+    erasures_look_s: float = 5.0
+    """Time in seconds between looks for erasures of data: one that is asked for begins after as long at most."""
+
     runs_max: int = 2000
     """Live runs of this replica, queued and waiting ones included; the next query is refused with OVERLOADED at once.
     With credentials a tenant may have as many as it leaves free, and is then refused with QUEUE_FULL."""
@@ -100,6 +103,8 @@ class Config:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_REMOTE_ALLOW: {error}") from error
         if not self.schedule_look_s > 0:
             raise ValueError("HEADRACE_ORCHESTRATOR_SCHEDULE_LOOK_S: expected more than 0")
+        if not self.erasures_look_s > 0:
+            raise ValueError("HEADRACE_ORCHESTRATOR_ERASURES_LOOK_S: expected more than 0")
         if self.revoked_key_runs not in (CONTINUE, CANCEL):
             raise ValueError(
                 f"HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS: {self.revoked_key_runs!r}: expected {CONTINUE} or {CANCEL}"

@@ -105,7 +105,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
-        erasing = Erasing(channels["memory"], peers, relays, owner)
+        erasing = Erasing(channels["memory"], peers, relays, owner, config.erasures_look_s)
         stack.callback(guard_task(group.create_task(erasing.watch())).cancel)
         service = AgentService(registry, runs, held, relays, peers, embeddings, publishing)
         watches = Watches()

@@ -100,6 +100,7 @@ async def opening_house(cassette: Cassette) -> AsyncGenerator[House]:
             refresh_interval_ms=NEVER_MS,
             lease_s=LEASE_S_MAX,
             schedule_look_s=NEVER_MS / 1000,
+            erasures_look_s=NEVER_MS / 1000,
             llm_gateway_address="local:llm_gateway",
             memory_address="local:memory",
             tools_address="local:tools",

@@ -59,7 +59,11 @@ def write_keys(folder: Path) -> dict[str, str]:
     ]
     path = folder / "api-keys.json"
     path.write_text(json.dumps({"keys": entries}))
-    return {"HEADRACE_AUTH": "api_key", "HEADRACE_AUTH_API_KEYS_FILE": str(path)}
+    return {
+        "HEADRACE_AUTH": "api_key",
+        "HEADRACE_AUTH_API_KEYS_FILE": str(path),
+        "HEADRACE_ORCHESTRATOR_ERASURES_LOOK_S": "0.2",
+    }
 
 
 def show(user: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ from tests.summaries import write_summary
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
-SCHEDULE_LOOK_S = 0.2
+SCHEDULE_LOOK_S = ERASURES_LOOK_S = 0.2
 PARK_AFTER_S = 5.0
 TEST_TIMEOUT_S = 600.0
 """Ends what hangs; some tests start the orchestrator a dozen times, slowly on a busy machine."""
@@ -504,6 +504,7 @@ def house(tmp_path: Path) -> Open:
                 park_after_s=park_after_s,
                 agents_precedence=agents_precedence,
                 schedule_look_s=SCHEDULE_LOOK_S,
+                erasures_look_s=ERASURES_LOOK_S,
                 remote_allow="127.0.0.1",
             )
             service = await stack.enter_async_context(AsyncExitStack())

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from services.orchestrator.cluster.forwarding import Forwarder
     from services.orchestrator.lifecycle.leases import Owner
 
-LOOK_S = 2.0
-"""How often is looked for erasures; one that is asked for begins after as long at most."""
-
-JITTER = (0.8, 1.2)
+JITTER = (0.6, 1.0)
+"""Of the time between looks, so that replicas do not look at once."""
 
 TTL_MS = 60_000
 """How long a portion of the work may take, before others take the erasure for given up."""
@@ -53,19 +51,20 @@ log = structlog.get_logger()
 
 
 class Erasing:
-    def __init__(self, memory: grpc.aio.Channel, peers: Peers, relays: Forwarder, owner: Owner) -> None:
+    def __init__(self, memory: grpc.aio.Channel, peers: Peers, relays: Forwarder, owner: Owner, look_s: float) -> None:
         # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
         self._stored: Any = DataStoreServiceStub(memory)
         self._tools: Any = peers.tools
         self._relays = relays
         self._owner = owner.address
+        self._look_s = look_s
         self._going: set[str] = set()
         """Erasures that are worked on here; memory gives ten at a time."""
 
     async def watch(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                await asyncio.sleep(LOOK_S * choose_uniform(*JITTER))
+                await asyncio.sleep(self._look_s * choose_uniform(*JITTER))
                 with _log_errors():
                     request = data_pb2.ClaimErasuresRequest(owner=self._owner, ttl_ms=TTL_MS, working_on=self._going)
                     for erasure in (await self._ask(self._stored.ClaimErasures, request)).erasures:

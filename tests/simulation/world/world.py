@@ -57,6 +57,9 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
+AGENTS_POLL_S, ERASURES_LOOK_S = 1.5, 20.0
+"""Tenants store no agents in a world, and nobody's data is erased."""
+
 SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 20.0
 """Pause between looks for schedules that are due, with the services' own where there are some."""
 
@@ -267,6 +270,8 @@ class World:
                 refresh_interval_ms=LOOK_MS,
                 lease_s=LEASE_S,
                 schedule_look_s=SCHEDULES_LOOK_S if self._has_schedules else NO_SCHEDULES_LOOK_S,
+                agents_poll_s=AGENTS_POLL_S,
+                erasures_look_s=ERASURES_LOOK_S,
                 park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
                 memory_address=self.memory_address,
                 llm_gateway_address=self._gateway_address,
