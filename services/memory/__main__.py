@@ -7,7 +7,6 @@ if __name__ == "__main__":
 
     prepare_process()  # before the slow imports below
 
-import asyncio
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -60,8 +59,6 @@ from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process import program
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
-from services.runtime.tokens.count import ESTIMATE_ENCODING
-from services.runtime.tokens.encodings import encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +95,7 @@ async def main(config: Config) -> None:
             record_refused=partial(record_refused, engine.audit),
             check_call=refusals.check_call,
         ),
-        asyncio.TaskGroup() as group,
     ):
-        group.create_task(load_encoding())
         await program.wait_for_stop()
 
 
@@ -112,12 +107,6 @@ def make_retention(config: Config) -> RetentionFile:
     except (ValueError, OSError) as error:
         raise CannotServe(f"{config.retention_file}: {error}") from error
     return file
-
-
-async def load_encoding() -> None:
-    """Load what tokens are estimated with: a third of a second, for which the first append would have to wait."""
-    await program.wait_for_start()
-    await asyncio.to_thread(encoding, ESTIMATE_ENCODING)
 
 
 async def record_refused(audit: AuditTrail, address: str, count: int) -> None:

@@ -45,13 +45,8 @@ async def main(config: Config) -> None:
         time.sleep(config.blocks_s)  # noqa: ASYNC251 - what must not be done
         if config.breaks_after_s:
             guard_task(group.create_task(_break(config.breaks_after_s)))
-        group.create_task(_tell_start())
+        log.info("started", collects=gc.isenabled())
         await program.wait_for_stop()
-
-
-async def _tell_start() -> None:
-    await program.wait_for_start()
-    log.info("started", collects=gc.isenabled())
 
 
 async def _break(after_s: float) -> None:

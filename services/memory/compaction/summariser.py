@@ -84,9 +84,8 @@ async def request_summary(llm: LlmServiceAsyncStub | None, call: SummaryCall, ti
         failure = TIMEOUT if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else SUMMARY_FAILED
     written = "".join(answer)
     if usage is None and failure in _MAY_BE_BILLED:
-        usage = common_pb2.Usage(
-            input_tokens=call.input_tokens, output_tokens=count_text(written, ESTIMATE_ENCODING), estimated=True
-        )
+        output_tokens = await asyncio.to_thread(count_text, written, ESTIMATE_ENCODING)  # which may have to be loaded
+        usage = common_pb2.Usage(input_tokens=call.input_tokens, output_tokens=output_tokens, estimated=True)
     text = extract_summary(written)
     fault = CONTENT_FILTERED if finish == "content_filter" else find_fault(text, finish)
     return SummaryAnswer(text, usage, failure or fault)

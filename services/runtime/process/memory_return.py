@@ -1,4 +1,4 @@
-"""Returns memory to the system that large answers leave behind.
+"""Returns memory to the system: what large answers leave behind, and what nobody has used for a while.
 
 The collector counts objects, not bytes: a dozen large things that ended in cycles hold all of their text until it has
 seen some thousand further objects. What it frees then lies in the heap below something small.
@@ -11,25 +11,36 @@ import ctypes
 import gc
 import os
 
+from services.runtime.tokens import encodings
+
 GROWTH_BYTES = 32 << 20
 """Growth above the least seen since the last return that is looked into."""
 
 LOOK_S = 10.0
 """Time between looks."""
 
+REST_S = 600.0
+"""Time between drops of unused encodings: one goes when nobody has counted with it for once to twice as long."""
+
 YOUNG = 1
 """What has outlived several collections is left to them: to look at all that 1,000 streams have took 0.2 s, in which
 none of them had its deltas, and found nothing."""
 
 
-async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOOK_S) -> None:
-    """Collect garbage and trim the heap whenever the process has grown, until cancelled."""
+async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOOK_S, rest_s: float = REST_S) -> None:
+    """Trim the heap whenever the process has grown or something unused was dropped, until cancelled."""
     trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
     least_bytes = measure_rss()
+    rested_s = 0.0
     while True:
         await asyncio.sleep(look_s)
+        rested_s += look_s
+        has_dropped = False
+        if rested_s >= rest_s:
+            rested_s = 0.0
+            has_dropped = encodings.drop_unused()
         least_bytes = min(least_bytes, measure_rss())
-        if measure_rss() - least_bytes >= growth_bytes:
+        if has_dropped or measure_rss() - least_bytes >= growth_bytes:
             gc.collect(YOUNG)
             if trim_heap is not None:
                 trim_heap(0)

@@ -63,9 +63,6 @@ class _Turn:
 _TURN: ContextVar[_Turn] = ContextVar("_TURN")
 """Set for what runs for one service of several."""
 
-_STARTED: ContextVar[asyncio.Event] = ContextVar("_STARTED")
-"""Set when all services of the process serve."""
-
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
     """Run `main` with the settings of `service` ("MEMORY").
@@ -99,7 +96,6 @@ def run_services(services: Sequence[Service], process: str) -> None:
         task = asyncio.current_task()
         assert task is not None, "called by the program's task"
         _call_at_signal(task.cancel)
-        _STARTED.set(asyncio.Event())
         async with watching_loop(float(str(values["stall_s"]))):
             if len(services) == 1:
                 await _serve_one(services[0], configs[0])
@@ -169,12 +165,6 @@ async def _serve_one(service: Service, config: Any) -> None:
         await service.main(config)
 
 
-async def wait_for_start() -> None:
-    """Return when all services of this process serve, for what would only hold up their start."""
-    if (started := _STARTED.get(None)) is not None:
-        await started.wait()
-
-
 async def wait_for_stop() -> None:
     """Return at the first SIGTERM, SIGINT or SIGHUP; a second SIGTERM or SIGINT ends the process.
 
@@ -190,8 +180,6 @@ async def wait_for_stop() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_OBJECTS)
-    if (started := _STARTED.get(None)) is not None:
-        started.set()
     returning = guard_task(asyncio.create_task(return_memory()))
     try:
         await stopped.wait()

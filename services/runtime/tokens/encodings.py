@@ -1,4 +1,4 @@
-"""OpenAI's encodings, loaded once on demand.
+"""OpenAI's encodings, loaded on demand and dropped when nobody has counted with them for a while.
 
 Vocabularies and patterns are from tiktoken_ext/openai_public.py of tiktoken 0.14; tests compare them.
 """
@@ -11,9 +11,10 @@ import hashlib
 import threading
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import tiktoken
+if TYPE_CHECKING:
+    import tiktoken
 
 EncodingName: TypeAlias = Literal["cl100k_base", "o200k_base"]
 
@@ -41,15 +42,20 @@ _DEFINITIONS: dict[EncodingName, _Definition] = {
 
 _loaded: dict[EncodingName, tiktoken.Encoding] = {}
 _loading = threading.Lock()
+_used: set[EncodingName] = set()
+"""Those that were asked for since `drop_unused` looked."""
 
 
 def encoding(name: EncodingName) -> tiktoken.Encoding:
-    """Return the encoding, shared by all threads; the first call takes 0.1 to 0.3 s and 20 (cl100k) or 40 MB
+    """Return the encoding, shared by all threads; a call that loads it takes 0.1 to 0.3 s and 20 (cl100k) or 40 MB
     (o200k)."""
+    _used.add(name)
     if (known := _loaded.get(name)) is not None:
         return known
     with _loading:  # two threads that come first together would load it twice
-        if name not in _loaded:
+        if (loaded := _loaded.get(name)) is None:
+            import tiktoken  # most services never count
+
             file = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz")
             ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), _DEFINITIONS[name].sha256)
             pattern = _DEFINITIONS[name].pattern
@@ -58,11 +64,21 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
             # It holds them for pickling alone, 30 MB beside the encoder's own tables (tiktoken 0.14).
             ranks.clear()
             _loaded[name] = loaded
-        return _loaded[name]
+        return loaded
 
 
 def is_loaded(name: EncodingName) -> bool:
+    """Whether a count can be had at once; true until the event loop's next turn, where encodings are dropped."""
     return name in _loaded
+
+
+def drop_unused() -> bool:
+    """Drop the encodings that nobody has asked for since the last call; return whether there were any."""
+    unused = _loaded.keys() - _used
+    for name in unused:
+        del _loaded[name]
+    _used.clear()
+    return bool(unused)
 
 
 def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:

@@ -23,6 +23,9 @@ pytestmark = pytest.mark.skipif(bool(name_missing()), reason=f"NOTICE: not here:
 SIZE_BYTES_MAX = 250_000_000
 """What the image may add to its base."""
 
+REST_BYTES_MAX = 90_000_000
+"""What a service may have resident that nobody has asked anything."""
+
 STOP_S = 2.0
 
 MOMENTS_S = (0.0, 0.05, 0.2, 0.5, 1.0, 3.0)
@@ -123,6 +126,17 @@ def test_it_stops_at_once_from_its_first_moment(image: str, as_a_pod: list[str],
             time.sleep(moment)
             took[moment] = container.stop()
     assert {moment: seconds for moment, seconds in took.items() if seconds >= STOP_S} == {}
+
+
+@pytest.mark.parametrize("service", ["memory", "llm_gateway", "tools", "orchestrator", "facade"])
+def test_a_service_rests_within_its_size(image: str, as_a_pod: list[str], service: str) -> None:
+    # Without the examples' MCP server: where there is one tools has 20 MB more, of the SDK.
+    options = [*as_a_pod, "--env", "HEADRACE_CONFIG_DIR=/data"]
+    with starting(image, options, "python", "-m", f"services.{service}") as container:
+        try:
+            assert container.rest_bytes() <= REST_BYTES_MAX
+        finally:
+            container.stop()
 
 
 def test_it_says_what_it_is(image: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -18,6 +19,11 @@ from tests.deploy.image.programs import environment, podman_command, run_podman
 
 START_S = 60.0
 """For a container's first process to be there, on a busy machine."""
+
+REST_LOOKS = 5
+
+LISTENS = re.compile(r"(?m)^ *\d+: \S+ \S+ 0A ")
+"""A socket of /proc/net/tcp that takes connections."""
 
 
 def restrictions(pod: dict[str, Any], container: dict[str, Any], data: Path) -> list[str]:
@@ -49,6 +55,19 @@ class Running:
     """A container whose first process can be told to stop from the moment that it is there."""
 
     pid: int
+
+    def rest_bytes(self) -> int:
+        """What the service has resident once it listens and has grown no further for some seconds."""
+        end = time.monotonic() + START_S
+        sizes = [0]
+        while len(sizes) <= REST_LOOKS or max(sizes[-REST_LOOKS:]) > sizes[-REST_LOOKS - 1]:
+            assert time.monotonic() < end, f"does not come to rest: {sizes}"
+            time.sleep(1)
+            (service,) = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
+            sockets = Path(f"/proc/{service}/net/tcp").read_text() + Path(f"/proc/{service}/net/tcp6").read_text()
+            if LISTENS.search(sockets):
+                sizes.append(int(Path(f"/proc/{service}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        return sizes[-1]
 
     def stop(self) -> float:
         """Ends it as a kubelet does; the seconds until it was gone."""

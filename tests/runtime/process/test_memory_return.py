@@ -1,4 +1,4 @@
-"""Memory of a process that has made large garbage in cycles."""
+"""Memory of a process that has made large garbage in cycles, and of one that has counted tokens and rests."""
 
 from __future__ import annotations
 
@@ -35,3 +35,31 @@ asyncio.run(main(sys.argv[1] == "returns"))
 def test_what_large_answers_leave_behind_is_returned(how: str) -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM, how], stdout=subprocess.PIPE, timeout=100, check=True)
     assert (int(run.stdout) <= 20) is (how == "returns")
+
+
+REST = """
+import asyncio, gc
+from services.runtime.process.memory_return import measure_rss, return_memory
+from services.runtime.tokens import encodings
+from services.runtime.tokens.count import count_text
+
+async def main():
+    task = asyncio.create_task(return_memory(look_s=0.01, rest_s=0.02))
+    before, text = measure_rss(), "Hello, world"
+    counted = await asyncio.to_thread(count_text, text, "o200k_base")
+    grown = measure_rss() - before
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        assert count_text(text, "o200k_base") == counted
+        assert encodings.is_loaded("o200k_base"), "dropped while it is used"
+    while encodings.is_loaded("o200k_base") or measure_rss() - before > grown // 3:
+        await asyncio.sleep(0.01)
+    print(count_text(text, "o200k_base") - counted)
+
+asyncio.run(main())
+"""
+
+
+def test_an_encoding_is_dropped_at_rest_and_its_memory_returned() -> None:
+    run = subprocess.run([sys.executable, "-c", REST], stdout=subprocess.PIPE, timeout=100, check=True)
+    assert run.stdout == b"0\n"
