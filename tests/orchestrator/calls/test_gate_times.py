@@ -65,6 +65,38 @@ async def test_a_gate_reminds_and_then_others_may_answer_too(kind: str, house: O
     assert [event["step"] for event in events if event["type"] == "gate.step"] == ["reminded", "escalated"]
 
 
+@pytest.mark.parametrize("kind", ["approval", "form"])
+async def test_who_reads_in_the_log_that_a_gate_is_escalated_may_answer_before_the_runs_owner_is_told(
+    kind: str, house: Open
+) -> None:
+    """Found by seed 2749 of tests/simulation: who the list of gates named was told NOT_FOUND."""
+    stored, told = asyncio.Event(), asyncio.Event()
+    rule = FINANCE | {"remind_after_ms": 50, "escalate_after_ms": 100, "escalate_to": ["user:cleo"]}
+    async with house(asking(kind), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:
+
+        async def hold_the_answer(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.gate_step.step == "escalated" for line in request.lines):
+                stored.set()
+                await told.wait()
+
+        it.memory.after = hold_the_answer
+        offer(it, rule, kind)
+        asked = Asked()
+        run = group.create_task(asked.follow(it.client))
+        gate = await asked.gate
+        await stored.wait()
+        async with as_user(it.address, "cleo") as cleo:
+            assert [one.gate_id for one in (await cleo.gates()).gates] == [gate[1]]
+        answer = group.create_task(try_answer(it.address, "cleo", gate))
+        await asyncio.wait([answer], timeout=0.5)
+        told.set()
+        status = await answer
+        while status == "OVERLOADED":
+            status = await try_answer(it.address, "cleo", gate)
+        assert status == ACCEPTED
+        assert (await run)[-1]["type"] == "run.complete"
+
+
 async def test_an_answer_in_time_comes_before_a_reminder(house: Open) -> None:
     rule = FINANCE | {"remind_after_ms": 60_000}
     async with house(asking("approval"), ANSWER, keys=KEYS, **LISTED) as it, asyncio.TaskGroup() as group:

@@ -101,6 +101,63 @@ fragments = st.one_of(
 )
 
 
+def join_output(events: list[Event]) -> dict[tuple[str, str], str]:
+    """What each call wrote to each stream."""
+    found: dict[tuple[str, str], str] = {}
+    for event in events:
+        if event["type"] == "tool.output":
+            key = event["toolId"], event["stream"]
+            found[key] = found.get(key, "") + event["delta"]
+    return found
+
+
+def check_reset(feed: Feed, told: list[Event], stored: int) -> None:
+    """Whoever attached behind `stored`, up to which the log has all, has what an uninterrupted reader has after a reset
+    to there."""
+    payload = agent_pb2.AttemptReset(run_id=RUN_ID, from_seq=stored, reason="INTERRUPTED")
+    reset = as_json(Delta(seq=1_000_001, timestamp=1, attempt_reset=payload))
+    for last_seq in range(stored, feed.seq + 1):
+        resumed = [event for event in told if event["seq"] <= last_seq]
+        resumed += [as_json(event) for event in feed.since(last_seq)]
+        assert fold([*resumed, reset]) == fold([*told, reset])
+        assert join_output(resumed) == join_output(told)
+
+
+@given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
+async def test_whoever_attaches_while_calls_run_keeps_them_when_the_owner_dies(
+    turns: list[list[llm_pb2.LlmDelta]],
+) -> None:
+    """Found by seed 3253 of tests/simulation: a call that had begun before what the reset drops was dropped with it."""
+    feed, names, ear = Feed(), BlockNames(RUN_ID), Ear()
+    async with following(feed, ear):
+        begin(feed)
+        for turn in turns:
+            answer = answering(feed, names)
+            for delta in turn:
+                answer.take(delta.SerializeToString())
+            answer.close()
+            stored = feed.seq
+            for call in answer.calls:
+                for stream in ("stdout", "stdout", "stderr", "stdout"):
+                    feed.publish(agent_pb2.ToolOutput(tool_id=call.tool_id, stream=stream, delta="x\n"))
+                    check_reset(feed, ear.heard, stored)
+            for call in answer.calls:
+                feed.publish(agent_pb2.ToolResult(tool_id=call.tool_id, result="done", ok=True))
+
+
+async def test_whoever_attaches_while_an_action_waits_keeps_it_when_the_owner_dies() -> None:
+    feed, ear = Feed(), Ear()
+    async with following(feed, ear):
+        begin(feed)
+        feed.publish(agent_pb2.ActionStart(action_id="a_1", action_name="open"))
+        feed.publish(agent_pb2.ActionArgs(action_id="a_1", delta="{}"))
+        feed.publish(agent_pb2.ActionEnd(action_id="a_1"))
+        stored = feed.seq
+        feed.publish(agent_pb2.RunNotice(code="ANOTHER_CALL", message="goes on meanwhile"))
+        feed.publish(agent_pb2.ActionParam(action_id="a_1"))
+        check_reset(feed, ear.heard, stored)
+
+
 @given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
 async def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
     turns: list[list[llm_pb2.LlmDelta]],

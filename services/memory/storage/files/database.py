@@ -137,11 +137,12 @@ class IndexDatabase:
         *,
         is_new: bool = False,
         is_reader: bool = False,
+        generation_floor: int = 0,
         deleted: Iterable[SpendRow] = (),
         rows: RowCipher = PLAIN_ROWS,
     ) -> None:
-        """Open `path`; with `is_new` make its tables, with what `deleted` chats have cost; a reader waits for no lock.
-        Texts stand in it as `rows` have them.
+        """Open `path`; with `is_new` make its tables, with what `deleted` chats have cost, for generations of leases
+        above `generation_floor`; a reader waits for no lock. Texts stand in it as `rows` have them.
 
         Raises:
             sqlite3.DatabaseError, OtherVersion: The file is not a current index.
@@ -158,6 +159,7 @@ class IndexDatabase:
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             if is_new:
                 self._db.executescript(f"BEGIN; {_TABLES} {_ENCRYPTED_TEXTS if rows.keys.encrypts else _TEXTS}")
+                self._db.execute("INSERT INTO floor VALUES (?)", (generation_floor,))
                 self.spend.add_rows("", deleted)
                 self._db.execute(f"PRAGMA user_version={wanted}")
                 self._db.execute("COMMIT")
@@ -251,10 +253,15 @@ class IndexDatabase:
         return [row[0] for row in rows]
 
     def get_generation_floor(self) -> int:
-        return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
+        """Return the number that generations of new leases are above.
 
-    def set_generation_floor(self, generation: int) -> None:
-        self._db.execute("INSERT INTO floor VALUES (?)", (generation,))
+        Raises:
+            sqlite3.DatabaseError: Nothing says so: a release up to 0.1 was stopped while it made the index.
+        """
+        floor = self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
+        if floor is None:
+            raise sqlite3.DatabaseError("the index was not made to its end")
+        return floor
 
     def list_leases(self) -> Mapping[str, tuple[str, int, int]]:
         rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")

@@ -128,9 +128,8 @@ def create_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS)
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     deleted = read_deleted_spend(path.parent / SPEND, path.parent, rows.keys)
-    database = IndexDatabase(path, is_new=True, deleted=deleted, rows=rows)
-    database.set_generation_floor(0 if is_first else now_ms())
-    return database
+    floor = 0 if is_first else now_ms()
+    return IndexDatabase(path, is_new=True, generation_floor=floor, deleted=deleted, rows=rows)
 
 
 def catch_up(

@@ -43,7 +43,7 @@ async def claim_gate(
     caller, gate = require_identity(), run.waits.find_gate(request.gate_id)
     if gate is None:
         raise NotFound(f"run {run.id} has no gate {request.gate_id!r}", runId=run.id)
-    check_answerer(gate, run.identity, caller)
+    await check_answerer(gate, run.identity, caller)
     async with gate.answering:
         await gate.settle()
         if run.feed.ended or run.waits.foresee_claim(request.gate_id, "") != "accepted":

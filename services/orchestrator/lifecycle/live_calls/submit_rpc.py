@@ -15,7 +15,7 @@ from services.orchestrator.calls.ask_input import check_answer
 from services.orchestrator.calls.frontend import find_answerers
 from services.orchestrator.calls.result_schema import check_payload, find_result_schema, is_schema_known
 from services.orchestrator.lifecycle.live_calls import approval_answers, approval_grants, live_input
-from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope
+from services.orchestrator.lifecycle.live_calls.approval_answers import check_answerer, check_scope, is_answerer
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -23,7 +23,6 @@ from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity
-from services.runtime.auth.answerers import may_answer
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.randomness import new_uuid
 from services.runtime.rpc.call_ids import forward_metadata
@@ -76,7 +75,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     given, request = request.payload, hide_secrets(request)
     caller, gate = identity.require_identity(), run.waits.find_gate(wait_id)
     if gate is not None:
-        check_answerer(gate, run.identity, caller)
+        await check_answerer(gate, run.identity, caller)
     elif (call := run.scopes.find_waiting_call(wait_id)) is not None and not call.is_programs:
         check_scope(wait_id, caller)
         # A rule says who may answer once the gate is open.
@@ -189,9 +188,8 @@ async def find_requester(live: LiveRuns, peers: Peers, run_id: str, wait_id: str
         return caller
     # One that is not known here may be of an owner that has the run by now.
     if run is not None and (gate := run.waits.find_gate(wait_id)) is not None:
-        rule = gate.answerers
-        may = may_answer(rule.any_of, run.identity.user, caller, not_requester=rule.not_requester)
-        return run.identity if may or "operate" in caller.scopes else caller
+        may = "operate" in caller.scopes or await is_answerer(gate, run.identity, caller)
+        return run.identity if may else caller
     try:
         with translating_peer_errors():
             wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=wait_id)

@@ -25,6 +25,9 @@ VOTES_MAX = 100
 NOTES_MAX = 100
 """Delegations and questions, which are no votes and leave these their room."""
 
+CATCH_UP_S = 3.0
+"""While memory takes nothing, a step is on its way for minutes."""
+
 
 @dataclass(slots=True)
 class GateState:
@@ -90,6 +93,14 @@ class GateState:
         """Return when the log has the last step; raises what the log refused it with."""
         if self.committing is not None:
             await asyncio.shield(self.committing)
+
+    async def catch_up(self) -> None:
+        """Return when the log has all that is on its way; raises as `settle`, and Overloaded after CATCH_UP_S."""
+        try:
+            async with asyncio.timeout(CATCH_UP_S), self.answering:
+                await self.settle()
+        except TimeoutError:
+            raise Overloaded("the gate's last step is on its way to the log; try again") from None
 
     def begin(self, call: Call | None) -> None:
         if call is not None and not self.call.done():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -62,26 +64,48 @@ class TextBlock:
         return event
 
 
+class _Output:
+    """What a running tool has written to one stream without a break."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self._text = StringIO()
+        self._seqs, self._ends = array("q"), array("q")
+        """Of each piece: its event's seq, and where in the text it ends."""
+        self._last = Delta()
+
+    def add(self, delta: Delta) -> None:
+        self._text.write(delta.tool_output.delta)
+        self._seqs.append(delta.seq)
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(delta.tool_output.delta))
+        self._last = delta
+
+    def since(self, last_seq: int) -> Iterator[Delta]:
+        known = bisect_right(self._seqs, last_seq)
+        if known < len(self._seqs):
+            new = self._text.getvalue()[self._ends[known - 1] if known else 0 :]
+            tool_id = self._last.tool_output.tool_id
+            yield _make_event(self._last, "tool_output", tool_id=tool_id, stream=self.stream, delta=new)
+
+
 class ToolBlock:
     """A tool's block; an earlier owner's starts with its snapshot."""
 
     def __init__(self, start: Delta) -> None:
         self.start = start
-        self.is_recalled = start.HasField("tool_snapshot")
         self.args = StringIO()
         self.args_last: Delta | None = None
-        self.end: Delta | None = None
-        self.outputs: list[tuple[str, StringIO, Delta]] = []
+        self.end = start if start.HasField("tool_snapshot") else None
+        """Has the whole call."""
+        self.outputs: list[_Output] = []
         self.result: Delta | None = None
         self.last = start
 
     def output(self, delta: Delta) -> None:
-        output = delta.tool_output
-        if self.outputs and self.outputs[-1][0] == output.stream:
-            self.outputs[-1] = (output.stream, self.outputs[-1][1], delta)
-        else:
-            self.outputs.append((output.stream, StringIO(), delta))
-        self.outputs[-1][1].write(output.delta)
+        stream = delta.tool_output.stream
+        if not (self.outputs and self.outputs[-1].stream == stream):
+            self.outputs.append(_Output(stream))
+        self.outputs[-1].add(delta)
 
     def finish(self, delta: Delta) -> None:
         self.result = delta
@@ -90,34 +114,30 @@ class ToolBlock:
     def since(self, last_seq: int) -> Iterator[Delta]:
         if self.last.seq <= last_seq:
             return
-        if self.is_recalled:
-            if self.start.seq > last_seq:
-                yield self.start
-            yield from self._output_so_far(self.start.tool_snapshot.tool_id, last_seq)
-            if self.result is not None:
-                yield self.result
+        # A call that the reader has whole is not told again: it would begin behind what an owner's death drops.
+        if self.end is None or self.end.seq > last_seq:
+            yield from self._call_since(last_seq)
+        if self.result is not None:
+            yield self.result
+        for output in self.outputs:
+            yield from output.since(last_seq)
+
+    def _call_since(self, last_seq: int) -> Iterator[Delta]:
+        if self.start.HasField("tool_snapshot"):
+            yield self.start
             return
-        tool_id = self.start.tool_start.tool_id
         args = self.args.getvalue()
         if self.result is not None:
-            if self.end is not None and self.end.seq > last_seq:
+            if self.end is not None:
                 yield self._make_snapshot(self.end, args)
-            yield self.result
             return
         yield _move_seq(self.start, last_seq)
         if self.args_last is not None and args:
-            yield _move_seq(
-                _make_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0), last_seq
-            )
+            tool_id = self.start.tool_start.tool_id
+            told = _make_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0)
+            yield _move_seq(told, last_seq)
         if self.end is not None:
-            yield _move_seq(self.end, last_seq)
-        yield from self._output_so_far(tool_id, last_seq)
-
-    def _output_so_far(self, tool_id: str, last_seq: int) -> Iterator[Delta]:
-        for stream, text, last in self.outputs:
-            yield _move_seq(
-                _make_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text.getvalue()), last_seq
-            )
+            yield self.end
 
     def _make_snapshot(self, end: Delta, args: str) -> Delta:
         start = self.start.tool_start
@@ -143,11 +163,12 @@ class ActionBlock:
     def since(self, last_seq: int) -> Iterator[Delta]:
         if self.last.seq <= last_seq:
             return
-        if self.start.HasField("action_snapshot"):
+        is_whole = self.end is not None and self.end.seq <= last_seq  # see ToolBlock.since
+        if is_whole or self.start.HasField("action_snapshot"):
             yield from (event for event in (self.start, self.param, self.result) if event and event.seq > last_seq)
             return
         if self.result is not None:
-            if self.end is not None and self.end.seq > last_seq:
+            if self.end is not None:
                 yield self._make_snapshot(self.end)
             yield self.result
             return
@@ -156,9 +177,7 @@ class ActionBlock:
             action_id = self.start.action_start.action_id
             args = _make_event(self.args_last, "action_args", action_id=action_id, delta=self.args.getvalue())
             yield _move_seq(args, last_seq)
-        for event in (self.end, self.param):
-            if event is not None:
-                yield _move_seq(event, last_seq)
+        yield from (event for event in (self.end, self.param) if event is not None)
 
     def _make_snapshot(self, end: Delta) -> Delta:
         start = self.start.action_start

@@ -151,7 +151,14 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("harm", [_lose, _garble, _damage, _age, _empty])
+def _interrupt(path: Path) -> None:
+    """Leave what a start once left that was killed, or found a full disk, while it made the index."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM floor")
+        database.commit()
+
+
+@pytest.mark.parametrize("harm", [_lose, _garble, _damage, _age, _empty, _interrupt])
 async def test_an_index_that_cannot_be_used_is_made_anew(
     serve: Serve, folder: Path, harm: Callable[[Path], None]
 ) -> None:
@@ -166,6 +173,7 @@ async def test_an_index_that_cannot_be_used_is_made_anew(
         assert [await memory.chats(), await memory.list_unfinished(), await memory.search("ever")] == before
         assert (await memory.chat(run_id=run_id)).chat_id == chat_id
         assert {chat.chat_id for chat in (await memory.chats()).chats} == {ended, chat_id}
+        assert await memory.acquire(chat_id, run_id, "another owner")
 
 
 async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve, folder: Path) -> None:
