@@ -168,7 +168,8 @@ class AgentServiceServicer(object):
         when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
         that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
         when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
-        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
+        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however busy the
+        chat is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,7 +179,7 @@ class AgentServiceServicer(object):
         """Stream what a run did after last_seq and, while it runs, what it does.
 
         What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-        text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
+        text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or snapshot of a known id replaces the block, a delta appends,
         attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
         Changes nothing; may be repeated and left at will.
         Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a

@@ -45,13 +45,14 @@ class AgentServiceStub:
     when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
     that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
     when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
-    Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
+    Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however busy the
+    chat is.
     """
     Attach: _grpc.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]
     """Stream what a run did after last_seq and, while it runs, what it does.
 
     What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-    text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
+    text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or snapshot of a known id replaces the block, a delta appends,
     attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
     Changes nothing; may be repeated and left at will.
     Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
@@ -223,13 +224,14 @@ class AgentServiceAsyncStub(AgentServiceStub):
     when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
     that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
     when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
-    Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
+    Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however busy the
+    chat is.
     """
     Attach: _aio.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
     """Stream what a run did after last_seq and, while it runs, what it does.
 
     What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-    text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
+    text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or snapshot of a known id replaces the block, a delta appends,
     attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
     Changes nothing; may be repeated and left at will.
     Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
@@ -404,7 +406,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
         that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
         when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
-        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning.
+        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however busy the
+        chat is.
         """
 
     @_abc_1.abstractmethod
@@ -416,7 +419,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stream what a run did after last_seq and, while it runs, what it does.
 
         What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-        text so far. Folding (a start or snapshot of a known id replaces the block, a delta appends,
+        text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or snapshot of a known id replaces the block, a delta appends,
         attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
         Changes nothing; may be repeated and left at will.
         Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a

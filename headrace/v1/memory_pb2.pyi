@@ -164,6 +164,7 @@ class GetChatRequest(_message.Message):
     INCLUDE_RAW_MESSAGES_FIELD_NUMBER: _builtins.int
     WITHOUT_EVENTS_FIELD_NUMBER: _builtins.int
     INCLUDE_LINES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; may be left empty when run_id is given."""
     run_id: _builtins.str
@@ -174,6 +175,8 @@ class GetChatRequest(_message.Message):
     """Only the chat's name, title and last_agent_key are wanted."""
     include_lines: _builtins.bool
     """Whether lines are wanted; run_id must be given."""
+    request_id: _builtins.str
+    """With without_events: the run of the query with this request_id is wanted, too."""
     def __init__(
         self,
         *,
@@ -182,13 +185,19 @@ class GetChatRequest(_message.Message):
         include_raw_messages: _builtins.bool = ...,
         without_events: _builtins.bool = ...,
         include_lines: _builtins.bool = ...,
+        request_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "request_id", b"request_id", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
+    _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___GetChatRequest: _TypeAlias = GetChatRequest  # noqa: Y015
@@ -211,6 +220,7 @@ class GetChatResponse(_message.Message):
     SHARED_WITH_FIELD_NUMBER: _builtins.int
     PARTICIPANTS_FIELD_NUMBER: _builtins.int
     ACCESS_FIELD_NUMBER: _builtins.int
+    REQUEST_RUN_ID_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -229,6 +239,8 @@ class GetChatResponse(_message.Message):
     """What the caller may do in it, as in Chat; run, with without_events and run_id alone: nothing any more, but for that run
     of the caller's, which has not ended.
     """
+    request_run_id: _builtins.str
+    """The run of the query with the request_id that was asked for; absent: there is none."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events."""
@@ -264,19 +276,24 @@ class GetChatResponse(_message.Message):
         shared_with: _abc.Iterable[_builtins.str] | None = ...,
         participants: _abc.Iterable[_builtins.str] | None = ...,
         access: _builtins.str = ...,
+        request_run_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "request_run_id", b"request_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "_request_run_id", b"_request_run_id", "access", b"access", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "owner", b"owner", "participants", b"participants", "raw_messages", b"raw_messages", "references", b"references", "request_run_id", b"request_run_id", "shared_with", b"shared_with", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
     _WhichOneofReturnType__raw_messages: _TypeAlias = _typing.Literal["raw_messages"]  # noqa: Y015
     _WhichOneofArgType__raw_messages: _TypeAlias = _typing.Literal["_raw_messages", b"_raw_messages"]  # noqa: Y015
+    _WhichOneofReturnType__request_run_id: _TypeAlias = _typing.Literal["request_run_id"]  # noqa: Y015
+    _WhichOneofArgType__request_run_id: _TypeAlias = _typing.Literal["_request_run_id", b"_request_run_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_agent_key) -> _WhichOneofReturnType__last_agent_key | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__raw_messages) -> _WhichOneofReturnType__raw_messages | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__request_run_id) -> _WhichOneofReturnType__request_run_id | None: ...
 
 Global___GetChatResponse: _TypeAlias = GetChatResponse  # noqa: Y015
 

@@ -198,7 +198,7 @@ class MemoryService(
     async def _get_brief_chat(
         self, request: memory_pb2.GetChatRequest, run_id: str | None
     ) -> memory_pb2.GetChatResponse:
-        """Return what the index has of a chat. Raises NotFound."""
+        """Return what the index has of a chat, and what was asked for of its log. Raises NotFound."""
         entry = None
         try:
             chat_id = await self._resolve_chat_id(request.chat_id, run_id)
@@ -209,13 +209,18 @@ class MemoryService(
                 raise
         access = describe_access(entry.owner, entry.shared_names, entry.participant_names)
         access["access"] = access["access"] or RUN_ONLY
-        return memory_pb2.GetChatResponse(
+        response = memory_pb2.GetChatResponse(
             chat_id=entry.chat_id,
             chat_name=entry.name,
             title=entry.title,
             last_agent_key=entry.last_agent_key,
             **access,
         )
+        if request.request_id and response.access != RUN_ONLY:
+            info = (await self._access.read_chat(entry.chat_id)).info
+            if (found := info.find_run_by_request(request.request_id)) is not None:
+                response.request_run_id = found
+        return response
 
     async def ListUnfinishedRuns(
         self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context

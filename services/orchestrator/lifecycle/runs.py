@@ -9,7 +9,7 @@ from functools import partial
 
 from google.protobuf.message import Message
 
-from headrace.errors import HeadraceError, Overloaded
+from headrace.errors import ChatBusy, HeadraceError, Overloaded, QueueFull
 from headrace.v1 import agent_pb2, common_pb2, gates_pb2, memory_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents.definition import Definition
@@ -26,7 +26,7 @@ from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, 
 from services.orchestrator.lifecycle.live_runs import LiveRuns, may_end
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
-from services.orchestrator.lifecycle.start_result import OwnedElsewhere, StartResult
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
 from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.remote.agents import RemoteAgents
@@ -108,6 +108,17 @@ class Runs:
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Raises what `Admission.admit` raises."""
+        try:
+            return await self._start(request)
+        except (ChatBusy, QueueFull):
+            # What is repeated begins nothing, and needs no place in the chat.
+            repeats = request.chat_id and request.request_id
+            run_id = repeats and await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
+            if not run_id:
+                raise
+            return RepeatedQuery(run_id)
+
+    async def _start(self, request: agent_pb2.QueryRequest) -> StartResult:
         async with self._admission.admit(request) as admitted:
             routed, chosen = admitted.routed, admitted.chosen
             run = self._make_run(new_run_id(), chosen.agent, admitted.query, chosen.agents, version=chosen.version)

@@ -36,6 +36,15 @@ async def get_run_chat(peers: Peers, user: Identity, request: memory_pb2.GetChat
         return await _load_readable(peers, request)
 
 
+async def find_run_of_request(peers: Peers, chat_id: str, request_id: str) -> str:
+    """Return the run that the chat has of the query with this request id; empty where the caller reads of none."""
+    request = memory_pb2.GetChatRequest(chat_id=chat_id, request_id=request_id, without_events=True)
+    try:
+        return (await _load_readable(peers, request)).request_run_id
+    except NotFound:
+        return ""
+
+
 async def check_participant(peers: Peers, chat_id: str) -> None:
     """Refuse who may not ask in a chat.
 

@@ -165,3 +165,12 @@ async def test_without_events_the_name_and_the_last_agent_are_given(memory: Memo
     assert (chat.chat_name, chat.last_agent_key, len(chat.events)) == ("one", "planner", 0)
     with pytest.raises(NotFound):
         await memory.chat(chat_id=new_id(), without_events=True)
+
+
+async def test_the_run_of_a_request_is_found_whether_or_not_it_has_ended(memory: Memory) -> None:
+    chat_id, first = await memory.begin("one", request_id="r1")
+    await memory.append(chat_id, first, run_line())
+    _, second = await memory.begin("two", chat_id, request_id="r2")
+    for request_id, run_id in (("r1", first), ("r2", second), ("r3", ""), ("", "")):
+        chat = await memory.chat(chat_id=chat_id, request_id=request_id, without_events=True)
+        assert (chat.request_run_id, chat.HasField("request_run_id")) == (run_id, bool(run_id))

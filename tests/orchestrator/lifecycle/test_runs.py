@@ -325,6 +325,22 @@ async def test_the_same_request_again_is_attached_to_the_first_run(house: Open) 
         assert fold(later) == fold(first)
 
 
+async def test_the_same_request_again_is_attached_to_its_run_while_another_one_keeps_the_chat_busy(house: Open) -> None:
+    """Found by seed 3918 of tests/simulation: what had begun and ended was told CHAT_BUSY."""
+    async with house(ANSWER, [*content("Hel"), 3600.0]) as it:
+        chat_id = "5f0c0000-0000-4000-8000-000000000001"
+        first = await it.ask(chat_id=chat_id, request_id="r1", agent="oneshot", when_busy="reject")
+        async with it.client.ask("another", agent_key="oneshot", chat_id=chat_id) as deltas:
+            async for delta in deltas:
+                if delta.WhichOneof("payload") == "content_delta":
+                    break
+            repeated = {"agent_key": "oneshot", "chat_id": chat_id, "request_id": "r1", "when_busy": "reject"}
+            async with it.client.ask("again", **repeated) as told:
+                assert fold([as_json(delta) async for delta in told]) == fold(first)
+            with pytest.raises(ChatBusy):
+                await it.ask(chat_id=chat_id, request_id="r2", agent="oneshot", when_busy="reject")
+
+
 async def test_a_busy_chat_rejects_enqueues_or_interrupts(house: Open) -> None:
     async with house([*content("Hel"), 3600.0], ANSWER) as it:
         chat_id = "5f0c0000-0000-4000-8000-000000000002"
