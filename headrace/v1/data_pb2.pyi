@@ -261,7 +261,10 @@ class KeptItem(_message.Message):
     WHAT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """held_chat, held_user, audit_lines, revoked_keys, spend, this_receipt."""
+    """held_chat, held_user, audit_lines, revoked_keys, spend, this_receipt; and where a key of the tenant is lost:
+    unreadable_chat (the user's runs in another's chat cannot be redacted), unreadable_chats, unreadable_facts and
+    unreadable_schedules (of which the key alone would say whose they are).
+    """
     what: _builtins.str
     """A chat's id, a user, a number."""
     reason: _builtins.str

@@ -55,7 +55,8 @@ class DataServiceStub:
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-    tenant go also its agents and webhooks, and what it has spent.
+    tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
+    unread; the receipt names what stays, as nobody can say whose it is.
     Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
     repeated later has nothing left to erase, and says so.
     Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
@@ -112,7 +113,8 @@ class DataServiceAsyncStub(DataServiceStub):
     runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
     webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
     redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-    tenant go also its agents and webhooks, and what it has spent.
+    tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
+    unread; the receipt names what stays, as nobody can say whose it is.
     Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
     repeated later has nothing left to erase, and says so.
     Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
@@ -178,7 +180,8 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
         webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
         redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-        tenant go also its agents and webhooks, and what it has spent.
+        tenant go also its agents and webhooks, and what it has spent. What a lost key keeps anybody from reading goes
+        unread; the receipt names what stays, as nobody can say whose it is.
         Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
         repeated later has nothing left to erase, and says so.
         Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.

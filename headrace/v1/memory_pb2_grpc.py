@@ -346,7 +346,8 @@ class MemoryServiceServicer(object):
     def DeleteChat(self, request, context):
         """Delete a chat with its log, workspace lines and blobs.
 
-        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes.
+        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted unread; of
+        that only a run that somebody owns counts as unfinished, as no other comes to its end.
         Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

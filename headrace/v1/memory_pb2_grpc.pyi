@@ -71,7 +71,8 @@ class MemoryServiceStub:
     DeleteChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]
     """Delete a chat with its log, workspace lines and blobs.
 
-    Idempotent: a chat that is not there is NOT_FOUND, and nothing changes.
+    Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted unread; of
+    that only a run that somebody owns counts as unfinished, as no other comes to its end.
     Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
     """
     ForkChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]
@@ -383,7 +384,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     DeleteChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteChatRequest, _memory_pb2.DeleteChatResponse]  # type: ignore[assignment]
     """Delete a chat with its log, workspace lines and blobs.
 
-    Idempotent: a chat that is not there is NOT_FOUND, and nothing changes.
+    Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted unread; of
+    that only a run that somebody owns counts as unfinished, as no other comes to its end.
     Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
     """
     ForkChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]  # type: ignore[assignment]
@@ -722,7 +724,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.DeleteChatResponse, _abc.Awaitable[_memory_pb2.DeleteChatResponse]]:
         """Delete a chat with its log, workspace lines and blobs.
 
-        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes.
+        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted unread; of
+        that only a run that somebody owns counts as unfinished, as no other comes to its end.
         Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
         """
 

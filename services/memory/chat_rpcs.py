@@ -95,7 +95,7 @@ class ChatRpcs(MemoryServiceServicer):
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context
     ) -> memory_pb2.DeleteChatResponse:
-        entry = await self._access.find_entry(request.chat_id)
+        entry = await self._access.find_own_row(request.chat_id)
         await check_deletion(self._engine, entry.owner, request.chat_id)
         await self._engine.chats.delete(request.chat_id)
         await self._engine.audit.record("chat.deleted", identity.require_identity(), chatId=request.chat_id)

@@ -30,7 +30,7 @@ class LeaseRpcs(MemoryServiceServicer):
     ) -> memory_pb2.AcquireLeaseResponse:
         # Of a run that memory does not know yet, the chat's owner is told so.
         if not await self._access.owns_run(request.run_id):
-            await self._access.find_entry(request.chat_id)
+            await self._access.find_own_row(request.chat_id)
         lease = await self._engine.leases.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)
         return memory_pb2.AcquireLeaseResponse(generation=lease.generation, expires_at=lease.expires_at)
 

@@ -72,9 +72,9 @@ class ChatAccess:
         check_participant(chat_id, chat.info, identity.require_identity())
         return chat
 
-    async def find_entry(self, chat_id: str) -> ChatEntry:
-        """Return the row of the user's own chat. Raises NotFound."""
-        entry = await self._index.find_entry(chat_id)
+    async def find_own_row(self, chat_id: str) -> ChatEntry:
+        """Return the row of the user's own chat, with its texts as they stand. Raises NotFound."""
+        entry = await self._index.find_row(chat_id)
         if entry.owner != identity.require_identity():
             raise chat_not_found(chat_id)
         return entry

@@ -36,7 +36,7 @@ async def prune_chats(engine: Engine, rules: RetentionRules) -> list[str]:
     holds = await HoldStore(engine).read_in_force()
     for chat_id in await engine.index.list_unchanged_since(_find_time(shortest)):
         try:
-            entry = await engine.index.find_entry(chat_id)
+            entry = await engine.index.find_row(chat_id)
             days = rules.find_days(entry.tenant, entry.last_agent_key)
             if days is None or entry.updated_at >= _find_time(days):
                 continue

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from headrace.errors import NotFound
+from headrace.errors import KeyUnavailable, NotFound
 from services.memory.data.redaction import Redaction
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
+from services.memory.storage.people.records import Kept
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
@@ -43,6 +44,8 @@ class RemainingParts:
         self._engine = engine
         self._erasure = erasure
         self._holds = holds
+        self.unread: list[Kept] = []
+        """What find_all has found that cannot be erased, as nobody can read it."""
 
     @property
     def name(self) -> str:
@@ -71,10 +74,14 @@ class RemainingParts:
         unfinished: set[str] = set()
         for chat_id in {run.chat_id for run in found}:
             unfinished |= {run.run_id for run in await self._engine.index.list_unfinished(chat_id)}
+            if not await self._can_read(chat_id):  # nor to these, but whoever has one is to let it go
+                ownerless = await self._engine.index.list_unfinished(chat_id, without_owner=True)
+                unfinished -= {run.run_id for run in ownerless}
         return [run for run in found if run.run_id in unfinished]
 
     async def find_all(self) -> AsyncGenerator[Part]:
         """Find what is left; what is erased meanwhile is not found again."""
+        self.unread.clear()
         for user in await self.list_users():
             who = Identity(self._erasure.tenant, user)
             async for part in self._find_chats(who):
@@ -87,6 +94,8 @@ class RemainingParts:
         if not self._erasure.user:
             async for part in self._find_of_tenant():
                 yield part
+        async for part in self._find_unreadable():
+            yield part
 
     async def _find_redactions(self, who: Identity) -> AsyncGenerator[Part]:
         by_chat: defaultdict[str, list[str]] = defaultdict(list)
@@ -101,6 +110,10 @@ class RemainingParts:
                 break
             after = (runs[-1].began_at, runs[-1].run_id)
         for chat_id, run_ids in by_chat.items():
+            if not await self._can_read(chat_id):
+                reason = f"{len(run_ids)} runs of {who.user} are in it, which cannot be redacted: its key is lost"
+                self.unread.append(Kept("unreadable_chat", chat_id, reason))
+                continue
             counts = {"runs_in_others_chats": len(run_ids)}
             redact = partial(self._redact_chat, who, chat_id, run_ids)
             yield Part(f"redact/{chat_id}/{who.user}", counts, redact, (chat_id, run_ids))
@@ -109,7 +122,7 @@ class RemainingParts:
         after: tuple[int, str] | None = None
         while True:
             page = Page(PAGE_MAX, after)
-            entries, token = await self._engine.index.list_page(who, page)
+            entries, token = await self._engine.index.list_rows(who, page)
             for entry in entries:
                 if not self._holds.find(who.tenant, who.user, entry.chat_id):
                     yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
@@ -119,20 +132,15 @@ class RemainingParts:
 
     async def _find_records(self, who: Identity) -> AsyncGenerator[Part]:
         engine = self._engine
-        facts = [fact for fact in await engine.facts.list_visible(who) if fact.owner == who]
-        if facts:
-            count = sum(not fact.deleted_at for fact in facts)
+        stored, count = await engine.eraser.count_facts(who.tenant, who.user)
+        if stored:
 
             async def delete_facts() -> None:
                 await engine.eraser.delete_facts(who.tenant, who.user)
 
             yield Part(f"facts/{who.user}", {"facts": count}, delete_facts)
-        place = (0, "")
-        while schedules := await engine.schedules.list_own(who, place, PAGE_MAX):
-            for schedule in schedules:
-                delete = partial(engine.schedules.delete, schedule.schedule_id)
-                yield Part(f"schedule/{schedule.schedule_id}", {"schedules": 1}, delete)
-            place = (schedules[-1].created_at, schedules[-1].schedule_id)
+        for schedule_id in await engine.schedules.list_own_ids(who):
+            yield Part(f"schedule/{schedule_id}", {"schedules": 1}, partial(engine.schedules.delete, schedule_id))
         for key in await engine.keys.list_own(who.tenant):
             is_asking = self._erasure.credential.startswith("api_key:") and key.sha256.startswith(
                 self._erasure.credential.removeprefix("api_key:")
@@ -156,10 +164,44 @@ class RemainingParts:
 
             yield Part("agent_versions", {"agent_versions": len(versions)}, delete_versions)
 
+    async def _find_unreadable(self) -> AsyncGenerator[Part]:
+        """Find what is the tenant's, and of whom in it nobody can say: it goes with the tenant, but where it may be of
+        somebody who is held."""
+        engine, tenant, user = self._engine, self._erasure.tenant, self._erasure.user
+        for kind, names in (await engine.eraser.list_unreadable(tenant)).items():
+            going = [name for name in names if kind != "chats" or not self._holds.find(tenant, chat_id=name)]
+            if not going or (user and kind == "agents"):
+                continue
+            if user or any(hold.user for hold in self._holds.holds if hold.tenant == tenant):
+                reason = "whose they are cannot be known: their key is lost"
+                self.unread.append(Kept(f"unreadable_{kind}", str(len(going)), reason))
+            else:
+                delete = partial(engine.eraser.delete_unreadable, kind, going)
+                yield Part(f"unreadable/{kind}", {kind: len(going)}, delete)
+
+    async def _can_read(self, chat_id: str) -> bool:
+        """Return whether the chat's key can be had. Raises Overloaded where that may be so in a moment."""
+        with suppress(NotFound):
+            try:
+                await self._engine.chats.load(chat_id)
+            except KeyUnavailable:
+                return False
+        return True
+
+    async def _list_runs_of_chat(self, tenant: str, chat_id: str) -> list[str]:
+        run_ids: list[str] = []
+        after: tuple[int, str] | None = None
+        while True:
+            query = RunQuery(tenant, PAGE_MAX, after, chat_id=chat_id)
+            runs, token = await self._engine.index.list_runs(query)
+            run_ids += [run.run_id for run in runs]
+            if not token:
+                return run_ids
+            after = (runs[-1].began_at, runs[-1].run_id)
+
     async def _delete_chat(self, who: Identity, chat_id: str) -> None:
         with suppress(NotFound):
-            chat = await self._engine.chats.load(chat_id)
-            await self._forget_runs(who.tenant, list(chat.info.runs))
+            await self._forget_runs(who.tenant, await self._list_runs_of_chat(who.tenant, chat_id))
             for blob_id in await self._engine.blobs.list_ids(chat_id):  # first, as in _redact_chat
                 await self._engine.blobs.delete(chat_id, blob_id)
             await self._engine.chats.delete(chat_id)

@@ -10,6 +10,7 @@ import msgspec
 from headrace.errors import ChatBusy, NotFound
 from services.memory.data.erased_parts import RemainingParts
 from services.memory.data.holds import HoldStore
+from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.people.records import DONE, Kept
 from services.runtime.clock import monotonic_s, now_ms
 
@@ -87,7 +88,7 @@ class Eraser:
         if not erasure.user and not await self._list_held(erasure, holds):
             await eraser.delete_spend(erasure.tenant)
         await eraser.scrub()
-        kept = await self._list_kept(erasure, holds, parts.name)
+        kept = await self._list_held(erasure, holds) + parts.unread + await self._list_kept(erasure, parts.name)
         event = "user.erased" if erasure.user else "tenant.erased"
         counts = _strip_pending(erasure.counts)
         told = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
@@ -97,7 +98,7 @@ class Eraser:
         )
         done_at = self._clock()
         return await self._erasures.change(
-            erasure, state=DONE, done_at=done_at, counts=counts, kept=kept, redacted={}, problem="", owner=""
+            erasure, state=DONE, done_at=done_at, counts=counts, kept=tuple(kept), redacted={}, problem="", owner=""
         )
 
     async def find_held(self, erasure: StoredErasure) -> tuple[list[str], list[str]]:
@@ -128,13 +129,12 @@ class Eraser:
                 redacted[chat_id] = sorted({*redacted.get(chat_id, ()), *run_ids})
         return await self._erasures.change(erasure, counts=counts | pending, redacted=redacted)
 
-    async def _list_kept(self, erasure: StoredErasure, holds: HoldsInForce, name: str) -> tuple[Kept, ...]:
-        kept = await self._list_held(erasure, holds)
+    async def _list_kept(self, erasure: StoredErasure, name: str) -> list[Kept]:
         lines = 0
         async with aclosing(self._engine.audit.store.read_all(erasure.tenant)) as portions:
             async for portion in portions:
                 lines += sum(not erasure.user or erasure.user in _read_names(line) for line in portion)
-        kept.append(Kept("audit_lines", str(lines), "evidence of who has done what, with a retention of its own"))
+        kept = [Kept("audit_lines", str(lines), "evidence of who has done what, with a retention of its own")]
         keys = await self._engine.keys.list_own(erasure.tenant)
         revoked = sum(bool(key.revoked_at) and erasure.user in ("", key.user) for key in keys)
         if revoked:
@@ -142,7 +142,7 @@ class Eraser:
         if erasure.user:
             kept.append(Kept("spend", name, "what was spent stays as numbers, under this name"))
         kept.append(Kept("this_receipt", erasure.erasure_id, "it says that the data was erased"))
-        return tuple(kept)
+        return kept
 
     async def _list_held(self, erasure: StoredErasure, holds: HoldsInForce) -> list[Kept]:
         """List what holds keep of the erasure's users."""
@@ -158,10 +158,13 @@ class Eraser:
 
     async def _has_part_in(self, erasure: StoredErasure, chat_id: str) -> bool:
         try:
-            info = (await self._engine.chats.load(chat_id)).info
+            row = await self._engine.index.find_row(chat_id)
         except NotFound:
             return False
-        return erasure.user in ("", info.owner.user) or any(run.user == erasure.user for run in info.runs.values())
+        if erasure.user in ("", row.user):
+            return True
+        runs, _ = await self._engine.index.list_runs(RunQuery(erasure.tenant, 1, user=erasure.user, chat_id=chat_id))
+        return bool(runs)
 
 
 def _strip_pending(counts: dict[str, int]) -> dict[str, int]:

@@ -75,7 +75,7 @@ class HoldStore:
             raise InvalidRequest.of("tenant", "must be the caller's own")
         if request.chat and not is_uuid(request.chat):
             raise InvalidRequest.of("chat", "must be a UUID in lower case")
-        if request.chat and (await self._engine.index.find_entry(request.chat)).tenant != who.tenant:
+        if request.chat and (await self._engine.index.find_row(request.chat)).tenant != who.tenant:
             raise NotFound(f"chat {request.chat} does not exist", chatId=request.chat)
         hold_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
         if known := await self._engine.holds.find(hold_id):
@@ -120,7 +120,7 @@ class HoldStore:
 
     async def _find_owner(self, hold: StoredHold) -> str:
         """Return whose what is held is; empty: everybody's of the tenant."""
-        return (await self._engine.index.find_entry(hold.chat_id)).owner.user if hold.chat_id else hold.user
+        return (await self._engine.index.find_row(hold.chat_id)).owner.user if hold.chat_id else hold.user
 
 
 async def check_deletion(engine: Engine, owner: Identity, chat_id: str = "") -> None:

@@ -179,6 +179,13 @@ class Keyring:
         if self.is_on and tenant not in self._current and (newest := self._newest.get(tenant)) is not None:
             await self.open_key(bytes.fromhex(newest.key_id))
 
+    async def open_all(self, tenant: str) -> None:
+        """Have at hand whatever keys of the tenant can be had. Raises Overloaded where one may be had in a moment."""
+        for key in self.list_keys():
+            if key.tenant == tenant:
+                with suppress(KeyUnavailable):
+                    await self.open_key(bytes.fromhex(key.key_id))
+
     def encrypt(self, tenant: str, context: bytes, plain: bytes) -> bytes:
         """Encrypt with the tenant's newest key; `context` names the place, and only there it can be decrypted.
 

@@ -77,7 +77,8 @@ class ChatLogs(Protocol):
         ...
 
     async def delete(self, chat_id: str) -> None:
-        """Delete the chat with its blobs. Raises NotFound, ChatBusy."""
+        """Delete the chat with its blobs, also one whose key cannot be had: of that no run can come to its end, and
+        only one that somebody owns keeps it. Raises NotFound, ChatBusy."""
         ...
 
 
@@ -93,6 +94,14 @@ class ChatIndex(Protocol):
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
         """Return the chat's row. Raises NotFound."""
+        ...
+
+    async def find_row(self, chat_id: str) -> ChatEntry:
+        """Return the chat's row with its name and title as they stand, for which no key is needed. Raises NotFound."""
+        ...
+
+    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        """Return what list_page does, with names and titles as they stand."""
         ...
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.errors import InvalidRequest, NotFound, StaleLease
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, StaleLease
 from services.memory.log.chat_info import RunInfo
 
 TTL_MS_MAX = 10 * 60 * 1000
@@ -48,6 +48,12 @@ DUE_MAX = 200
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:
     return StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
+
+
+def check_owned(chat_id: str, owned: int) -> None:
+    """Raise ChatBusy where so many runs of a chat that cannot be read have an owner, whose lease holds."""
+    if owned:
+        raise ChatBusy(f"{owned} runs of chat {chat_id} have an owner; cancel them, or try again later", chatId=chat_id)
 
 
 def check_can_own(run: RunInfo | None, chat_id: str, run_id: str) -> RunInfo:

@@ -103,6 +103,10 @@ class Schedules(Protocol):
         """List `count` of the user's schedules, the oldest first, behind the one with this time and id."""
         ...
 
+    async def list_own_ids(self, owner: Identity) -> list[str]:
+        """List the ids of the user's schedules; in a folder not of those that cannot be read, nor whose they are."""
+        ...
+
     async def list_all(self) -> list[Schedule]:
         """List the schedules of all users, the oldest first."""
         ...

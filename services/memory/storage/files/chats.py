@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from headrace.errors import InvalidRequest
+from headrace.errors import ChatBusy, InvalidRequest, KeyUnavailable
 from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
@@ -16,6 +16,7 @@ from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, disk_errors
 from services.memory.storage.files.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
+from services.memory.storage.leases import check_owned
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 from services.runtime.auth.identity import Identity
 
@@ -118,7 +119,12 @@ class FileChats:
         return all(is_current_line(line, self._keys, tenant) for line in lines)
 
     async def delete(self, chat_id: str) -> None:
-        await self._commits.delete_chat(await self.load(chat_id))
+        try:
+            chat = await self.load(chat_id)
+        except KeyUnavailable:
+            await self._delete_unread(chat_id)
+        else:
+            await self._commits.delete_chat(chat)
         self._cache.drop_chat(chat_id)
         self._open.pop(chat_id, None)
         with disk_errors(chat_id):
@@ -144,6 +150,24 @@ class FileChats:
                 chat = self._open.get(chat_id) or await asyncio.to_thread(load_chat, self._disk, chat_id, self._keys)
                 self._open[chat_id] = chat
         return chat
+
+    async def _delete_unread(self, chat_id: str) -> None:
+        async with self._loading:  # nobody has it open, and nobody opens it meanwhile
+            if chat_id in self._open:
+                raise ChatBusy(f"chat {chat_id} has its key again; try again", chatId=chat_id)
+            row = await self._index.find_row(chat_id)
+            unfinished = await self._index.list_unfinished(chat_id)
+            ownerless = await self._index.list_unfinished(chat_id, without_owner=True)
+            check_owned(chat_id, len(unfinished) - len(ownerless))
+            spend = await self._index.query_file(lambda database: database.spend.list_of_chat(chat_id))
+            await self._commits.delete_unread(chat_id, row.created_at, spend)
+
+    async def delete_unindexed(self, chat_id: str) -> None:
+        """Delete the log of a chat that the index lacks, as its key is lost."""
+        async with self._loading:
+            await self._commits.delete_unread(chat_id, 0, ())
+        with disk_errors(chat_id):
+            await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
     async def _open_key(self, chat_id: str) -> None:
         """Have the key of the log at hand before others wait for it to be loaded."""

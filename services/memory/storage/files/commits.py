@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.tables.leases import LeaseTable
     from services.memory.storage.leases import Lease
+    from services.memory.storage.spend.rows import SpendRow
     from services.runtime.auth.identity import Identity
 
 SYNCS_MAX = 8
@@ -172,6 +173,12 @@ class Commits:
         self._enqueue(job)
         await job.done
 
+    async def delete_unread(self, chat_id: str, created_at: int, spend: Collection[SpendRow]) -> None:
+        """Delete the log of a chat that nobody has open or can open; `spend` is what it has cost."""
+        with self._room.noting(), disk_errors(chat_id):
+            await asyncio.to_thread(self._delete_log, chat_id, created_at, spend)
+        self._index.remove_chat(chat_id)
+
     async def rewrite_chat(self, chat: Chat, redact: Callable[[bytes], bytes]) -> None:
         """Put what `redact` makes of the chat's log in its place; it is called in a thread.
 
@@ -290,7 +297,7 @@ class Commits:
             if item.deletes:
                 chat_id = item.chat.chat_id
                 with disk_errors(chat_id):
-                    await asyncio.get_running_loop().run_in_executor(threads, self._delete_log, item.chat)
+                    await asyncio.get_running_loop().run_in_executor(threads, self._delete_chat_log, item.chat)
                 self._index.remove_chat(chat_id)
             for job in item.deletes:
                 _answer_job(job.done, None)
@@ -358,15 +365,18 @@ class Commits:
         self._disk.rewrite_log(chat_id, after)
         return len(after), self._disk.get_mtime_ns(chat_id)
 
-    def _delete_log(self, chat: Chat) -> None:
+    def _delete_chat_log(self, chat: Chat) -> None:
+        self._delete_log(chat.chat_id, chat.info.created_at, fold_spend(chat.info, chat.log))
+
+    def _delete_log(self, chat_id: str, created_at: int, spend: Collection[SpendRow]) -> None:
         try:
-            self._ledger.add_chat(chat.chat_id, chat.info.created_at, fold_spend(chat.info, chat.log))
+            self._ledger.add_chat(chat_id, created_at, spend)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             # Whoever deletes makes room; only an index that is made anew will not know what the chat has cost.
-            log.warning("cost of a deleted chat not kept beside the index", chat_id=chat.chat_id)
-        self._disk.delete_log(chat.chat_id)
+            log.warning("cost of a deleted chat not kept beside the index", chat_id=chat_id)
+        self._disk.delete_log(chat_id)
 
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
         item.chat.size_bytes = item.end

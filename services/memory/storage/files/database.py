@@ -200,15 +200,24 @@ class IndexDatabase:
             yield
 
     def find_chat(self, chat_id: str) -> ChatEntry | None:
+        row = self.find_row(chat_id)
+        return self._rows.decrypt_entry(row) if row else None
+
+    def find_row(self, chat_id: str) -> ChatEntry | None:
+        """Return what find_chat does, with texts as they stand."""
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
-        return self._rows.decrypt_entry(_make_entry(rows[0])) if rows else None
+        return _make_entry(rows[0]) if rows else None
 
     def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         """List up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
+        return self._rows.decrypt_entries(self.list_rows(owner, count, after))
+
+    def list_rows(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        """List what list_page does, with texts as they stand."""
         behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
         rows = self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))
-        return self._rows.decrypt_entries(map(_make_entry, rows))
+        return list(map(_make_entry, rows))
 
     def list_shared(self, reader: Identity, page: Page) -> list[ChatEntry]:
         """List the page's chats of others, and one more if there are more."""

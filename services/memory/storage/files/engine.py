@@ -31,7 +31,7 @@ from services.memory.storage.files.index_recovery import (
 from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
-from services.memory.storage.files.people.erasing import FileEraser
+from services.memory.storage.files.people.erasing import FileEraser, UnreadRecords
 from services.memory.storage.files.people.records import FileDataRecords
 from services.memory.storage.files.records import RecordFolder
 from services.memory.storage.files.schedules import SCHEDULES, FileSchedules
@@ -93,7 +93,8 @@ async def open_files(
     schedules = FileSchedules(schedule_folder, keys)
     chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max, keys)
     leases = FileLeases(chats, commits, table)
-    eraser = FileEraser(chats, index, fact_log, schedules, ledger, outbox, version_folder)
+    unread = UnreadRecords(keys, schedule_folder, agent_folder)
+    eraser = FileEraser(chats, index, fact_log, schedules, ledger, outbox, version_folder, disk, unread)
     erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
     holds = await asyncio.to_thread(FileDataRecords, disk.folder / "holds", room, "hold", StoredHold)
     audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)

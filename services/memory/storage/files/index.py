@@ -181,6 +181,16 @@ class Index:
             raise chat_not_found(chat_id)
         return entry
 
+    async def find_row(self, chat_id: str) -> ChatEntry:
+        await self.backlog.take_in(chat_id)
+        row = await self.query_file(lambda database: database.find_row(chat_id))
+        if row is None:
+            raise chat_not_found(chat_id)
+        return row
+
+    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        return page.split(await self.query_file(lambda database: database.list_rows(owner, page.size + 1, page.after)))
+
     async def find_run_user(self, run_id: str) -> Identity | None:
         return await self.query_file(lambda database: database.find_run_user(run_id))
 

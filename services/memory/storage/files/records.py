@@ -15,7 +15,7 @@ import structlog
 
 from headrace.errors import KeyUnavailable, Overloaded
 from services.memory.encryption import envelope
-from services.memory.encryption.keyring import NO_KEYS
+from services.memory.encryption.keyring import NO_KEYS, is_of_tenant
 from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
 from services.memory.storage.files.disk import Disk
 from services.runtime.clock import now_ms
@@ -88,6 +88,15 @@ class RecordFolder(Generic[Record]):
 
     def list_ids(self) -> list[str]:
         return list(self._records)
+
+    def list_closed(self, tenant: str) -> list[str]:
+        """List the ids of the tenant's records that cannot be read."""
+        self._open_closed()
+        return [
+            record_id
+            for record_id, stored in self._closed.items()
+            if is_of_tenant(envelope.find_key_id(stored) or b"", tenant)
+        ]
 
     def rewrite(self, record_id: str) -> bool:
         """Write a record as it would be written now, if it is not so; return whether it was."""

@@ -33,6 +33,9 @@ class FileSchedules:
         own = (schedule for schedule in self._folder.list_all() if schedule.owner == owner and _place(schedule) > after)
         return sorted(own, key=_place)[:count]
 
+    async def list_own_ids(self, owner: Identity) -> list[str]:
+        return [schedule.schedule_id for schedule in self._folder.list_all() if schedule.owner == owner]
+
     async def list_all(self) -> list[Schedule]:
         return sorted(self._folder.list_all(), key=_place)
 

@@ -9,9 +9,11 @@ without it, whole or not at all.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -89,16 +91,37 @@ class FactLog:
                     self._store([msgspec.structs.replace(fact, n=0)])
                     known.add((fact.owner, fact.key))
 
-    def delete_all_of(self, owner: Identity) -> int:
-        """Delete what a user has stored, also for the tenant, and return how many had a text."""
+    def list_closed(self, tenant: str) -> list[str]:
+        """Name the tenant's lines that cannot be read."""
+        with self._lock:
+            with suppress(KeyUnavailable):
+                self._check_closed(tenant)
+            return [_name_line(line) for line in self._closed if _is_line_of_key(line, tenant)]
+
+    def delete_closed(self, names: Collection[str]) -> None:
+        """Delete lines that cannot be read."""
         with self._lock:
             if self._is_stale:
                 self._recover()
-            self._check_closed(owner.tenant)
-            self._keys.prepare_now(owner.tenant)  # or its other lines would stay, and these with them
+            kept = [line for line in self._closed if _name_line(line) not in names]
+            self._is_stale = True
+            with self._room.writing(_FILE):
+                self._write_all(self._list_all(), kept)
+            self._closed = kept
+            self._is_stale = False
+
+    def delete_all_of(self, owner: Identity) -> int:
+        """Delete what a user has stored, also for the tenant, and return how many had a text; lines that cannot be
+        read stay."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            with suppress(KeyUnavailable):
+                self._check_closed(owner.tenant)
             gone = [fact for fact in self._list_all() if fact.owner == owner]
             if not gone:
                 return 0
+            self._keys.prepare_now(owner.tenant)  # or its other lines would stay, and these with them
             ids = {fact.uuid for fact in gone}
             rest = [fact for fact in self._list_all() if fact.uuid not in ids]
             self._is_stale = True
@@ -160,12 +183,13 @@ class FactLog:
         key_id = envelope.find_key_id(line)
         return (self._keys.find_tenant(key_id) or "") if key_id is not None else ""
 
-    def _write_all(self, facts: Iterable[Fact]) -> None:
+    def _write_all(self, facts: Iterable[Fact], closed: Iterable[bytes] | None = None) -> None:
+        """Write the file anew, with all lines that cannot be read or with those of `closed`."""
         by_tenant: defaultdict[str, list[Fact]] = defaultdict(list)
         for fact in facts:
             by_tenant[fact.owner.tenant].append(fact)
         lines = [line for tenant, own in by_tenant.items() for line in self._encode_all(tenant, own)]
-        data = b"".join([*self._closed, *self._damaged, *lines])
+        data = b"".join([*(self._closed if closed is None else closed), *self._damaged, *lines])
         self._disk.rewrite_log(_FILE, data)
         self._end = len(data)
 
@@ -188,7 +212,7 @@ class FactLog:
 
     def _check_closed(self, tenant: str) -> None:
         """Raise KeyUnavailable where facts of the tenant cannot be read, or read them if they can be by now."""
-        closed = [line for line in self._closed if is_of_tenant(envelope.find_key_id(line) or b"", tenant)]
+        closed = [line for line in self._closed if _is_line_of_key(line, tenant)]
         for line in closed:
             decrypt_record(FACTS, "", line, self._keys)
         if closed:
@@ -235,6 +259,14 @@ class FactLog:
 
     def _list_all(self) -> list[Fact]:
         return sorted((fact for facts in self._facts.values() for fact in facts.values()), key=_get_n)
+
+
+def _is_line_of_key(line: bytes, tenant: str) -> bool:
+    return is_of_tenant(envelope.find_key_id(line) or b"", tenant)
+
+
+def _name_line(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
 
 
 def _get_n(fact: Fact) -> int:

@@ -68,6 +68,7 @@ class RunQuery:
     began_after: int | None = None
     cost_min: int | None = None
     run_ids: Sequence[str] = ()
+    chat_id: str = ""
 
     def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has. `source`
@@ -76,6 +77,7 @@ class RunQuery:
         tests = {
             "runs.agent_key =": self.agent_key or None,
             "runs.of_user =": self.user or None,
+            f"{chat_id} =": self.chat_id or None,
             "runs.started_at <=": self.began_before,
             "runs.started_at >": self.began_after,
             "runs.cost_nano_usd >=": self.cost_min,

@@ -27,6 +27,19 @@ class StoreEraser(Protocol):
         """
         ...
 
+    async def count_facts(self, tenant: str, user: str) -> tuple[int, int]:
+        """Count what delete_facts would delete, and how much of it has a text."""
+        ...
+
+    async def list_unreadable(self, tenant: str) -> dict[str, list[str]]:
+        """Name what there is of the tenant of which only a lost key would say whose it is, by kind: chats, facts,
+        schedules, agents. Raises Overloaded where a key may be had in a moment."""
+        ...
+
+    async def delete_unreadable(self, kind: str, names: Collection[str]) -> None:
+        """Delete what list_unreadable has named."""
+        ...
+
     async def delete_facts(self, tenant: str, user: str) -> int:
         """Delete what the user has stored, tombstones and facts of the tenant included; return how many had a text."""
         ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, KeyUnavailable
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
 from services.memory.log.encryption.lines import decrypt_log, encrypt_log
@@ -15,7 +16,7 @@ from services.memory.storage import log_copy
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.index_rows import make_full_change
-from services.memory.storage.leases import Lease
+from services.memory.storage.leases import Lease, check_owned
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
 from services.memory.storage.postgres.spend.rows import retire_chat
@@ -24,7 +25,7 @@ from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from services.memory.log.lines import Known
     from services.memory.storage.postgres.appending import AppendQueue
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
+_COUNT_OWNED = "SELECT count(*) FROM runs WHERE chat = $1 AND NOT is_ended AND owner <> '' AND expires_at > $2"
 
 N_MAX = 2**63 - 1
 
@@ -48,8 +50,10 @@ class PostgresChats:
         appending: AppendQueue,
         peers: Notifications,
         keys: Keyring = NO_KEYS,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         self._keys = keys
+        self._clock = clock
         self._database = database
         self._cache = cache
         self._index = index
@@ -122,12 +126,13 @@ class PostgresChats:
             async with connection.transaction():
                 await cached.lock_row(connection, self._keys)
                 cached.chat.check_delete()
-                await retire_chat(cached.row, connection)
-                await connection.execute("DELETE FROM chats WHERE id = $1", cached.row)
-                await delete_blobs(chat_id, connection)
+                await _delete_rows(chat_id, cached.row, connection)
 
         async with cached.lock:
-            await self._database.run(delete)
+            try:
+                await self._database.run(delete)
+            except KeyUnavailable:
+                await self._database.run(partial(_delete_unread, chat_id, self._clock()))
         self._cache.drop_chat(chat_id)
         self._peers.notify_change(chat_id)
 
@@ -135,6 +140,21 @@ class PostgresChats:
         async with cached.lock:
             await self._database.run(lambda connection: cached.read_new_lines(connection, self._keys))
         self._cache.keep_chat(cached)
+
+
+async def _delete_unread(chat_id: str, now: int, connection: Connection) -> None:
+    async with connection.transaction():
+        row = await connection.fetchval("SELECT id FROM chats WHERE chat_id = $1 FOR UPDATE", chat_id)
+        if row is None:
+            raise chat_not_found(chat_id)
+        check_owned(chat_id, await connection.fetchval(_COUNT_OWNED, row, now))
+        await _delete_rows(chat_id, row, connection)
+
+
+async def _delete_rows(chat_id: str, row: int, connection: Connection) -> None:
+    await retire_chat(row, connection)
+    await connection.execute("DELETE FROM chats WHERE id = $1", row)
+    await delete_blobs(chat_id, connection)
 
 
 def _find_tenant(chat_id: str, log: bytes) -> str:

@@ -71,7 +71,7 @@ async def open_postgres(
         webhooks = PostgresWebhooks(database, keys)
         appending = AppendQueue(database, cache, peers, webhooks, keys)
         index = PostgresIndex(database, clock, keys)
-        chats = PostgresChats(database, cache, index, appending, peers, keys)
+        chats = PostgresChats(database, cache, index, appending, peers, keys, clock)
         leases = PostgresLeases(database, cache, clock, keys)
         blobs, facts = PostgresBlobs(database, keys), PostgresUserFacts(database, keys)
         schedules = PostgresSchedules(database, keys)

@@ -99,21 +99,28 @@ class PostgresIndex:
         pass
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
+        return (await self._decrypt_entries([await self.find_row(chat_id)]))[0]
+
+    async def find_row(self, chat_id: str) -> ChatEntry:
         row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
         if row is None:
             raise chat_not_found(chat_id)
-        return (await self._decrypt_entries([ChatEntry(*row)]))[0]
+        return ChatEntry(*row)
 
     async def _decrypt_entries(self, entries: list[ChatEntry]) -> list[ChatEntry]:
         await self._keys.open_for(entry.title for entry in entries)
         return self._rows.decrypt_entries(entries)
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        rows, token = await self.list_rows(owner, page)
+        return await self._decrypt_entries(rows), token
+
+    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         behind, after = ("AND (-updated_at, chat_id) > ($4, $5)", page.after) if page.after else ("", ())
         query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
         values = (page.size + 1, owner.tenant, owner.user, *after)
         rows = await self._database.run(lambda connection: connection.fetch(query, *values))
-        return page.split(await self._decrypt_entries([ChatEntry(*row) for row in rows]))
+        return page.split([ChatEntry(*row) for row in rows])
 
     async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         where, values = page.render_shared(reader, "user_name")

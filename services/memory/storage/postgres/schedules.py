@@ -19,6 +19,7 @@ _OWN = """
 SELECT schedule_id, data FROM schedules WHERE tenant = $1 AND user_name = $2 AND (created_at, schedule_id) > ($3, $4)
 ORDER BY created_at, schedule_id LIMIT $5
 """
+_OWN_IDS = "SELECT schedule_id FROM schedules WHERE tenant = $1 AND user_name = $2 ORDER BY created_at, schedule_id"
 _ALL = "SELECT schedule_id, data FROM schedules ORDER BY created_at, schedule_id"
 _FIND = "SELECT schedule_id, data FROM schedules WHERE schedule_id = $1"
 _COUNT = "SELECT count(*) FROM schedules WHERE tenant = $1 AND user_name = $2"
@@ -52,6 +53,10 @@ class PostgresSchedules:
 
     async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
         return await self._fetch(_OWN, owner.tenant, owner.user, *after, count)
+
+    async def list_own_ids(self, owner: Identity) -> list[str]:
+        values = owner.tenant, owner.user
+        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(_OWN_IDS, *values))]
 
     async def list_all(self) -> list[Schedule]:
         return await self._fetch_readable(_ALL)

@@ -127,7 +127,7 @@ class S3Blobs:
 
     async def move_chat(self, chat_id: str) -> int:
         """Put what the engine keeps of a chat by itself into the bucket; return how many. Raises NotFound."""
-        tenant = (await self._index.find_entry(chat_id)).tenant
+        tenant = (await self._index.find_row(chat_id)).tenant
         blobs = await self.earlier.list_all(chat_id)
         for blob in blobs:
             await self._put(chat_id, tenant, blob)
@@ -143,7 +143,7 @@ class S3Blobs:
 
     async def _rewrite_chat(self, chat_id: str) -> bool:
         try:
-            tenant = (await self._index.find_entry(chat_id)).tenant
+            tenant = (await self._index.find_row(chat_id)).tenant
         except NotFound:  # nobody needs them
             return False
         await self._keys.prepare_newest(tenant)
@@ -181,7 +181,7 @@ class S3Blobs:
 
     async def _has_chat(self, chat_id: str) -> bool:
         try:
-            await self._index.find_entry(chat_id)
+            await self._index.find_row(chat_id)
         except NotFound:
             return False
         return True

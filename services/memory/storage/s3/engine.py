@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, KeyUnavailable
 from services.memory.storage import log_copy
 from services.memory.storage.s3.blobs import WAITING_MAX, S3Blobs
 from services.memory.storage.s3.bucket import open_bucket
@@ -45,7 +45,8 @@ class S3Chats:
         await self._chats.fork(chat_id, n, owner, target)
 
     async def delete(self, chat_id: str) -> None:
-        (await self._chats.load(chat_id)).check_delete()
+        with suppress(KeyUnavailable):  # of such a chat deleting it says whether it may go
+            (await self._chats.load(chat_id)).check_delete()
         has_objects = await self._blobs.begin_deletion(chat_id)
         await self._chats.delete(chat_id)
         if has_objects:

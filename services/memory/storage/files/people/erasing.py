@@ -6,22 +6,38 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from services.memory.encryption.envelope import find_key_id
+from services.memory.encryption.keyring import is_of_tenant
 from services.memory.storage.files.disk import disk_errors
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.agents import StoredAgent
     from services.memory.storage.files.agents.versions import VersionFolder
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.database import IndexDatabase
+    from services.memory.storage.files.disk import Disk
     from services.memory.storage.files.index import Index
     from services.memory.storage.files.outbox import Outbox
+    from services.memory.storage.files.records import RecordFolder
     from services.memory.storage.files.schedules import FileSchedules
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.user_facts import FactLog
+    from services.memory.storage.schedules import Schedule
 
 _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadRecords:
+    """Folders whose records may be of a lost key, which says whose they are."""
+
+    keys: Keyring
+    schedules: RecordFolder[Schedule]
+    agents: RecordFolder[StoredAgent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,8 @@ class FileEraser:
     ledger: SpendLedger
     outbox: Outbox
     versions: VersionFolder
+    disk: Disk
+    unread: UnreadRecords
     settles_s: float = 0.0
 
     async def list_users(self, tenant: str) -> list[str]:
@@ -45,6 +63,50 @@ class FileEraser:
 
     async def rewrite_chat(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
         await self.chats.redact(chat_id, redact)
+
+    async def count_facts(self, tenant: str, user: str) -> tuple[int, int]:
+        owner = Identity(tenant, user)
+        own = [fact for fact in await asyncio.to_thread(self.facts.list_all) if fact.owner == owner]
+        return len(own), sum(not fact.deleted_at for fact in own)
+
+    async def list_unreadable(self, tenant: str) -> dict[str, list[str]]:
+        keys = self.unread.keys
+        if not keys.is_on:
+            return {}
+        await keys.open_all(tenant)
+        return {
+            "chats": await self._list_unread_logs(tenant),
+            "facts": await asyncio.to_thread(self.facts.list_closed, tenant),
+            "schedules": self.unread.schedules.list_closed(tenant),
+            "agents": self.unread.agents.list_closed(tenant),
+        }
+
+    async def delete_unreadable(self, kind: str, names: Collection[str]) -> None:
+        if kind == "facts":
+            await asyncio.to_thread(self.facts.delete_closed, names)
+        for name in names:
+            match kind:
+                case "chats":
+                    await self.chats.delete_unindexed(name)
+                case "schedules":
+                    await asyncio.to_thread(self.unread.schedules.delete, name)
+                case "agents":
+                    await asyncio.to_thread(self.unread.agents.delete, name)
+                case _:
+                    pass
+
+    async def _list_unread_logs(self, tenant: str) -> list[str]:
+        """List logs that the index could not take in."""
+        with disk_errors("the folder of chats"):
+            logs = await asyncio.to_thread(self.disk.list_logs)
+        known = await self.index.query_file(lambda database: database.list_logs())
+        found: list[str] = []
+        for chat_id in logs.keys() - known.keys():
+            with disk_errors(chat_id):
+                key_id = find_key_id(await asyncio.to_thread(self.disk.read_head, chat_id))
+            if key_id is not None and is_of_tenant(key_id, tenant) and not self.unread.keys.can_open(key_id):
+                found.append(chat_id)
+        return sorted(found)
 
     async def delete_facts(self, tenant: str, user: str) -> int:
         return await asyncio.to_thread(self.facts.delete_all_of, Identity(tenant, user))

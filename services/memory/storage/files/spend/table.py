@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import Any
 
 from services.memory.storage.spend.query import SpendAnswer, SpendQuery
-from services.memory.storage.spend.rows import SUM_NAMES, SpendRow
+from services.memory.storage.spend.rows import SUM_NAMES, SpendKey, SpendRow, SpendSum
 
 TABLES = """
 CREATE TABLE spend(
@@ -25,6 +25,9 @@ CREATE INDEX spend_by_day ON spend(tenant, day);
 _ADD = "ON CONFLICT DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUM_NAMES)
 
 _PUT = f"INSERT INTO spend VALUES (?,?,?,?,?,?,?,?,?,?,?,?) {_ADD}"
+
+_KEY_COLUMNS = ("day", "tenant", "user_name", "agent_key", "model", "credential")
+"""In the order of SpendKey's fields."""
 
 _RETIRE = f"""
 INSERT INTO spend SELECT '', day, tenant, user_name, agent_key, model, credential, {", ".join(SUM_NAMES)}
@@ -48,6 +51,12 @@ class SpendTable:
     def retire_chat(self, chat_id: str) -> None:
         """Keep what a chat has cost that is about to be removed."""
         self._db.execute(_RETIRE, (chat_id,))
+
+    def list_of_chat(self, chat_id: str) -> list[SpendRow]:
+        """List what a chat has cost."""
+        rows = self._fetch(f"SELECT {', '.join((*_KEY_COLUMNS, *SUM_NAMES))} FROM spend WHERE chat_id = $1", [chat_id])
+        keys = len(_KEY_COLUMNS)
+        return [(SpendKey(*row[:keys]), SpendSum(*row[keys:])) for row in rows]
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
         """Give another name to what deleted chats have cost a user, and forget by which keys; return the rows."""

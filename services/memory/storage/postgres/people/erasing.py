@@ -35,6 +35,11 @@ UNION SELECT user_name FROM facts WHERE tenant = $1 UNION SELECT user_name FROM 
 UNION SELECT user_name FROM spend WHERE tenant = $1
 """
 
+_COUNT_FACTS = """
+SELECT count(*), count(*) FILTER (WHERE deleted_at = 0) FROM facts WHERE tenant = $1 AND user_name = $2
+"""
+_AGENTS = "SELECT record_id, data FROM tenant_agents WHERE tenant = $1 ORDER BY record_id"
+_DELETE_AGENTS = "DELETE FROM tenant_agents WHERE record_id = ANY($1::text[])"
 _DELETE_FACTS = "DELETE FROM facts WHERE tenant = $1 AND user_name = $2 RETURNING deleted_at = 0"
 _FORGET_COPIES = "DELETE FROM texts WHERE kind = 'fact' AND tenant = $1 AND user_name = $2"
 _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = ANY($2::text[]) RETURNING 1"
@@ -91,6 +96,23 @@ class PostgresEraser:
             await self._database.run(rewrite)
         self._cache.drop_chat(chat_id)
         self._peers.notify_change(chat_id)
+
+    async def count_facts(self, tenant: str, user: str) -> tuple[int, int]:
+        row = await self._database.run(lambda connection: connection.fetchrow(_COUNT_FACTS, tenant, user))
+        return row[0], row[1]
+
+    async def list_unreadable(self, tenant: str) -> dict[str, list[str]]:
+        if not self._keys.is_on:
+            return {}
+        await self._keys.open_all(tenant)
+        # All else has columns that say whose it is.
+        rows = await self._database.run(lambda connection: connection.fetch(_AGENTS, tenant))
+        readable = {row[0] for row in await self._keys.select_readable(rows, lambda row: row[1])}
+        return {"agents": [row[0] for row in rows if row[0] not in readable]}
+
+    async def delete_unreadable(self, kind: str, names: Collection[str]) -> None:
+        assert kind == "agents", "nothing else is ever named"
+        await self._database.run(lambda connection: connection.execute(_DELETE_AGENTS, list(names)))
 
     async def delete_facts(self, tenant: str, user: str) -> int:
         async def delete(connection: Connection) -> int:

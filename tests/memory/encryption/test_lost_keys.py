@@ -1,0 +1,231 @@
+"""What is left of a tenant whose key is lost: it can be deleted, erased and held without being read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
+from services.memory.access.retention import prune_chats
+from services.memory.access.retention_rules import RetentionRules
+from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
+from tests.memory.conftest import Files, Memory, open_keys
+from tests.memory.data.people import (
+    ADMIN,
+    BOB,
+    ask,
+    claim,
+    count,
+    erase,
+    erase_portion,
+    furnish,
+    name_kept,
+    request_erasure,
+    share,
+    work_off,
+)
+from tests.memory.data.test_holds import place, release
+from tests.memory.encryption.stores import Store, WithoutTenant, opening, write_everything
+from tests.memory.webhooks.conftest import open_engine
+
+ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
+OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)
+
+
+@pytest.fixture(params=["keys", "master keys"])
+def lose(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def lose_key(store: Store, lose: str) -> Store:
+    if lose == "keys":
+        await store.delete_keys("acme")
+        return store
+    return store.opened_with(opening(WithoutTenant("acme")))
+
+
+async def test_the_owner_deletes_a_chat_whose_key_is_lost(store: Store, lose: str) -> None:
+    async with store.memory() as memory:
+        chat_id, other = await write_everything(memory, "words", ADA), await write_everything(memory, "words", OTHER)
+        with acting_as(ADMIN):
+            spent = (await ask(memory, BOB, "costs"))[0]
+            before = await sum_spend(memory)
+    store = await lose_key(store, lose)
+    async with store.memory() as memory:
+        with acting_as(BOB), pytest.raises(NotFound):
+            await memory.delete(chat_id)
+        with acting_as(ADA):
+            await memory.delete(chat_id)
+            with pytest.raises(NotFound):
+                await memory.delete(chat_id)
+        with acting_as(BOB):
+            await memory.delete(spent)
+        with acting_as(ADMIN):
+            assert await sum_spend(memory) == before, "what was spent stays"
+        with acting_as(OTHER):
+            assert "words" in str(await memory.chat(chat_id=other))
+    if isinstance(store.kept, Files):
+        assert not list(store.kept.folder.rglob(f"*{chat_id}*"))
+        (store.kept.folder / "index.sqlite").unlink()
+        async with store.memory() as memory:
+            with acting_as(ADMIN):
+                assert await sum_spend(memory) == before, "also where the index is made anew"
+    else:
+        assert not await store.run("SELECT FROM blobs WHERE chat_id = $1", chat_id)
+
+
+async def sum_spend(memory: Memory) -> int:
+    return (await memory.usage(scope="tenant")).total.model_calls
+
+
+async def test_a_run_that_somebody_owns_keeps_its_chat_until_its_lease_ends(store: Store) -> None:
+    now = [1_800_000_000_000]
+    async with store.memory(clock=lambda: now[0]) as memory:
+        with acting_as(ADA):
+            chat_id, run_id = await memory.begin("goes on")
+            await memory.acquire(chat_id, run_id, "worker", ttl_ms=10_000)
+    store = await lose_key(store, "master keys")
+    async with store.memory(clock=lambda: now[0]) as memory:
+        with acting_as(ADA):
+            with pytest.raises(ChatBusy):
+                await memory.delete(chat_id)
+            now[0] += 10_001
+            await memory.delete(chat_id)
+
+
+async def test_a_user_and_a_tenant_are_erased_without_being_read(store: Store, lose: str) -> None:
+    async with store.memory() as memory:
+        ada, bob = [await furnish(memory, who) for who in (ADA, BOB)]
+        await share(memory, BOB, bob["chat"], "user:ada")
+        await ask(memory, ADA, "shared", bob["chat"])
+        other = await write_everything(memory, "words", OTHER)
+        with acting_as(ADA):
+            await memory.begin("has not ended")
+    store = await lose_key(store, lose)
+    async with store.memory() as memory:
+        erasure = await erase(memory, user="ada", reason="ticket 9")
+        assert erasure.state == "done"
+        assert count(erasure)["chats"] == 2
+        kept = name_kept(erasure)
+        assert kept["unreadable_chat"] == bob["chat"], "her run in it cannot be redacted"
+        if isinstance(store.kept, Files):
+            assert int(kept["unreadable_facts"]) >= 2
+            assert int(kept["unreadable_schedules"]) == 2
+        else:  # columns say whose they are
+            assert count(erasure) == {"chats": 2, "facts": 1, "keys": 1, "schedules": 1}
+            assert "unreadable_facts" not in kept
+        with acting_as(BOB), pytest.raises(KeyUnavailable):
+            await memory.chat(chat_id=bob["chat"])
+        erasure = await erase(memory, tenant="acme")
+        assert erasure.state == "done"
+        assert count(erasure)["chats"] == 1
+        assert not {name for name in name_kept(erasure) if name.startswith("unreadable")}
+        assert count(await erase(memory, tenant="acme")) == {}, "nothing is left"
+        with acting_as(OTHER):
+            assert "words" in str(await memory.chat(chat_id=other))
+            assert len(await memory.list_facts()) == 1
+    if isinstance(store.kept, Files):
+        for ids in (ada, bob):
+            assert not [path for key in ("chat", "schedule") for path in store.kept.folder.rglob(f"*{ids[key]}*")]
+    async with store.memory() as memory:
+        assert count(await erase(memory, tenant="acme")) == {}
+
+
+async def test_a_tenants_agents_and_webhooks_go_unread(store: Store, lose: str) -> None:
+    async with store.memory() as memory:
+        await write_everything(memory, "words", ADA)
+    store = await lose_key(store, lose)
+    async with store.memory() as memory:
+        erased = count(await erase(memory, tenant="acme"))
+        assert erased["agents"] == 1
+        assert erased["agent_versions"] >= 1
+        assert erased["webhooks"] == 1
+        assert erased["run_webhooks"] == 1
+    async with store.opened_with(opening()).memory() as memory:
+        with acting_as(ADA):  # the tenant may begin anew
+            assert count(await erase(memory, tenant="acme")) == {}
+            await memory.begin_and_end("new")
+
+
+async def test_holds_hold_what_cannot_be_read(store: Store) -> None:
+    async with store.memory() as memory:
+        ada = await furnish(memory, ADA)
+        chat_id = (await ask(memory, ADA, "another"))[0]
+    store = await lose_key(store, "master keys")
+    async with store.memory() as memory:
+        hold = await place(memory, chat=chat_id)
+        with acting_as(ADA), pytest.raises(Held):
+            await memory.delete(chat_id)
+        erasure = await erase(memory, tenant="acme")
+        assert name_kept(erasure)["held_chat"] == chat_id
+        with acting_as(ADA), pytest.raises(NotFound):
+            await memory.delete(ada["chat"])
+        await release(memory, hold.hold_id)
+        held = await place(memory, user="ada")
+        with pytest.raises(Held):
+            await request_erasure(memory, user="ada")
+        with acting_as(ADA), pytest.raises(Held):
+            await memory.delete(chat_id)
+        await release(memory, held.hold_id)
+        assert count(await erase(memory, user="ada"))["chats"] == 1
+
+
+async def test_retention_takes_what_cannot_be_read(store: Store) -> None:
+    async with store.memory() as memory:
+        chat_id = (await ask(memory, ADA, "old"))[0]
+    store = await lose_key(store, "keys")
+    async with open_engine(store.kept) as engine:
+        assert await prune_chats(engine, RetentionRules.for_all(-1)) == [chat_id]
+
+
+async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Path, lose: str) -> None:
+    """Only the key would say whose they are; in a database chats have their rows."""
+    store = Store(Files(folder, open_keys), None)
+    async with store.memory() as memory:
+        ada = await furnish(memory, ADA)
+        other = await write_everything(memory, "words", OTHER)
+    (folder / "index.sqlite").unlink()
+    store = await lose_key(store, lose)
+    async with store.memory() as memory:
+        erasure = await erase(memory, user="ada")
+        assert name_kept(erasure)["unreadable_chats"] == "1"
+        held = await place(memory, user="bob")
+        kept = name_kept(await erase(memory, tenant="acme"))
+        assert kept["unreadable_chats"] == "1", "it may be of the user who is held"
+        await release(memory, held.hold_id)
+        assert count(await erase(memory, tenant="acme"))["chats"] == 1
+        with acting_as(OTHER):
+            assert "words" in str(await memory.chat(chat_id=other))
+    assert not list(folder.rglob(f"*{ada['chat']}*"))
+
+
+class SilentKeys(WithoutTenant):
+    """Master keys of a keeper that does not answer for one tenant."""
+
+    def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        if tenant == self.lost:
+            raise Overloaded("it does not answer")
+        return super().unwrap(tenant, wrapped)
+
+
+async def test_an_erasure_waits_for_a_keeper_that_does_not_answer(store: Store) -> None:
+    """The key may be there again in a moment, and what it opens is to be redacted."""
+    async with store.memory() as memory:
+        bob = await furnish(memory, BOB)
+        await share(memory, BOB, bob["chat"], "user:ada")
+        await ask(memory, ADA, "shared", bob["chat"])
+    async with store.opened_with(opening(SilentKeys("acme"))).memory() as memory, asyncio.timeout(60):
+        erasure_id = (await request_erasure(memory, user="ada")).erasure_id
+        await claim(memory)
+        while True:
+            with pytest.raises(Overloaded) as caught:
+                await erase_portion(memory, erasure_id)
+            if "known everywhere" not in caught.value.message:
+                break
+            await asyncio.sleep(caught.value.retry_after_s or 0.1)
+    async with store.memory() as memory:
+        erasure = await work_off(memory, erasure_id)
+        assert count(erasure) == {"runs_in_others_chats": 1}
+        assert "unreadable_chat" not in name_kept(erasure)
