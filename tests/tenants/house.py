@@ -53,6 +53,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
+from tests.conformance.fronts import Timing, gateway
 from tests.orchestrator.conftest import ScriptedLlm, content, finish
 from tests.runtime.auth.issuing import key_settings
 
@@ -74,6 +75,9 @@ SLOW = "take your time"
 """A question whose answer takes for ever."""
 
 TIMEOUT_S = 200.0
+
+PEERS = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
+"""The peers of a facade, and a service that each serves."""
 
 
 @dataclass(frozen=True)
@@ -245,12 +249,11 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
 
 @asynccontextmanager
 async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGenerator[str]:
-    names = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
     async with AsyncExitStack() as stack:
         shown = build_caller_metadata(auth, FACADE)
         peers = {
             name: await stack.enter_async_context(open_channel(addresses[service], shown))
-            for name, service in names.items()
+            for name, service in PEERS.items()
         }
         address = await stack.enter_async_context(
             facade.serve(
@@ -261,6 +264,26 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
             )
         )
         yield f"http://{address}"
+
+
+@asynccontextmanager
+async def behind_gateway(it: House) -> AsyncGenerator[aiohttp.ClientSession]:
+    """The Go gateway before the suite and its facade."""
+    addresses = {peer: it.addresses[name] for peer, name in PEERS.items()}
+    env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": it.settings.internal_token}
+    opening = gateway(addresses, Timing(), env, FACADE_ADDRESS=it.url.removeprefix("http://"))
+    async with opening as url, aiohttp.ClientSession(url) as http:
+        yield http
+
+
+@asynccontextmanager
+async def opening_front(name: str, it: House) -> AsyncGenerator[aiohttp.ClientSession]:
+    """One of FRONTS, by its name."""
+    if name == "embedded":
+        yield it.http
+        return
+    async with behind_gateway(it) as http:
+        yield http
 
 
 def fresh() -> str:

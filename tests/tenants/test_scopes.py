@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from google.protobuf.message_factory import GetMessageClass
@@ -18,7 +19,8 @@ from services.facade.proto_routes import load_routes
 from services.runtime.auth.callers import find_scope
 from services.runtime.auth.identity import ALL_SCOPES, Identity
 from services.runtime.clock import now_ms
-from tests.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, path
+from tests.conformance.fronts import FRONTS
+from tests.tenants.house import ADA, KEYS, House, Outcome, fresh, house, is_public, opening_front, path
 from tests.tenants.requests import REQUESTS, RPCS, Ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -77,6 +79,12 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
         )
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=FRONTS)
+async def front(request: pytest.FixtureRequest, stage: Stage) -> AsyncGenerator[aiohttp.ClientSession]:
+    async with opening_front(request.param, stage.it) as http:
+        yield http
+
+
 async def until_refused(call: Any) -> None:
     while True:
         try:
@@ -123,19 +131,19 @@ async def test_a_credential_without_the_scope_is_refused(
     assert outcome.message == f"this credential has no scope {find_scope(path(RPCS[name]))!r}"
 
 
-async def test_over_http_the_same(stage: Stage) -> None:
+async def test_over_http_the_same(stage: Stage, front: aiohttp.ClientSession) -> None:
     for route in load_routes():
         if route.is_hook:  # who posts there has signed it
             continue
         where = route.path.replace("{schedule_id}", fresh())
         for secret in stage.ended.values():
-            async with stage.it.http.request(route.verb, where, headers={"X-API-Key": secret}) as response:
+            async with front.request(route.verb, where, headers={"X-API-Key": secret}) as response:
                 assert response.status == 401, where
                 if route.verb != "HEAD":
                     assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
 
 
-async def test_a_route_without_its_scope_is_refused(stage: Stage) -> None:
+async def test_a_route_without_its_scope_is_refused(stage: Stage, front: aiohttp.ClientSession) -> None:
     for route in load_routes():
         scope = find_scope(route.grpc_path)
         if not scope or route.is_hook:
@@ -144,7 +152,7 @@ async def test_a_route_without_its_scope_is_refused(stage: Stage) -> None:
         if route.is_upload:
             given = {"data": {"file": io.BytesIO(b"hello")}}
         headers = {"X-API-Key": stage.lacking[scope]}
-        async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:
+        async with front.request(route.verb, route.path, headers=headers, **given) as response:
             assert response.status == 403, route.path
             if route.verb != "HEAD":
                 text = await response.text()
@@ -162,9 +170,11 @@ FACES = (
 
 
 @pytest.mark.parametrize(("verb", "where"), FACES)
-async def test_a_key_that_has_ended_opens_no_face(verb: str, where: str, stage: Stage) -> None:
+async def test_a_key_that_has_ended_opens_no_face(
+    verb: str, where: str, stage: Stage, front: aiohttp.ClientSession
+) -> None:
     for way, secret in stage.ended.items():
-        async with stage.it.http.request(verb, where, headers={"X-API-Key": secret}, json={}) as response:
+        async with front.request(verb, where, headers={"X-API-Key": secret}, json={}) as response:
             assert response.status == 401, way
             error = (await response.json())["error"]
             assert error["code"].upper() == "CREDENTIAL_ENDED", way
@@ -179,8 +189,10 @@ ASKING = {
 
 
 @pytest.mark.parametrize("where", ASKING)
-async def test_nobody_asks_through_a_face_without_the_scope(where: str, stage: Stage) -> None:
+async def test_nobody_asks_through_a_face_without_the_scope(
+    where: str, stage: Stage, front: aiohttp.ClientSession
+) -> None:
     headers = {"X-API-Key": stage.lacking["ask"]}
-    async with stage.it.http.post(where, json=ASKING[where], headers=headers) as response:
+    async with front.post(where, json=ASKING[where], headers=headers) as response:
         text = await response.text()
         assert (response.status, "no scope 'ask'" in text) == (403, True), text

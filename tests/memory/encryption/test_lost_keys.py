@@ -67,13 +67,18 @@ async def test_the_owner_deletes_a_chat_whose_key_is_lost(store: Store, lose: st
         with acting_as(OTHER):
             assert "words" in str(await memory.chat(chat_id=other))
     if isinstance(store.kept, Files):
-        assert not list(store.kept.folder.rglob(f"*{chat_id}*"))
+        assert not find_paths(store, chat_id)
         (store.kept.folder / "index.sqlite").unlink()
         async with store.memory() as memory:
             with acting_as(ADMIN):
                 assert await sum_spend(memory) == before, "also where the index is made anew"
     else:
         assert not await store.run("SELECT FROM blobs WHERE chat_id = $1", chat_id)
+
+
+def find_paths(store: Store, name: str) -> list[Path]:
+    assert isinstance(store.kept, Files)
+    return list(store.kept.folder.rglob(f"*{name}*"))
 
 
 async def sum_spend(memory: Memory) -> int:
@@ -127,8 +132,7 @@ async def test_a_user_and_a_tenant_are_erased_without_being_read(store: Store, l
             assert "words" in str(await memory.chat(chat_id=other))
             assert len(await memory.list_facts()) == 1
     if isinstance(store.kept, Files):
-        for ids in (ada, bob):
-            assert not [path for key in ("chat", "schedule") for path in store.kept.folder.rglob(f"*{ids[key]}*")]
+        assert not [path for ids in (ada, bob) for key in ("chat", "schedule") for path in find_paths(store, ids[key])]
     async with store.memory() as memory:
         assert count(await erase(memory, tenant="acme")) == {}
 
@@ -198,7 +202,7 @@ async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Pa
         assert count(await erase(memory, tenant="acme"))["chats"] == 1
         with acting_as(OTHER):
             assert "words" in str(await memory.chat(chat_id=other))
-    assert not list(folder.rglob(f"*{ada['chat']}*"))
+    assert not find_paths(store, ada["chat"])
 
 
 class SilentKeys(WithoutTenant):

@@ -36,8 +36,10 @@ func (g *gateway) withCredentialCheck(next http.Handler) http.Handler {
 	}
 	c := credentialCheck{agents: headracev1.NewAgentServiceClient(g.peers.Orchestrator), admitted: map[[sha256.Size]byte]time.Time{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		// What lacks its body is refused by that alone, and a stranger learns no more than that they are one.
+		hasBody := request.Body != http.NoBody || request.Method == http.MethodPost
 		// A session is the facade's to check, which does so before the body too.
-		if request.Body != http.NoBody && isGuarded(request.URL.Path) && !(g.settings.Facade != "" && showsSession(request)) {
+		if hasBody && isGuarded(request.URL.Path) && !(g.settings.Facade != "" && showsSession(request)) {
 			if err := c.check(request); err != nil {
 				writeError(w, err)
 				return
