@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import structlog
 
@@ -23,7 +24,7 @@ from services.orchestrator.server import orchestrator
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, house
+from tests.tenants.house import ADA, KEYS, SLOW, TIMEOUT_S, House, behind_gateway, house
 
 CAT = Identity("acme", "cat")
 
@@ -100,11 +101,11 @@ async def watch_gates(stage: Stage, secret: str, begun: asyncio.Queue[str]) -> N
                 begun.put_nowait("")
 
 
-async def ask_over_http(it: House, secret: str, begun: asyncio.Queue[str]) -> tuple[str | None, Any]:
+async def ask_over_http(http: aiohttp.ClientSession, secret: str, begun: asyncio.Queue[str]) -> tuple[str | None, Any]:
     """Return the event type and the data of the last frame of a stream that has ended."""
     reader, last = SseReader(), None
     body, headers = {"message": SLOW, "agentKey": "plain"}, {"X-API-Key": secret}
-    async with it.http.post("/api/query", json=body, headers=headers) as response:
+    async with http.post("/api/query", json=body, headers=headers) as response:
         async for chunk in response.content.iter_any():
             for frame in reader.feed(chunk):
                 if frame.data == b"[DONE]":  # the run's own end has come first
@@ -134,23 +135,26 @@ async def test_a_revoked_key_ends_at_every_replica_and_its_runs_go_on(tmp_path: 
             begun, watched = asyncio.Queue[str](), asyncio.Queue[str]()
             streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients]
             streams.append(asyncio.create_task(watch_gates(stage_, made.secret, watched)))
-            shown = asyncio.create_task(ask_over_http(stage_.it, made.secret, begun))
-            runs = [await begun.get() for _ in range(4)]
+            fronts = (stage_.it.http, await stack.enter_async_context(behind_gateway(stage_.it)))
+            shown = [asyncio.create_task(ask_over_http(http, made.secret, begun)) for http in fronts]
+            runs = [await begun.get() for _ in range(5)]
             await watched.get()
             await stage_.change(made)
             for stream in streams:
                 with pytest.raises(CredentialEnded, match="revoked"):
                     await stream
-            kind, last = await shown
-            assert (kind, last["code"], last["error"]["code"]) == ("error", 401, "CREDENTIAL_ENDED")
+            for stream in shown:
+                kind, last = await stream
+                assert (kind, last["code"], last["error"]["code"]) == ("error", 401, "CREDENTIAL_ENDED")
             for client in clients:
                 with pytest.raises(CredentialEnded):
                     await client.agents()
             await until_refused(clients[0].facts)  # memory and tools look at times of their own
             await until_refused(lambda: clients[0].upload("notes.txt", b"hello"))
-            async with stage_.it.http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
-                assert response.status == 401
-                assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
+            for http in fronts:
+                async with http.get("/api/agents", headers={"X-API-Key": made.secret}) as response:
+                    assert response.status == 401
+                    assert (await response.json())["error"]["code"] == "CREDENTIAL_ENDED"
             assert {await stage_.run_state(run_id) for run_id in runs} == {"running"}
     assert made.secret.removeprefix("hrk_") not in str(logged)
 
@@ -161,7 +165,7 @@ async def test_its_runs_end_with_it_where_a_setting_says_so(tmp_path: Path) -> N
         begun = asyncio.Queue[str]()
         async with stage_.client(made.secret, 1) as client:
             stream = asyncio.create_task(ask_slowly(client, begun))
-            shown = asyncio.create_task(ask_over_http(stage_.it, made.secret, begun))
+            shown = asyncio.create_task(ask_over_http(stage_.it.http, made.secret, begun))
             runs = [await begun.get() for _ in range(2)]
             await stage_.change(made, disabled=True)
             with suppress(CredentialEnded):  # which comes first, or the run's own end

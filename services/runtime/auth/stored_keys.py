@@ -145,13 +145,16 @@ class StoredKeys:
                 del self._open[key_id]
 
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
-        """Look for changes every `poll_s` seconds, for ever."""
+        """Look for changes every `poll_s` seconds, for ever; the time that a look takes is part of them."""
+        loop = asyncio.get_running_loop()
         try:
             while True:
+                next_s = loop.time() + poll_s
                 await self._look(read)
                 await asyncio.sleep(min(LOOK_GAP_S, poll_s))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, poll_s - LOOK_GAP_S)):
+                    # What is answered may have been read before a key has ended, and the next look has to tell.
+                    async with asyncio.timeout_at(next_s):
                         await self._asked.wait()
         finally:
             _release(self._waiting)

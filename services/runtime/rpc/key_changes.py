@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.stored_keys import StoredKeys
 
 READ_TIMEOUT_S = 1.5
-"""With the longest time between looks, a memory that just answered in time leaves nobody in for over 5 s."""
+"""With the longest time from look to look, a memory that just answers in time leaves nobody in for over 5 s."""
 
 
 @asynccontextmanager

@@ -1,0 +1,310 @@
+"""How long a key is of use after it was revoked: real services of three orchestrators and memory, in simulated time.
+
+Nothing here takes as long as it says: the loop's clock jumps to the next timer, so that no busy machine changes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.errors import CredentialEnded
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    keys_pb2,
+    keys_pb2_grpc,
+    llm_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+    operator_pb2,
+    operator_pb2_grpc,
+)
+from services.memory.__main__ import (
+    build_audit_service,
+    build_data_service,
+    build_key_service,
+    build_schedule_service,
+    build_service,
+    build_webhook_service,
+)
+from services.memory.config import Config as MemoryConfig
+from services.memory.data.refusals import Refusals
+from services.memory.keys.rpcs import KeyService, read_changes
+from services.memory.keys.store import KeyStore
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
+from services.orchestrator.config import Config
+from services.orchestrator.server import orchestrator
+from services.runtime.auth.settings import KEYS_POLL_S_MAX, AuthSettings
+from services.runtime.auth.setup import following_keys
+from services.runtime.clock import CLOCK
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.key_changes import READ_TIMEOUT_S
+from services.runtime.rpc.server import GrpcService, serving_grpc
+from tests.orchestrator.conftest import ScriptedLlm, content
+from tests.runtime.auth.issuing import key_settings
+from tests.simulation.world.loop import SimulatedLoop
+from tests.simulation.world.processes import SimulatedClock
+from tests.tenants.house import MODEL, SCOPES
+
+BOUND_S = 5.0
+"""What docs/guides/keys.md promises."""
+
+REPLICAS = ("orchestrator-0", "orchestrator-1", "orchestrator-2")
+MEMORY = "memory"
+CALL_EVERY_S = 0.05
+WATCHED_S = 20.0
+SLOW_READ_S = READ_TIMEOUT_S - 0.05
+"""Memory answers just in time."""
+
+
+class SlowKeys(KeyService):
+    """Tells of changes after a while, as a memory that is busy does."""
+
+    delay_s: Callable[[], float]
+
+    async def ReadKeyChanges(
+        self, request: keys_pb2.ReadKeyChangesRequest, context: Any
+    ) -> keys_pb2.ReadKeyChangesResponse:
+        # What it answers with is of the moment in which it was asked.
+        response = await super().ReadKeyChanges(request, context)
+        await asyncio.sleep(self.delay_s())
+        return response
+
+
+@dataclass
+class Seen:
+    """What became of a revoked key, in seconds of the loop."""
+
+    revoked_s: float = 0.0
+    accepted_s: dict[str, float] = field(default_factory=dict[str, float])
+    """When the last call was accepted, by service."""
+    ended_s: dict[str, float] = field(default_factory=dict[str, float])
+    """When the open stream ended, by replica."""
+    states: dict[str, str] = field(default_factory=dict[str, str])
+    """Of the runs that the key has begun, when all is over."""
+
+    @property
+    def longest_s(self) -> float:
+        return max([*self.accepted_s.values(), *self.ended_s.values()]) - self.revoked_s
+
+
+def simulate(seed: int, work: Callable[[], Awaitable[Seen]]) -> Seen:
+    loop = SimulatedLoop(Random(seed))
+
+    async def run() -> Seen:
+        CLOCK.set(SimulatedClock(loop))
+        return await work()
+
+    try:
+        return Context().run(loop.run_until_complete, run())
+    finally:
+        loop.close()
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, poll_s: float, read_delay_s: Callable[[], float], **config: Any
+) -> AsyncGenerator[None]:
+    auth = replace(key_settings(folder, admin=f"acme/ada staff {SCOPES}"), keys_poll_s=poll_s)
+    llm = ScriptedLlm()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+    llm.reply = lambda _: [*content("one "), 36_000.0]
+    async with AsyncExitStack() as stack:
+        served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+        await stack.enter_async_context(serving_grpc(at("llm", auth), [served]))
+        await stack.enter_async_context(serving_memory(folder, auth, read_delay_s))
+        for name in REPLICAS:
+            there = Config(
+                server=at(name, auth),
+                config_dir=folder,
+                llm_gateway_address="local:llm",
+                memory_address=f"local:{MEMORY}",
+                tools_address="local:nobody",
+                **config,
+            )
+            await stack.enter_async_context(orchestrator(there))
+        yield
+
+
+def at(name: str, auth: AuthSettings) -> ServerSettings:
+    return ServerSettings(listen=f"local:{name}", transport="local", drain_s=0, auth=auth)
+
+
+@asynccontextmanager
+async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[], float]) -> AsyncGenerator[None]:
+    config = MemoryConfig(server=at(MEMORY, auth), data_dir=folder / "data")
+    with closing(Disk(config.logs_dir)) as disk:
+        async with open_files(disk) as store, Refusals(store).following() as refusals:
+            keys = build_key_service(store)
+            slow = SlowKeys(KeyStore(store.keys), store.audit)
+            slow.delay_s = delay_s
+            stores = (
+                build_service(store, config, refusals=refusals),
+                replace(keys, servicer=slow),
+                build_schedule_service(store),
+                build_webhook_service(store, config),
+                build_audit_service(store),
+                build_data_service(store, refusals),
+            )
+            async with (
+                following_keys(auth, partial(read_changes, KeyStore(store.keys))) as own,
+                serving_grpc(config.server, stores, keys=own, check_call=refusals.check_call),
+            ):
+                yield
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever shows a key, at one service."""
+
+    channel: grpc.aio.Channel
+    token: str
+
+    def agents(self) -> Awaitable[Any]:
+        return self._call(agent_pb2_grpc.AgentServiceStub, "ListAgents", agent_pb2.ListAgentsRequest())
+
+    def facts(self) -> Awaitable[Any]:
+        return self._call(memory_pb2_grpc.MemoryServiceStub, "ListFacts", memory_pb2.ListFactsRequest())
+
+    async def make_key(self) -> keys_pb2.CreateKeyResponse:
+        request = keys_pb2.CreateKeyRequest(name="of the test", user="cat", scopes=["ask"])
+        return await self._call(keys_pb2_grpc.KeyServiceStub, "CreateKey", request)
+
+    async def revoke_key(self, key_id: str) -> None:
+        await self._call(keys_pb2_grpc.KeyServiceStub, "RevokeKey", keys_pb2.RevokeKeyRequest(key_id=key_id))
+
+    async def find_state(self, run_id: str) -> str:
+        request = operator_pb2.OperatorListRunsRequest(run_ids=[run_id])
+        return (await self._call(operator_pb2_grpc.OperatorServiceStub, "ListRuns", request)).runs[0].state
+
+    async def read_run(self, begun: asyncio.Queue[str]) -> None:
+        stub: Any = agent_pb2_grpc.AgentServiceStub(self.channel)
+        request = agent_pb2.QueryRequest(message="go on", agent_key="plain")
+        async with reading(stub.Query(request, metadata=self._shown)) as events:
+            async for event in events:
+                if event.HasField("run_start"):
+                    begun.put_nowait(event.run_start.run_id)
+
+    async def _call(self, make_stub: Any, name: str, request: Any) -> Any:
+        with rpc_errors():
+            return await getattr(make_stub(self.channel), name)(request, timeout=60, metadata=self._shown)
+
+    @property
+    def _shown(self) -> tuple[tuple[str, str], ...]:
+        return (("x-api-key", self.token),)
+
+
+@asynccontextmanager
+async def calling(service: str, token: str) -> AsyncGenerator[Caller]:
+    async with open_channel(f"local:{service}") as channel:
+        yield Caller(channel, token)
+
+
+async def revoke(
+    folder: Path, moment_s: float, poll_s: float, read_delay_s: Callable[[], float], **config: Any
+) -> Seen:
+    """Have a key in use everywhere, revoke it at a moment, and see until when it was of use."""
+    seen, now_s = Seen(), asyncio.get_running_loop().time
+    async with serving(folder, poll_s, read_delay_s, **config), AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(calling(MEMORY, "admin"))
+        made = await admin.make_key()
+        callers = [await stack.enter_async_context(calling(name, made.secret)) for name in (*REPLICAS, MEMORY)]
+        begun = asyncio.Queue[str]()
+        streams, runs = list[asyncio.Task[None]](), list[str]()
+        for name, caller in zip(REPLICAS, callers, strict=False):
+            streams.append(asyncio.create_task(caller.read_run(begun)))
+            streams[-1].add_done_callback(lambda _, name=name: seen.ended_s.setdefault(name, now_s()))
+            runs.append(await begun.get())
+        calls = [caller.agents for caller in callers[:-1]] + [callers[-1].facts]
+        async with asyncio.TaskGroup() as group:
+            for name, call in zip((*REPLICAS, MEMORY), calls, strict=True):
+                group.create_task(call_until_refused(call, partial(seen.accepted_s.__setitem__, name)))
+            await asyncio.sleep(moment_s)
+            await admin.revoke_key(made.key.key_id)
+            seen.revoked_s = now_s()
+        for stream in streams:
+            with pytest.raises(CredentialEnded, match="revoked"):
+                await stream
+        for run_id, replica in zip(runs, REPLICAS, strict=True):
+            async with calling(replica, "admin") as operator:
+                seen.states[replica] = await operator.find_state(run_id)
+    return seen
+
+
+async def call_until_refused(call: Callable[[], Awaitable[Any]], accepted: Callable[[float], None]) -> None:
+    """Call for as long as the key is taken, and a while longer: what is refused once stays refused."""
+    now_s = asyncio.get_running_loop().time
+    is_refused, until_s = False, now_s() + WATCHED_S
+    while now_s() < until_s:
+        began_s = now_s()
+        try:
+            await call()
+            assert not is_refused, "a revoked key was taken again"
+            accepted(began_s)
+        except CredentialEnded:
+            is_refused = True
+        await asyncio.sleep(CALL_EVERY_S)
+    assert is_refused
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HEADRACE_TRANSPORT", "local")
+    return furnish(tmp_path / "first")
+
+
+def furnish(folder: Path) -> Path:
+    (folder / "agents").mkdir(parents=True)
+    agent = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}}
+    (folder / "agents" / "plain.json").write_text(json.dumps(agent))
+    return folder
+
+
+MOMENTS_S: Sequence[float] = [0.0, 0.3, 0.9, 1.7, 2.6, 3.4]
+"""Of the revocation, at different places between two looks."""
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+@pytest.mark.parametrize(("poll_s", "is_slow"), [(1.0, False), (KEYS_POLL_S_MAX, True)])
+def test_a_revoked_key_is_of_no_use_after_5_s_anywhere(
+    place: Path, moment_s: float, poll_s: float, is_slow: bool
+) -> None:
+    """With the default, and at the worst that settings and a memory that just answers in time allow."""
+    random = Random(moment_s)
+    delay_s = (lambda: SLOW_READ_S) if is_slow else (lambda: random.uniform(0.001, 0.02))
+    seen = simulate(1, lambda: revoke(place, moment_s, poll_s, delay_s))
+    assert seen.longest_s <= BOUND_S, seen
+    assert set(seen.accepted_s) == {*REPLICAS, MEMORY}
+    assert set(seen.ended_s) == {*REPLICAS}
+    assert set(seen.states.values()) == {"running"}, "runs go on where no setting says otherwise"
+
+
+def test_runs_end_with_it_where_a_setting_says_so(place: Path) -> None:
+    seen = simulate(2, lambda: revoke(place, 0.5, 1.0, lambda: 0.01, revoked_key_runs="cancel"))
+    assert seen.longest_s <= BOUND_S
+    assert set(seen.states.values()) == {"cancelled"}
+
+
+def test_what_is_measured_is_the_products_own_pace(place: Path) -> None:
+    """A slow memory and rare looks are seen to cost seconds, so that the bound above holds something."""
+    slow = [
+        simulate(
+            3, lambda at=moment_s: revoke(furnish(place / f"{at}"), at, KEYS_POLL_S_MAX, lambda: SLOW_READ_S)
+        ).longest_s
+        for moment_s in MOMENTS_S
+    ]
+    assert max(slow) > KEYS_POLL_S_MAX
