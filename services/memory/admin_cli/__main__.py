@@ -10,8 +10,10 @@ import asyncio
 import os
 import re
 import sys
-from contextlib import closing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +33,9 @@ from services.memory.storage.files.index_recovery import INDEX_NAME, create_data
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid
+
+if TYPE_CHECKING:
+    from services.memory.storage.s3.bucket import Bucket
 
 FACTS, SCHEDULES, VERSIONS, KEYS = "facts.jsonl", "schedules.jsonl", "agent_versions.jsonl", "keys.jsonl"
 AGENTS = "agents.jsonl"
@@ -59,7 +64,9 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
         if not config.logs_dir.exists() and arguments.command != "import":
             raise OSError(f"{config.logs_dir}: there are no chats")
         if arguments.command == "verify":  # without opening the folder, which a service may own
-            return verify.verify_folder(config.logs_dir, arguments.chat_id, encryption.open_folder_keys(config))
+            keys = encryption.open_folder_keys(config)
+            async with _opening_bucket(config) as bucket:
+                return await verify.verify_folder(config.logs_dir, arguments.chat_id, keys, bucket)
         if arguments.command == "reindex":
             with closing(Disk(config.logs_dir)) as disk:
                 _clear_index(disk)
@@ -70,6 +77,18 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
     async with open_engine(config) as engine:
         await engine.index.wait_until_complete()
         return await _COMMANDS[arguments.command](engine, arguments)
+
+
+@asynccontextmanager
+async def _opening_bucket(config: Config) -> AsyncGenerator[Bucket | None]:
+    if not config.blobs:
+        yield None
+        return
+    # Imported only here: most stores do not need the HTTP client.
+    from services.memory.storage.s3.bucket import open_bucket
+
+    async with open_bucket(config.blobs, config.s3) as bucket:
+        yield bucket
 
 
 def _clear_index(disk: Disk) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError, KeyUnavailable
+from headrace.errors import HeadraceError, KeyUnavailable, Overloaded
 from services.memory.importing.older_log import convert_older_log
 from services.memory.log.verify import LogReport, verify_log
 from services.memory.storage.files.blobs import BlobFolder
@@ -18,6 +18,7 @@ from services.memory.storage.files.disk import list_log_names, read_log_file
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.engine import Engine
+    from services.memory.storage.s3.bucket import Bucket
 
 
 @dataclass(slots=True)
@@ -47,13 +48,19 @@ class _Totals:
         return not self.damaged
 
 
-def verify_folder(folder: Path, chat_ids: Sequence[str], keys: Keyring) -> bool:
+async def verify_folder(folder: Path, chat_ids: Sequence[str], keys: Keyring, bucket: Bucket | None) -> bool:
     """Verify the logs and blobs of a folder, which a service may own, and return whether none is damaged."""
     totals, blobs = _Totals(), BlobFolder(folder / "blobs", keys)
     for chat_id in chat_ids or list_log_names(folder):
         try:
             report = _verify_file(read_log_file(folder, chat_id), chat_id, keys)
-            totals.add_chat(chat_id, report, blobs.list_damaged(chat_id))
+            damaged = blobs.list_damaged(chat_id)
+            if bucket is not None:
+                # Imported only here: most stores do not need the HTTP client.
+                from services.memory.storage.s3.blobs import list_damaged
+
+                damaged += await list_damaged(bucket, chat_id, keys)
+            totals.add_chat(chat_id, report, damaged)
         except (OSError, HeadraceError) as error:
             totals.add_chat(chat_id, LogReport(problems=[str(error)]))
     return totals.print_summary()
@@ -69,16 +76,23 @@ def _verify_file(data: bytes, chat_id: str, keys: Keyring) -> LogReport:
 
 
 async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
-    """Verify the chats of a database, and return whether none is damaged."""
+    """Verify the chats of a database and their blobs, and return whether none is damaged."""
     totals = _Totals()
     for chat_id in chat_ids or await engine.index.list_chats():
         try:
             log = await engine.chats.export(await engine.chats.load(chat_id))
-        except KeyUnavailable as error:
+            report, damaged = await asyncio.to_thread(verify_log, log, chat_id), await _list_damaged(engine, chat_id)
+            totals.add_chat(chat_id, report, damaged)
+        except (KeyUnavailable, Overloaded) as error:
             totals.add_chat(chat_id, LogReport(problems=[error.message]))
-            continue
-        totals.add_chat(chat_id, await asyncio.to_thread(verify_log, log, chat_id))
     return totals.print_summary()
+
+
+async def _list_damaged(engine: Engine, chat_id: str) -> list[str]:
+    blob_ids = await engine.blobs.list_ids(chat_id)
+    lost = [it for it in blob_ids if await asyncio.to_thread(engine.blobs.find, chat_id, it) is None]
+    # Some may have been deleted meanwhile.
+    return [it for it in lost if it in await engine.blobs.list_ids(chat_id)] if lost else []
 
 
 def print_line(text: str) -> None:

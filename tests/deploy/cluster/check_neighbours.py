@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.deploy.cluster.installs import SERVICES, SIMULATOR, Install, install_prod, remove_prod
-from tests.deploy.cluster.kube import HOST, apply, kubectl, run_cluster
+from tests.deploy.cluster.issuer import AUDIENCE, ISSUER, publish_keys, stop_issuer
+from tests.deploy.cluster.kube import HOST, apply, await_true, kubectl, run_cluster
+from tests.runtime.auth.issuing import RSA
+from tests.runtime.auth.issuing import token as make_token
 
 PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
 
@@ -20,6 +26,12 @@ ARROWS = {
     "tools": {"llm-gateway", "memory"},
 }
 """As docs/architecture.md draws them; the facade's own port is open to all who may go out to it."""
+
+OTHER = rsa.generate_private_key(65537, 2048)
+"""Another issuer's key, and later the same one's next."""
+
+ROTATION_S = 150.0
+"""For each of three orchestrators to have asked for the keys again, some of them later than others."""
 
 CONNECT = """
 import json, socket, sys
@@ -96,6 +108,48 @@ def test_a_second_installation_is_one_of_its_own(prod: Install, second: Install)
     targets = targets_in(prod)
     assert reach("second", pod_name(second, "orchestrator"), targets) == set()
     assert reach("second", pod_name(second, "facade"), targets) == set()
+
+
+def test_tokens_of_an_issuer_are_taken_and_no_others(second: Install) -> None:
+    publish_keys(second.operator.folder / "issuer", first=RSA)
+    good = sign("first", RSA)
+    status, said = second.ask(token=good)
+    assert (status, '"type":"run.complete"' in said) == (200, True), said
+    # Memory verifies for itself; what was asked with the key is of the same tenant, but another user's.
+    assert second.list_chats(50, good)[0] == 200
+    assert second.list_chats(50, good)[1].isdisjoint(second.list_chats(50)[1])
+    refused = {
+        "another audience": sign("first", RSA, aud="others"),
+        "another issuer": sign("first", RSA, iss="https://login.example/"),
+        "expired": sign("first", RSA, exp=int(time.time()) - 60),
+        "another's signature": sign("first", OTHER),
+        "an unknown key": sign("second", OTHER),
+    }
+    assert {name: second.ask(token=it)[0] for name, it in refused.items()} == dict.fromkeys(refused, 401)
+    assert {name: second.list_chats(1, it)[0] for name, it in refused.items()} == dict.fromkeys(refused, 401)
+
+
+def test_keys_are_rotated_while_services_run(second: Install) -> None:
+    folder = second.operator.folder / "issuer"
+    publish_keys(folder, first=RSA)
+    before, after = sign("first", RSA), sign("second", OTHER)
+    assert second.ask(token=before)[0] == 200
+    stop_issuer()
+    assert second.ask(token=before)[0] == 200, "its keys are known"
+    publish_keys(folder, second=OTHER)
+    # By every orchestrator, each of which looks for an unknown key once in 30 s; then none has the withdrawn one.
+    await_true("the new key is taken", lambda: ask_often(second, after) == {200}, ROTATION_S)
+    await_true("the old key is refused", lambda: ask_often(second, before) == {401}, ROTATION_S)
+
+
+def sign(key_id: str, key: Any, **changed: Any) -> str:
+    given = {"iss": ISSUER, "aud": AUDIENCE, "sub": "grace", "exp": int(time.time()) + 3600}
+    return make_token(key, "RS256", key_id, **(given | changed))
+
+
+def ask_often(install: Install, token: str) -> set[int]:
+    """The statuses of questions that come to each orchestrator, one after the other."""
+    return {install.ask(token=token)[0] for _ in range(6)}
 
 
 def test_what_is_said_is_encrypted_where_the_component_says_so(prod: Install, second: Install) -> None:

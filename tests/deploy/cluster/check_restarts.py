@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from tests.deploy.cluster.installs import SERVICES, Install
-from tests.deploy.cluster.kube import FOLDER, HERE, await_true, kubectl
+from tests.deploy.cluster.kube import FOLDER, HERE, await_true, find_processes, kubectl
 from tests.deploy.cluster.loading import Seen, asking
 
 STREAMS = 4
@@ -49,17 +48,9 @@ def test_kill_9_of_one_of_each_loses_nothing(prod: Install) -> None:
 
 def kill(pod_uid: str, service: str) -> None:
     """Kills the service's process as the kernel's out-of-memory killer does."""
-    module = f"services.{service.replace('-', '_')}"
-    killed = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            of_pod = pod_uid in (process / "cgroup").read_text()
-            command = (process / "cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if of_pod and module in command and command[0] != "tini":
-            os.kill(int(process.name), signal.SIGKILL)
-            killed += 1
+    killed = find_processes(pod_uid, service)
+    for number in killed:
+        os.kill(number, signal.SIGKILL)
     assert killed, service
 
 

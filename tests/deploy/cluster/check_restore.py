@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 
 import pytest
 
 from tests.deploy.cluster.check_restarts import STREAMS, assert_nothing_lost
 from tests.deploy.cluster.installs import Install, prepare_prod, remove_prod
-from tests.deploy.cluster.kube import run_cluster
 from tests.deploy.cluster.loading import asking
 
 
@@ -22,7 +20,7 @@ def restored(prod: Install) -> Generator[Install]:
 
 def test_what_is_backed_up_in_use_is_there_where_it_is_restored(prod: Install, restored: Install) -> None:
     with asking(prod, STREAMS) as seen, asking(prod, STREAMS, "slow") as slow:
-        before = list_chats(prod, 50)
+        _, before = prod.list_chats(50)
         prod.operator.follow("backup.md", "On Kubernetes")
     assert_nothing_lost(seen)
     assert_nothing_lost(slow)
@@ -31,15 +29,6 @@ def test_what_is_backed_up_in_use_is_there_where_it_is_restored(prod: Install, r
     restored.operator.follow("install.md", "4. Start it")
     restored.operator.follow("backup.md", "What is there")
     assert len(before) > STREAMS
-    assert list_chats(restored, 200) >= before
+    assert restored.list_chats(200)[1] >= before
     status, said = restored.ask()
     assert (status, '"type":"run.complete"' in said) == (200, True)
-
-
-def list_chats(install: Install, most: int) -> set[str]:
-    """The newest."""
-    key = f"Authorization: Bearer {install.key_file.read_text().strip()}"
-    said = run_cluster(
-        "enter", "curl", "-s", "-m", "60", "-H", key, f"{install.facade_url()}/api/chats?pageSize={most}"
-    )
-    return {it["chatId"] for it in json.loads(said)["data"]}

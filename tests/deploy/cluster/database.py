@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.deploy.cluster.kube import HOST, run_cluster
+from tests.deploy.cluster.kube import FOLDER, HOST, load_image, run_cluster
+from tests.deploy.image.build import base_images, build_from
+from tests.deploy.manifests import ROOT
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/nowhere"))
 
 DATA = "/run/postgresql-data"
 """In the cluster's own /run, which is gone with it."""
+
+
+CLIENT_IMAGE = "docker.io/library/postgres:17-bookworm"
+"""As the manifests of backups name it; here it has pg_dump and pg_restore of the server's version, and no server."""
+
+
+def add_client_image() -> None:
+    folder = FOLDER / "postgres"
+    folder.mkdir(exist_ok=True)
+    base, _ = base_images(ROOT)
+    install = "apt-get update && apt-get install -qy --no-install-recommends postgresql-client"
+    (folder / "Dockerfile").write_text(f"FROM {base}\nRUN {install}\n")
+    build_from(folder / "Dockerfile", folder, CLIENT_IMAGE)
+    load_image(CLIENT_IMAGE)
 
 
 def make_server() -> None:

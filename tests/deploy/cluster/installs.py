@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.cluster.database import add_database
+from tests.deploy.cluster.issuer import AUDIENCE, ISSUER, describe_trust, issue_certificate, trust_issuer
 from tests.deploy.cluster.kube import FOLDER, HOST, apply, await_true, get, kubectl, run_cluster
 from tests.deploy.cluster.pages import Operator, make_folder
 from tests.deploy.manifests import KUSTOMIZE, ROOT
@@ -31,8 +32,7 @@ SLOW = {
     "plain": {"systemPrompt": "You take your time."},
 }
 
-TOKENS = ["jwks-url=https://login.example/jwks.json", "issuer=https://login.example/", "audience=headrace"]
-"""An issuer that nobody reaches: its keys are fetched when a token wants them."""
+TOKENS = [f"jwks-url={ISSUER}jwks.json", f"issuer={ISSUER}", f"audience={AUDIENCE}"]
 
 PROVIDERS = {
     "providers": [
@@ -101,14 +101,24 @@ class Install:
             lambda: not any("deletionTimestamp" in it["metadata"] for it in self.get("pods")["items"]),
         )
 
-    def ask(self, message: str = "What time is it in Paris?", agent: str = "assistant") -> tuple[int, str]:
-        """The status and the body of a question, in the cluster's network."""
-        key = ["-H", f"Authorization: Bearer {self.key_file.read_text().strip()}"]
+    def ask(
+        self, message: str = "What time is it in Paris?", agent: str = "assistant", token: str = ""
+    ) -> tuple[int, str]:
+        """The status and the answer's head and body, in the cluster's network; by ada's key, or with `token`."""
         body = json.dumps({"agentKey": agent, "message": message})
-        said = run_cluster(
-            *("enter", "curl", "-sN", "-i", "-m", "120", f"{self.facade_url()}/api/query", *key),
-            *("-H", "Content-Type: application/json", "-d", body),
-        )
+        return self._fetch("/api/query", token, "-H", "Content-Type: application/json", "-d", body)
+
+    def list_chats(self, most: int, token: str = "") -> tuple[int, set[str]]:
+        """The status, and the newest chats' ids."""
+        status, said = self._fetch(f"/api/chats?pageSize={most}", token)
+        if status != 200:
+            return status, set()
+        return status, {it["chatId"] for it in json.loads(said[said.index("{") :])["data"]}
+
+    def _fetch(self, path: str, token: str, *options: str) -> tuple[int, str]:
+        credential = f"Authorization: Bearer {token or self.key_file.read_text().strip()}"
+        command = ("enter", "curl", "-sN", "-i", "-m", "120", f"{self.facade_url()}{path}", "-H", credential)
+        said = run_cluster(*command, *options)
         return int(said.split()[1]), said
 
     def write_providers(self, providers: dict[str, Any]) -> None:
@@ -195,11 +205,15 @@ def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) ->
     overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
     overlay["resources"].append("models.yaml")
     overlay["components"] = [f"headrace/deploy/kubernetes/components/{it}" for it in components]
+    objects = [open_models(namespace)]
     if "jwt" in components:
         overlay["configMapGenerator"].append({"name": "tokens", "namespace": "headrace", "literals": TOKENS})
+        issue_certificate(folder / "issuer")
+        objects += describe_trust(namespace, folder / "issuer")
+        overlay["patches"] += trust_issuer()
     overlay["configMapGenerator"][0]["files"].append("agents/slow.json")
     (folder / "agents" / "slow.json").write_text(json.dumps(SLOW))
-    (folder / "models.yaml").write_text(json.dumps(_open_models(namespace)))
+    (folder / "models.yaml").write_text(yaml.safe_dump_all(objects))
     path.write_text(yaml.safe_dump(overlay))
     overlay["patches"] += [_small_requests(it) for it in _build(folder) if it["kind"] in ("Deployment", "StatefulSet")]
     path.write_text(yaml.safe_dump(overlay, sort_keys=False))
@@ -217,7 +231,7 @@ def _small_requests(item: dict[str, Any]) -> dict[str, Any]:
     return {"target": {"kind": item["kind"], "name": item["metadata"]["name"]}, "patch": json.dumps(changes)}
 
 
-def _open_models(namespace: str) -> dict[str, Any]:
+def open_models(namespace: str) -> dict[str, Any]:
     models = {"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -83,6 +83,21 @@ def await_true(what: str, is_true: Callable[[], bool], timeout_s: float = TIMEOU
     return time.monotonic() - begin
 
 
+def find_processes(pod_uid: str, service: str) -> list[int]:
+    """The service's processes in a pod, by their numbers on this machine."""
+    module = f"services.{service.replace('-', '_')}"
+    found = list[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            of_pod = pod_uid in (process / "cgroup").read_text()
+            command = (process / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if of_pod and module in command and command[0] != "tini":
+            found.append(int(process.name))
+    return found
+
+
 def load_image(name: str) -> None:
     """Brings an image of build/image into the node's, as a registry would."""
     archive = STORAGE / "image.tar"

@@ -1,7 +1,7 @@
 """docs/operating, done word for word: each block of commands of a section in a shell, as a person does it.
 
 A block ```sh is run; a block ```text behind it is what has to be seen, where … stands for anything. What is this
-machine's and nobody else's is in FOR_THE_READER; `docker` and `kubectl` are those of ./programs.
+machine's and nobody else's is in FOR_THE_READER; `docker`, `helm` and `kubectl` are those of ./programs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ FOR_THE_READER = {"192.0.2.10": HOST}
 
 NOT_FOLLOWED = {
     ("install.md", "On one machine"): "there is no Docker here: tests/deploy/test_compose.py reads what it starts",
-    ("install.md", "With Helm"): "tests/deploy/helm holds that its objects are those of the overlay",
-    ("backup.md", "Every night on Kubernetes"): "tests/deploy/test_backup_job.py runs what the jobs run",
     ("backup.md", "On one machine"): "tests/deploy/test_backup.py and test_backup_of_live_runs.py do it",
 }
 """Sections whose commands no check runs on the cluster, and what holds them."""

@@ -25,11 +25,16 @@ CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 def build_image(checkout: Path = ROOT, tag: str = "localhost/headrace:check") -> str:
     """Returns the image's name; steps of which nothing has changed are not done again."""
     make_bases(checkout)
+    build_from(checkout / DOCKERFILE, checkout, tag)
+    return tag
+
+
+def build_from(file: Path, context: Path, tag: str) -> None:
+    """Build what stands on the base images, which are in the storage already."""
     volumes = [option for volume in (*_registries(), *_go()) for option in ("--volume", volume)]
     # chroot and the host's network: a build needs no more of a container than its root.
     isolation = ("--isolation", "chroot", "--network", "host", "--pull-never", "--layers")
-    run_buildah("bud", *isolation, *volumes, "--file", str(checkout / DOCKERFILE), "--tag", tag, str(checkout))
-    return tag
+    run_buildah("bud", *isolation, *volumes, "--file", str(file), "--tag", tag, str(context))
 
 
 def base_images(checkout: Path) -> tuple[str, str]:

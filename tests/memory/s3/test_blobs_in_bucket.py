@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from headrace.errors import NotFound
@@ -94,6 +95,32 @@ async def test_what_is_no_longer_what_was_written_is_not_there(kept: Kept, place
             await bucket.put(f"blobs/{chat_id}/{BLOB_ID}", b"image/png\nsomething else")
         with pytest.raises(NotFound):
             await memory.blob(chat_id, BLOB_ID)
+
+
+async def test_verify_reads_what_is_in_the_bucket(kept: Kept, place: Place) -> None:
+    async with kept.memory() as memory:
+        chats = sorted([await chat_with_blob(memory), await chat_with_blob(memory)])
+        assert (await run_admin(kept, "verify"))[0] == 0
+        async with place.open() as bucket:
+            await bucket.put(f"blobs/{chats[1]}/{BLOB_ID}", b"image/png\nsomething else")
+        code, said = await run_admin(kept, "verify")
+        (damaged,) = (line for line in said.splitlines() if line.startswith(chats[1]))
+        assert (code, damaged) == (1, f"{chats[1]}: blob {BLOB_ID}: its content is not the one of its name")
+        assert said.splitlines()[-1].endswith("1 damaged")
+        assert (await run_admin(kept, "verify", chats[0]))[0] == 0
+
+
+@needs_postgres
+async def test_verify_reads_what_is_in_the_database(database_url: str, place: Place) -> None:
+    kept = Tables(database_url, place=place)
+    async with replace(kept, place=None).memory() as memory:
+        chat_id = await chat_with_blob(memory)
+        assert (await run_admin(kept, "verify"))[0] == 0
+        connection = await asyncpg.connect(database_url)
+        assert await connection.execute("UPDATE headrace_blobs SET content = 'x'") == "UPDATE 1"
+        await connection.close()
+        code, said = await run_admin(kept, "verify")
+        assert (code, f"{chat_id}: blob {BLOB_ID}" in said) == (1, True)
 
 
 async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(kept: Kept, place: Place) -> None:

@@ -36,7 +36,8 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "k1", **ch
 
 def jwk(key: Any, kid: str | None = "k1", **more: Any) -> dict[str, Any]:
     """The public half."""
-    algorithm: Any = {RSA: algorithms.RSAAlgorithm, EC: algorithms.ECAlgorithm}.get(key, algorithms.OKPAlgorithm)
+    kinds = {rsa.RSAPrivateKey: algorithms.RSAAlgorithm, ec.EllipticCurvePrivateKey: algorithms.ECAlgorithm}
+    algorithm: Any = next((it for kind, it in kinds.items() if isinstance(key, kind)), algorithms.OKPAlgorithm)
     return algorithm.to_jwk(key.public_key(), as_dict=True) | ({"kid": kid} if kid else {}) | more
 
 

@@ -67,7 +67,7 @@ class S3Blobs:
             found = asyncio.run_coroutine_threadsafe(self._bucket.get(_name(chat_id, blob_id)), self._loop).result()
         finally:
             self._waiting.release()
-        return self._decode(chat_id, blob_id, found[0]) if found else None
+        return _decode(chat_id, blob_id, found[0], self._keys) if found else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:
         found = [await asyncio.to_thread(self.find, chat_id, blob_id) for blob_id in await self._list_objects(chat_id)]
@@ -154,7 +154,7 @@ class S3Blobs:
         head = await self._bucket.get_head(name, HEAD_BYTES)
         if head is None or self._keys.is_current(tenant, head) or (found := await self._bucket.get(name)) is None:
             return False
-        blob = await asyncio.to_thread(self._decode, chat_id, blob_id, found[0])
+        blob = await asyncio.to_thread(_decode, chat_id, blob_id, found[0], self._keys)
         # Under its condition: what has been deleted meanwhile does not come back.
         return blob is not None and await self._bucket.replace(
             name, encrypt_blob(chat_id, blob_id, blob.encode(), self._keys, tenant), found[1]
@@ -170,14 +170,8 @@ class S3Blobs:
         if blob is not None:
             await self._put(target, tenant, blob)
 
-    def _decode(self, chat_id: str, blob_id: str, stored: bytes) -> Blob | None:
-        return Blob.decode(decrypt_blob(chat_id, blob_id, stored, self._keys)).check_id(chat_id, blob_id)
-
     async def _list_objects(self, chat_id: str) -> list[str]:
-        assert is_uuid(chat_id), "nothing but a UUID becomes a name"
-        folder = f"{_BLOBS}{chat_id}/"
-        names = [entry.key.removeprefix(folder) async for entry in self._bucket.list(folder)]
-        return list(filter(is_blob_id, names))
+        return await _list_names(self._bucket, chat_id)
 
     async def _has_chat(self, chat_id: str) -> bool:
         try:
@@ -185,6 +179,30 @@ class S3Blobs:
         except NotFound:
             return False
         return True
+
+
+async def list_damaged(bucket: Bucket, chat_id: str, keys: Keyring) -> list[str]:
+    """List the chat's objects whose content is not what their name says. Raises KeyUnavailable, Overloaded."""
+    damaged: list[str] = []
+
+    async def check(blob_id: str) -> None:
+        found = await bucket.get(_name(chat_id, blob_id))  # none: deleted meanwhile
+        if found is not None and await asyncio.to_thread(_decode, chat_id, blob_id, found[0], keys) is None:
+            damaged.append(blob_id)
+
+    await _do_all([partial(check, blob_id) for blob_id in await _list_names(bucket, chat_id)])
+    return sorted(damaged)
+
+
+def _decode(chat_id: str, blob_id: str, stored: bytes, keys: Keyring) -> Blob | None:
+    return Blob.decode(decrypt_blob(chat_id, blob_id, stored, keys)).check_id(chat_id, blob_id)
+
+
+async def _list_names(bucket: Bucket, chat_id: str) -> list[str]:
+    assert is_uuid(chat_id), "nothing but a UUID becomes a name"
+    folder = f"{_BLOBS}{chat_id}/"
+    names = [entry.key.removeprefix(folder) async for entry in bucket.list(folder)]
+    return list(filter(is_blob_id, names))
 
 
 def _name(chat_id: str, blob_id: str) -> str:
