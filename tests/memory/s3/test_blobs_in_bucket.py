@@ -117,7 +117,7 @@ async def test_verify_reads_what_is_in_the_database(database_url: str, place: Pl
         chat_id = await chat_with_blob(memory)
         assert (await run_admin(kept, "verify"))[0] == 0
         connection = await asyncpg.connect(database_url)
-        assert await connection.execute("UPDATE headrace_blobs SET content = 'x'") == "UPDATE 1"
+        assert await connection.execute("UPDATE blobs SET data = 'x'") == "UPDATE 1"
         await connection.close()
         code, said = await run_admin(kept, "verify")
         assert (code, f"{chat_id}: blob {BLOB_ID}" in said) == (1, True)
