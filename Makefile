@@ -333,6 +333,9 @@ release-files: $(VENV)/dev build/gateway sbom $(CLIENTS)/headrace/done
 	cp build/image.binpb $(OUT)/protos.binpb
 	cp build/gateway $(OUT)/headrace-gateway-$$(go env GOOS)-$$(go env GOARCH)
 	cd tests/deploy/helm && go tool helm package $(CURDIR)/deploy/helm/headrace --destination $(CURDIR)/$(OUT)
+	@missing=$$($(BIN)/python -m tests.deploy.image.programs); if [ -n "$$missing" ]; \
+		then echo "NOTICE: not here: $$missing: the image is NOT among the files" >&2; \
+		else $(BIN)/python -m tests.deploy.image.archive $(OUT); fi
 	cd $(OUT) && sha256sum * >SHA256SUMS
 	$(if $(SIGN),cd $(OUT) && gpg --batch --local-user $(SIGN) --armor --detach-sign SHA256SUMS)
 

@@ -20,7 +20,7 @@ PLACES = {
     "packaging/typescript/package.json": r'^  "version": "(.*)",$',
     "deploy/kubernetes/components/pod/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
     "deploy/kubernetes/components/backup/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
-    "docs/operating/install.md": r"registry.example/headrace(?::|, newTag: )([\d.]+)",
+    "docs/operating/install.md": r"registry.example/headrace(?::|, (?:newTag|tag): )([\d.]+)",
 }
 """What stands around the version in each file, wherever it is. The OpenAPI document and the chart are made of these."""
 

@@ -22,7 +22,7 @@ from headrace.v1.spend_pb2_grpc import add_SpendServiceServicer_to_server
 from headrace.v1.webhook_pb2_grpc import add_WebhookServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import run_daily_cleanup
-from services.memory.access.retention_rules import RetentionFile
+from services.memory.access.retention_file import RetentionFile
 from services.memory.audit.rpcs import AuditService
 from services.memory.compaction.compactor import Compactor
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S

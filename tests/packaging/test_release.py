@@ -58,6 +58,7 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     install = (checkout / "docs/operating/install.md").read_text()
     assert "docker build -t registry.example/headrace:7.8.9 -f" in install
     assert install.count("newName: registry.example/headrace, newTag: 7.8.9}") == 2
+    assert "repository: registry.example/headrace, tag: 7.8.9}" in install
     changelog = (checkout / "CHANGELOG.md").read_text()
     assert re.search(r"## Unreleased\n\n## 7.8.9 \(\d{4}-\d\d-\d\d\)\n\n- Streams are", changelog), changelog
     changed = git(checkout, "diff", "--numstat").splitlines()
@@ -65,7 +66,7 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
         ("2", "CHANGELOG.md"),
         ("1", "deploy/kubernetes/components/backup/kustomization.yaml"),
         ("1", "deploy/kubernetes/components/pod/kustomization.yaml"),
-        ("4", "docs/operating/install.md"),
+        ("5", "docs/operating/install.md"),
         ("1", "packaging/typescript/package.json"),
         ("1", "pyproject.toml"),
     }

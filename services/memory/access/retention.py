@@ -15,7 +15,8 @@ from services.runtime.clock import now_s
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
-    from services.memory.access.retention_rules import RetentionFile, RetentionRules
+    from services.memory.access.retention_file import RetentionFile, SameForAll
+    from services.memory.access.retention_rules import RetentionRules
     from services.memory.storage.engine import Engine
 
 DAY_S = 24 * 60 * 60
@@ -26,7 +27,7 @@ ORPHAN_AGE_S = DAY_S
 log = structlog.get_logger()
 
 
-async def prune_chats(engine: Engine, rules: RetentionRules) -> list[str]:
+async def prune_chats(engine: Engine, rules: RetentionRules | SameForAll) -> list[str]:
     """Delete chats that are unused for longer than `rules` keep them, whose runs have all ended, and which nothing
     holds; return their ids."""
     gone: list[str] = []

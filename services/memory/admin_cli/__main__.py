@@ -19,7 +19,7 @@ import msgspec
 
 from headrace.errors import HeadraceError, NotFound
 from services.memory.access import retention
-from services.memory.access.retention_rules import RetentionRules
+from services.memory.access.retention_file import SameForAll
 from services.memory.admin_cli import encryption, verify
 from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
@@ -111,7 +111,7 @@ async def _verify_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
 
 
 async def _prune_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
-    for chat_id in await retention.prune_chats(engine, RetentionRules.for_all(arguments.older_than)):
+    for chat_id in await retention.prune_chats(engine, SameForAll(arguments.older_than)):
         print_line(chat_id)
     return True
 

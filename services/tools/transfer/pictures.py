@@ -7,8 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, ImageOps
-
 from headrace.errors import InvalidRequest
 from services.runtime.tokens.image_size import image_size
 from services.tools.workspace.content_types import HEAD_BYTES
@@ -29,6 +27,8 @@ def shrink_picture(path: Path) -> None:
     Raises:
         InvalidRequest: It has too many pixels, or cannot be read.
     """
+    from PIL import Image, ImageOps  # 3 MB, and 0.1 s
+
     with path.open("rb") as file:
         _check_pixels(image_size(file.read(HEAD_BYTES)))  # before Pillow, which only warns
     with _picture_errors(), Image.open(path, formats=FORMATS) as picture:

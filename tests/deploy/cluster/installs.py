@@ -130,7 +130,7 @@ def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: 
     run_cluster("enter", "rm", "-rf", f"/run/volumes/{name}")
     run_cluster("enter", "install", "-d", "-m", "0777", f"/run/volumes/{name}")
     spec = {
-        "capacity": {"storage": "100Gi"},
+        "capacity": {"storage": "500Gi"},
         "accessModes": [mode],
         "claimRef": {"namespace": namespace, "name": claim},
         "hostPath": {"path": f"/run/volumes/{name}"},

@@ -10,7 +10,7 @@ import pytest
 
 from services.memory.__main__ import make_retention
 from services.memory.access.retention import DAY_S, prune_chats
-from services.memory.access.retention_rules import RetentionFile
+from services.memory.access.retention_file import RetentionFile
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files

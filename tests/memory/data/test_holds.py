@@ -12,7 +12,7 @@ from headrace.errors import Erasing, Held, InvalidRequest, NotFound, PermissionD
 from headrace.streams import rpc_errors
 from headrace.v1 import audit_pb2, data_pb2, schedule_pb2
 from services.memory.access.retention import prune_chats
-from services.memory.access.retention_rules import RetentionRules
+from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.runtime.auth.identity import Identity, acting_as
@@ -153,5 +153,5 @@ async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
         async with open_files(disk, open_keys=kept.open_keys) as engine:
             await engine.index.wait_until_complete()
             await asyncio.sleep(0.002)  # a millisecond must be over
-            assert await prune_chats(engine, RetentionRules.for_all(0.0)) == [bob["chat"]]
+            assert await prune_chats(engine, SameForAll(0.0)) == [bob["chat"]]
             assert await engine.index.list_chats() == [ada["chat"]]

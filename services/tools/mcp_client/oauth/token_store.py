@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import msgspec
 import structlog
-from cryptography.fernet import Fernet, InvalidToken
 
 from services.runtime.auth.identity import Identity
 from services.runtime.disk import disk_errors
@@ -89,6 +88,8 @@ class TokenStore:
         """`key` is any text; raises ValueError without one."""
         if not key:
             raise ValueError("oauth: HEADRACE_TOOLS_SECRETS_KEY is not set")
+        from cryptography.fernet import Fernet  # 7 MB, which tools without such servers do not need
+
         self._root = root
         self._cipher = Fernet(base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()))
 
@@ -194,6 +195,8 @@ class TokenStore:
                 temporary.unlink(missing_ok=True)
 
     def _read(self, path: Path, kind: type[T]) -> T | None:
+        from cryptography.fernet import InvalidToken
+
         with disk_errors(WHAT, path.name):
             try:
                 data = path.read_bytes()

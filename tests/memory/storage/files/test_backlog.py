@@ -18,7 +18,7 @@ from headrace.errors import IndexIncomplete, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import gates_pb2
 from services.memory.access.retention import prune_chats
-from services.memory.access.retention_rules import RetentionRules
+from services.memory.access.retention_file import SameForAll
 from services.memory.storage.files.backlog.backlog import Backlog
 from services.memory.storage.files.backlog.indexing import Settle, run_steps
 from services.memory.storage.files.disk import Disk
@@ -235,7 +235,7 @@ async def test_no_chat_is_pruned_and_no_blob_taken_for_an_orphan_before_all_are_
     lose_index(folder)
     disk, held = Disk(folder), HeldSteps()
     async with open_files(disk, start_logs_max=0, run_backlog=held) as engine:
-        for clean_up in (engine.blobs.delete_orphans(1.0), prune_chats(engine, RetentionRules.for_all(0.0))):
+        for clean_up in (engine.blobs.delete_orphans(1.0), prune_chats(engine, SameForAll(0.0))):
             with pytest.raises(IndexIncomplete):
                 await clean_up
         held.go_on.set()
