@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import InvalidRequest
+from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, pass_on, reasoning
 from tests.orchestrator.lifecycle.test_endings import all_ended
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import CHAT, ask, submit, tool
+from tests.orchestrator.replicas import replica
 from tests.order import TERMINAL, Event, fold, texts
 
 ANSWER = content("All ", "good.") + finish()
@@ -86,6 +87,32 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
                 assert (await client.steer(run_of(ended), "and now?")).status == "queued"
             opened.set()
             assert (await attached)[-1]["type"] == "run.complete"
+
+
+async def test_a_process_that_stops_in_the_midst_of_a_takeover_leaves_the_run_to_others(house: Open) -> None:
+    """Found by seed 4594 of tests/simulation: the process waited for the run, which nobody told to end."""
+    reached, opened = asyncio.Event(), asyncio.Event()
+
+    async def gate(_: memory_pb2.AcquireLeaseRequest) -> None:
+        reached.set()
+        await opened.wait()
+
+    async with house([*content("Hel"), 3600.0], ANSWER) as it:
+        seen = await left(it, "content.delta")
+        async with replica(it, "a", drain_s=60.0) as a, asyncio.timeout(100):
+            it.memory.before_acquire, it.memory.before_release = gate, pass_on
+            await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(seen)), None)
+            attached = asyncio.create_task(rest_of(a.client, seen))
+            await reached.wait()
+            stopping = asyncio.create_task(a.stop())
+            await asyncio.sleep(0.3)  # it has no run, and has seen so
+            opened.set()
+            await stopping
+            with pytest.raises(Overloaded):
+                await attached
+        assert [run.owner for run in await unfinished(it)] == [a.address], "which is known to have left it"
+        async with again(it, "another") as client:
+            assert (await rest_of(client, seen))[-1]["type"] == "run.complete"
 
 
 async def test_an_owner_that_lost_its_run_lets_its_readers_go(house: Open) -> None:
