@@ -60,7 +60,7 @@ RPCS = {
     " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce CheckErasure",
     "GateService": "ListGates WatchGates> GetGate AnswerGate ClaimGate ReleaseGate DelegateGate AskBack"
     " ListGrants RevokeGrant ExportGates>",
-    "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges",
+    "KeyService": "CreateKey ListKeys GetKey UpdateKey RevokeKey ReadKeyChanges TakeKeyCalls",
     "LlmService": "StreamChat> CountTokens Embed ListModels ListProviders ListLimits",
     "MemoryService": "ListChats GetChat UpdateChat ShareChat DeleteChat ForkChat Search Remember Append BeginRun"
     " LoadContext ReadHistory ReadResult Compact> ListCheckpoints Revert PinMessage ListPins GetSummary EditSummary"

@@ -63,11 +63,11 @@ class ApiKey(_message.Message):
     revoked_by: _builtins.str
     """The user who revoked it; empty: nobody has."""
     runs_max: _builtins.int
-    """Live runs at once that were asked with it, on each replica of the orchestrator; absent: as many as its tenant may
+    """Live runs at once that were asked with it, over all replicas; absent: as many as its tenant may
     have.
     """
     requests_per_minute: _builtins.int
-    """Calls a minute, at each replica of each service that it is shown to; absent: no limit."""
+    """Calls a minute, over all replicas of all services that it is shown to; absent: no limit."""
     credential: _builtins.str
     """Its name in logs, runs, usage and budgets.yaml: api_key: and the first 12 digits of its hash."""
     @_builtins.property
@@ -147,9 +147,9 @@ class CreateKeyRequest(_message.Message):
     expires_at: _builtins.int
     """When it ends by itself, Unix milliseconds; absent: never."""
     runs_max: _builtins.int
-    """Live runs at once on each replica of the orchestrator, 1 to 100,000; absent: as many as its tenant may have."""
+    """Live runs at once, 1 to 100,000; absent: as many as its tenant may have."""
     requests_per_minute: _builtins.int
-    """Calls a minute at each replica of each service, 1 to 1,000,000; absent: no limit."""
+    """Calls a minute, 1 to 1,000,000; absent: no limit."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Roles of the user: 1 to 64 visible ASCII characters each, without commas."""
@@ -347,9 +347,9 @@ class UpdateKeyRequest(_message.Message):
     expires_at: _builtins.int
     """When it ends by itself, Unix milliseconds; 0: never."""
     runs_max: _builtins.int
-    """Live runs at once on each replica of the orchestrator; 0: as many as its tenant may have."""
+    """Live runs at once; 0: as many as its tenant may have."""
     requests_per_minute: _builtins.int
-    """Calls a minute at each replica of each service; 0: no limit."""
+    """Calls a minute; 0: no limit."""
     disabled: _builtins.bool
     """Whether it is of no use for now."""
     @_builtins.property
@@ -525,6 +525,62 @@ class ReadKeyChangesResponse(_message.Message):
 Global___ReadKeyChangesResponse: _TypeAlias = ReadKeyChangesResponse  # noqa: Y015
 
 @_typing.final
+class TakeKeyCallsRequest(_message.Message):
+    """Whose calls, and how many."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """The key."""
+    wanted: _builtins.int
+    """How many are wanted, 1 at least."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        wanted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeKeyCallsRequest: _TypeAlias = TakeKeyCallsRequest  # noqa: Y015
+
+@_typing.final
+class TakeKeyCallsResponse(_message.Message):
+    """What was taken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
+    FULL_IN_MS_FIELD_NUMBER: _builtins.int
+    granted: _builtins.int
+    """How many; 0: the key has had its calls for now."""
+    retry_after_ms: _builtins.int
+    """After how long there is one more, in milliseconds; 0: now."""
+    full_in_ms: _builtins.int
+    """After how long none of them will be used any more, in milliseconds, if nobody takes another one."""
+    def __init__(
+        self,
+        *,
+        granted: _builtins.int = ...,
+        retry_after_ms: _builtins.int = ...,
+        full_in_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["full_in_ms", b"full_in_ms", "granted", b"granted", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeKeyCallsResponse: _TypeAlias = TakeKeyCallsResponse  # noqa: Y015
+
+@_typing.final
 class KeyRecord(_message.Message):
     """What a service knows of a key."""
 
@@ -556,9 +612,9 @@ class KeyRecord(_message.Message):
     revoked: _builtins.bool
     """Whether it has ended for ever."""
     runs_max: _builtins.int
-    """Live runs at once on each replica of the orchestrator; absent: no limit of its own."""
+    """Live runs at once, over all replicas of the orchestrator; absent: no limit of its own."""
     requests_per_minute: _builtins.int
-    """Calls a minute at each replica of each service; absent: no limit."""
+    """Calls a minute, over all replicas of all services; absent: no limit."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Roles of the user."""

@@ -71,6 +71,11 @@ class KeyServiceStub(object):
                 request_serializer=headrace_dot_v1_dot_keys__pb2.ReadKeyChangesRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_keys__pb2.ReadKeyChangesResponse.FromString,
                 _registered_method=True)
+        self.TakeKeyCalls = channel.unary_unary(
+                '/headrace.v1.KeyService/TakeKeyCalls',
+                request_serializer=headrace_dot_v1_dot_keys__pb2.TakeKeyCallsRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_keys__pb2.TakeKeyCallsResponse.FromString,
+                _registered_method=True)
 
 
 class KeyServiceServicer(object):
@@ -145,6 +150,16 @@ class KeyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeKeyCalls(self, request, context):
+        """Take some of the calls that a key has in this minute, so that nobody else has them.
+
+        For services alone, which take a second's worth at a time. A key's calls are a bucket that a minute fills. What is
+        taken and not used is lost. Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KeyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -177,6 +192,11 @@ def add_KeyServiceServicer_to_server(servicer, server):
                     servicer.ReadKeyChanges,
                     request_deserializer=headrace_dot_v1_dot_keys__pb2.ReadKeyChangesRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_keys__pb2.ReadKeyChangesResponse.SerializeToString,
+            ),
+            'TakeKeyCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeKeyCalls,
+                    request_deserializer=headrace_dot_v1_dot_keys__pb2.TakeKeyCallsRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_keys__pb2.TakeKeyCallsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +368,33 @@ class KeyService(object):
             '/headrace.v1.KeyService/ReadKeyChanges',
             headrace_dot_v1_dot_keys__pb2.ReadKeyChangesRequest.SerializeToString,
             headrace_dot_v1_dot_keys__pb2.ReadKeyChangesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeKeyCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.KeyService/TakeKeyCalls',
+            headrace_dot_v1_dot_keys__pb2.TakeKeyCallsRequest.SerializeToString,
+            headrace_dot_v1_dot_keys__pb2.TakeKeyCallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,12 @@ class KeyServiceStub:
     For services alone. Changes nothing. A key that was changed twice is told once. One that is forgotten, 30 days after
     its end, is not told of.
     """
+    TakeKeyCalls: _grpc.UnaryUnaryMultiCallable[_keys_pb2.TakeKeyCallsRequest, _keys_pb2.TakeKeyCallsResponse]
+    """Take some of the calls that a key has in this minute, so that nobody else has them.
+
+    For services alone, which take a second's worth at a time. A key's calls are a bucket that a minute fills. What is
+    taken and not used is lost. Errors: NOT_FOUND.
+    """
 
 @_typing.type_check_only
 class KeyServiceAsyncStub(KeyServiceStub):
@@ -128,6 +134,12 @@ class KeyServiceAsyncStub(KeyServiceStub):
 
     For services alone. Changes nothing. A key that was changed twice is told once. One that is forgotten, 30 days after
     its end, is not told of.
+    """
+    TakeKeyCalls: _aio.UnaryUnaryMultiCallable[_keys_pb2.TakeKeyCallsRequest, _keys_pb2.TakeKeyCallsResponse]  # type: ignore[assignment]
+    """Take some of the calls that a key has in this minute, so that nobody else has them.
+
+    For services alone, which take a second's worth at a time. A key's calls are a bucket that a minute fills. What is
+    taken and not used is lost. Errors: NOT_FOUND.
     """
 
 class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -212,6 +224,18 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
 
         For services alone. Changes nothing. A key that was changed twice is told once. One that is forgotten, 30 days after
         its end, is not told of.
+        """
+
+    @_abc_1.abstractmethod
+    def TakeKeyCalls(
+        self,
+        request: _keys_pb2.TakeKeyCallsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_keys_pb2.TakeKeyCallsResponse, _abc.Awaitable[_keys_pb2.TakeKeyCallsResponse]]:
+        """Take some of the calls that a key has in this minute, so that nobody else has them.
+
+        For services alone, which take a second's worth at a time. A key's calls are a bucket that a minute fills. What is
+        taken and not used is lost. Errors: NOT_FOUND.
         """
 
 def add_KeyServiceServicer_to_server(servicer: KeyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -72,7 +72,9 @@ class Limit(_message.Message):
     service: _builtins.str
     """The service that holds it: orchestrator, llm_gateway, memory, tools."""
     is_per_replica: _builtins.bool
-    """Whether each replica of that service counts for itself; used is then what the one that answered has counted."""
+    """Whether each replica of that service counts for itself; used is then what the one that answered has counted. An API
+    key's live runs are counted so, while their limit holds over all replicas.
+    """
     def __init__(
         self,
         *,

@@ -1122,6 +1122,7 @@ class AppendRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     BESIDE_FIELD_NUMBER: _builtins.int
+    KEY_RUNS_MAX_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1134,6 +1135,10 @@ class AppendRequest(_message.Message):
     """With a query line: who runs it, as in AcquireLease, with generation 0; empty: nobody holds a lease of it."""
     ttl_ms: _builtins.int
     """With owner: how long its lease holds without renewal, in milliseconds."""
+    key_runs_max: _builtins.int
+    """With a query line: how many live runs the caller's API key may have, over all replicas. Where it has them, the append
+    is refused with QUOTA_EXCEEDED; 0: as many as it likes.
+    """
     @_builtins.property
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
         """In order."""
@@ -1155,10 +1160,11 @@ class AppendRequest(_message.Message):
         owner: _builtins.str = ...,
         ttl_ms: _builtins.int = ...,
         beside: _abc.Iterable[_builtins.str] | None = ...,
+        key_runs_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "chat_id", b"chat_id", "generation", b"generation", "lines", b"lines", "owner", b"owner", "request_id", b"request_id", "run_id", b"run_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "chat_id", b"chat_id", "generation", b"generation", "key_runs_max", b"key_runs_max", "lines", b"lines", "owner", b"owner", "request_id", b"request_id", "run_id", b"run_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,7 +37,7 @@ from services.memory.data.rpcs import DataStoreService
 from services.memory.engines import open_engine
 from services.memory.facts.store import FactStore
 from services.memory.facts.vectors import FactVectors
-from services.memory.keys.rpcs import KeyService, read_changes
+from services.memory.keys.rpcs import KeyService, read_changes, take_calls
 from services.memory.keys.store import KeyStore
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import ContextLoader
@@ -62,12 +62,14 @@ from services.runtime.rpc.server import GrpcService, serving_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.storage.audit.trail import AuditTrail
     from services.memory.storage.engine import Engine
     from services.memory.webhooks.deliverer import Send
     from services.memory.webhooks.sender import Answer
+    from services.runtime.auth.stored_keys import StoredKeys
 
 
 async def main(config: Config) -> None:
@@ -76,7 +78,7 @@ async def main(config: Config) -> None:
         open_engine(config) as engine,
         run_daily_cleanup(engine, make_retention(config), config.audit_retention_days),
         delivering(engine.webhooks, make_send(config)),
-        following_keys(config.server.auth, partial(read_changes, KeyStore(engine.keys))) as keys,
+        following_own_keys(config, engine) as keys,
         Refusals(engine).following() as refusals,
         serving_grpc(
             config.server,
@@ -140,8 +142,14 @@ def build_service(
 def build_key_service(engine: Engine, clock: Callable[[], int] = now_ms, **limits: int) -> GrpcService:
     """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `limits` are KeyStore's."""
     name = keys_pb2.DESCRIPTOR.services_by_name["KeyService"].full_name
-    keys = KeyStore(engine.keys, clock, **limits)
+    keys = KeyStore(engine.keys, clock, uses=engine.key_uses, **limits)
     return GrpcService(name, KeyService(keys, engine.audit), add_KeyServiceServicer_to_server)
+
+
+def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextManager[StoredKeys]:
+    """Follow the API keys of `engine` without asking over a network."""
+    keys = KeyStore(engine.keys, uses=engine.key_uses)
+    return following_keys(config.server.auth, partial(read_changes, keys), partial(take_calls, keys))
 
 
 def build_schedule_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:

@@ -20,6 +20,7 @@ from services.memory.facts.rpcs import FactRpcs
 from services.memory.gate_audit_rpcs import GateAuditRpcs
 from services.memory.gate_rpcs import GateRpcs
 from services.memory.grant_rpcs import GrantRpcs
+from services.memory.keys.run_places import keeping_place
 from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.limit_rpcs import LimitRpcs
 from services.memory.log.blobs import Blob
@@ -88,6 +89,12 @@ class MemoryService(
     ) -> memory_pb2.AppendResponse:
         if isinstance(lines[0], Query) and (who := identity.get_identity()) is not None:
             self._refusals.check(who)
+        async with keeping_place(self._engine.key_uses, self._access, request, lines):
+            return await self._append_lines(request, lines, blobs)
+
+    async def _append_lines(
+        self, request: memory_pb2.AppendRequest, lines: list[Known], blobs: list[Blob]
+    ) -> memory_pb2.AppendResponse:
         if blobs:
             await self._put_blobs(request.chat_id, blobs)
         lease = self._engine.leases.create_first(request.owner, request.ttl_ms) if request.owner else None

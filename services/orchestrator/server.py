@@ -89,7 +89,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         key_limits = KeyLimits(keys, live, ends_runs=config.revoked_key_runs == CANCEL)
         admission = Admission(live, registry, pins, peers, capacity, fair_use, key_limits)
         publishing = await _open_publishing(peers, registry, pins)
-        query_log, secrets = QueryLog(peers, owner, live), read_secrets()
+        query_log, secrets = QueryLog(peers, owner, live, key_limits), read_secrets()
         remotes = RemoteAgents(Http(parse_allow_list(config.remote_allow)), Credentials(read_environment()), group)
         runs = Runs(live, admission, query_log, registry, rules, budgets, modes, peers, group, secrets, remotes)
         stack.enter_context(metrics.exposing_runs(live.all))

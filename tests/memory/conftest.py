@@ -334,6 +334,8 @@ async def empty(url: str) -> None:
                 "spend",
                 "webhooks",
                 "api_keys",
+                "key_calls",
+                "key_runs",
                 "audit",
                 "audit_heads",
                 "agent_versions",

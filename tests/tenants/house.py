@@ -10,7 +10,6 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,11 @@ from services.memory.__main__ import (
     build_schedule_service,
     build_spend_service,
     build_webhook_service,
+    following_own_keys,
 )
 from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.data.refusals import Refusals
-from services.memory.keys.rpcs import read_changes
-from services.memory.keys.store import KeyStore
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config as OrchestratorConfig
@@ -45,7 +43,6 @@ from services.runtime.auth.caller_credentials import CallerMetadata, build_calle
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.auth.setup import following_keys
 from services.runtime.process.config import ProcessSettings, ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -208,7 +205,7 @@ async def house(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> A
             build_audit_service(store),
             build_data_service(store, refusals),
         )
-        keys = await stack.enter_async_context(following_keys(auth, partial(read_changes, KeyStore(store.keys))))
+        keys = await stack.enter_async_context(following_own_keys(memory_config, store))
         memory = (
             await stack.enter_async_context(serving_grpc(server, stores, keys=keys, check_call=refusals.check_call))
         ).addresses[0]

@@ -39,17 +39,17 @@ from services.memory.__main__ import (
     build_schedule_service,
     build_service,
     build_webhook_service,
+    following_own_keys,
 )
 from services.memory.config import Config as MemoryConfig
 from services.memory.data.refusals import Refusals
-from services.memory.keys.rpcs import KeyService, read_changes
+from services.memory.keys.rpcs import KeyService
 from services.memory.keys.store import KeyStore
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime.auth.settings import KEYS_POLL_S_MAX, AuthSettings
-from services.runtime.auth.setup import following_keys
 from services.runtime.clock import CLOCK
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
@@ -150,7 +150,7 @@ async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[],
     with closing(Disk(config.logs_dir)) as disk:
         async with open_files(disk) as store, Refusals(store).following() as refusals:
             keys = build_key_service(store)
-            slow = SlowKeys(KeyStore(store.keys), store.audit)
+            slow = SlowKeys(KeyStore(store.keys, uses=store.key_uses), store.audit)
             slow.delay_s = delay_s
             stores = (
                 build_service(store, config, refusals=refusals),
@@ -161,7 +161,7 @@ async def serving_memory(folder: Path, auth: AuthSettings, delay_s: Callable[[],
                 build_data_service(store, refusals),
             )
             async with (
-                following_keys(auth, partial(read_changes, KeyStore(store.keys))) as own,
+                following_own_keys(config, store) as own,
                 serving_grpc(config.server, stores, keys=own, check_call=refusals.check_call),
             ):
                 yield

@@ -204,3 +204,35 @@ async def test_a_key_has_its_runs_at_once_and_its_calls_a_minute(tmp_path: Path)
             with pytest.raises(Unauthenticated):
                 async with stage_.client("hrk_nobodys") as nobody:
                     await nobody.agents()
+
+
+async def test_what_a_key_may_it_may_over_all_replicas(tmp_path: Path) -> None:
+    async with stage(tmp_path) as stage_, AsyncExitStack() as stack:
+        made = await stage_.make_key(runs_max=2)
+        begun = asyncio.Queue[str]()
+        clients = [await stack.enter_async_context(stage_.client(made.secret, n)) for n in range(3)]
+        streams = [asyncio.create_task(ask_slowly(client, begun)) for client in clients[:2]]
+        runs = [await begun.get() for _ in streams]
+        for client in clients:
+            with pytest.raises(QuotaExceeded, match="2 live runs"):
+                await ask_slowly(client, begun)
+        await clients[0].cancel(runs[0])
+        streams.append(asyncio.create_task(until_begun(clients[2], begun)))
+        runs.append(await begun.get())
+        for run_id in runs[1:]:
+            await clients[0].cancel(run_id)
+        await asyncio.gather(*streams)
+
+        limited = await stage_.make_key(requests_per_minute=5)
+        few = [await stack.enter_async_context(stage_.client(limited.secret, n)) for n in range(3)]
+        answers = await asyncio.gather(*(client.agents() for client in few * 4), few[0].facts(), return_exceptions=True)
+        assert sum(not isinstance(answer, BaseException) for answer in answers) == 5
+        assert all(isinstance(answer, list | QuotaExceeded) for answer in answers), answers
+
+
+async def until_begun(client: Client, begun: asyncio.Queue[str]) -> None:
+    while True:  # a place is free a moment after its run's end
+        try:
+            return await ask_slowly(client, begun)
+        except QuotaExceeded:
+            await asyncio.sleep(0.02)

@@ -73,8 +73,8 @@ class _Created(msgspec.Struct, frozen=True):
 def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that create and update share."""
     for option in (
-        click.option("--rate", "requestsPerMinute", type=int, help="Calls a minute, at each replica."),
-        click.option("--runs", "runsMax", type=int, help="Live runs at once, on each replica."),
+        click.option("--rate", "requestsPerMinute", type=int, help="Calls a minute, over all replicas."),
+        click.option("--runs", "runsMax", type=int, help="Live runs at once, over all replicas."),
         click.option("--expires", "expiresAt", type=Instant(), help="When it ends: 2030-01-31, or 90d from now."),
     ):
         command = option(command)

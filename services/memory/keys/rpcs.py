@@ -68,6 +68,11 @@ class KeyService(KeyServiceServicer):
     ) -> keys_pb2.ReadKeyChangesResponse:
         return await read_changes(self._keys, request.after_revision)
 
+    async def TakeKeyCalls(
+        self, request: keys_pb2.TakeKeyCallsRequest, context: Context
+    ) -> keys_pb2.TakeKeyCallsResponse:
+        return await take_calls(self._keys, request.key_id, request.wanted)
+
     async def _record(self, event: str, key: StoredKey, **details: str) -> None:
         if self._audit is not None:
             facts = {"keyId": key.key_id, "of": key.user, "scopes": " ".join(key.scopes)} | details
@@ -78,6 +83,11 @@ async def read_changes(keys: KeyStore, after_revision: int) -> keys_pb2.ReadKeyC
     found, has_more = await keys.list_changes(after_revision)
     revision = found[-1].revision if found else after_revision
     return keys_pb2.ReadKeyChangesResponse(keys=map(_make_record, found), revision=revision, has_more=has_more)
+
+
+async def take_calls(keys: KeyStore, key_id: str, wanted: int) -> keys_pb2.TakeKeyCallsResponse:
+    granted, retry_after_ms, full_in_ms = await keys.take_calls(key_id, wanted)
+    return keys_pb2.TakeKeyCallsResponse(granted=granted, retry_after_ms=retry_after_ms, full_in_ms=full_in_ms)
 
 
 def _make_message(key: StoredKey) -> keys_pb2.ApiKey:

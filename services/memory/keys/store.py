@@ -18,6 +18,7 @@ from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
+    from services.memory.storage.operating.key_uses import KeyUses
     from services.memory.storage.record_stores import Keys
 
 
@@ -47,9 +48,12 @@ class KeyStore:
         clock: Callable[[], int] = now_ms,
         keys_max: int = TENANT_KEYS_MAX,
         changes_max: int = CHANGES_MAX,
+        uses: KeyUses | None = None,
     ) -> None:
-        """`clock` tells Unix milliseconds; a tenant has at most `keys_max`, an answer `changes_max`."""
+        """`clock` tells Unix milliseconds; a tenant has at most `keys_max`, an answer `changes_max`. `uses` count the
+        keys' calls; None: nobody takes any."""
         self._keys = keys
+        self._uses = uses
         self._clock = clock
         self._keys_max, self._changes_max = keys_max, changes_max
 
@@ -128,6 +132,17 @@ class KeyStore:
         """Return keys of all tenants that were changed later, and whether there are more."""
         found = await self._keys.list_changes(after_revision, self._changes_max + 1)
         return found[: self._changes_max], len(found) > self._changes_max
+
+    async def take_calls(self, key_id: str, wanted: int) -> tuple[int, int, int]:
+        """Take calls of a key of any tenant; return how many, and the milliseconds until there is one more and until
+        none of them counts. Raises NotFound."""
+        assert self._uses is not None, "whoever takes calls has somebody who counts them"
+        key = await self._keys.find(key_id)
+        if key is None or not key.requests_per_minute:
+            raise _make_not_found(key_id)
+        use = await self._uses.take_calls(key_id, key.requests_per_minute, min(max(1, wanted), REQUESTS_MAX))
+        now = self._clock()
+        return use.granted, use.wait_ms(key.requests_per_minute, now), max(0, use.full_at_us // 1000 - now)
 
     async def _check_room(self, tenant: str, now: int) -> None:
         """Forget what has ended long ago. Raises QuotaExceeded."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
     from services.memory.storage.leases import Lease
     from services.memory.storage.operating.claims import BudgetUse, SpendClaim, SpendDecision
+    from services.memory.storage.operating.key_uses import KeyUses
     from services.memory.storage.operating.run_query import RunEntry, RunQuery
     from services.memory.storage.paging import Page
     from services.memory.storage.people.erasing import StoreEraser
@@ -277,3 +278,4 @@ class Engine:
     eraser: StoreEraser
     rewriting: Rewriting
     """What is stored, to be encrypted as it should be."""
+    key_uses: KeyUses

@@ -13,6 +13,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
+    from services.orchestrator.lifecycle.admission.key_limits import KeyLimits
     from services.orchestrator.lifecycle.leases import Owner
     from services.orchestrator.lifecycle.live_runs import LiveRuns
     from services.orchestrator.run.first_turn import FirstTurn
@@ -23,8 +24,9 @@ Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
 
 
 class QueryLog:
-    def __init__(self, peers: Peers, owner: Owner, live: LiveRuns) -> None:
+    def __init__(self, peers: Peers, owner: Owner, live: LiveRuns, key_limits: KeyLimits) -> None:
         self._peers = peers
+        self._key_limits = key_limits
         self._owner = owner
         self._live = live
 
@@ -52,6 +54,7 @@ class QueryLog:
             lines=[memory_pb2.LogLine(query=line)],
             owner=self._owner.address,
             ttl_ms=self._owner.ttl_ms,
+            key_runs_max=self._key_limits.find_runs_max(),
             beside=[
                 other.id
                 for other in self._live.of_chat(run.chat_id)

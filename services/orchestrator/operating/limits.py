@@ -22,7 +22,8 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.auth.stored_keys import MINUTE_S, StoredKeys
+from services.runtime.auth.key_calls import MINUTE_S
+from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import Capacity
 from services.runtime.process.limits import find_opening_time, finish_limits, make_configured, make_fixed
 from services.runtime.rpc.call_ids import forward_metadata
@@ -149,14 +150,19 @@ class LimitsInForce:
             "source": "api_key",
             "source_name": whose.credential,
             "per": "key",
-            "is_per_replica": True,
         }
         limits: list[limits_pb2.Limit] = []
         if key.runs_max:
             used = sum(run.identity.credential == whose.credential for run in self.live.all())
             limits.append(
                 limits_pb2.Limit(
-                    **said, name="key_runs", kind="concurrency", unit="runs", value=key.runs_max, used=used
+                    **said,
+                    name="key_runs",
+                    kind="concurrency",
+                    unit="runs",
+                    value=key.runs_max,
+                    used=used,
+                    is_per_replica=True,  # what is used; memory holds the limit over all of them
                 )
             )
         if key.requests_per_minute:

@@ -24,7 +24,7 @@ from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.http2.tls import PEER_URIS
 
 if TYPE_CHECKING:
-    from services.runtime.auth.jwts import JwtVerifier
+    from services.runtime.auth.tokens.jwts import JwtVerifier
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"

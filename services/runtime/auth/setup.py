@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from services.runtime.auth import settings as words
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.authenticator import Authenticator
+from services.runtime.auth.key_calls import TakeCalls
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.stored_keys import ReadChanges, StoredKeys
 from services.runtime.ending import guard_task
 from services.runtime.file_watch import watching_paths
 
 if TYPE_CHECKING:
-    from services.runtime.auth.jwt_keys import FileKeys
-    from services.runtime.auth.jwts import JwtVerifier
+    from services.runtime.auth.tokens.jwt_keys import FileKeys
+    from services.runtime.auth.tokens.jwts import JwtVerifier
 
 
 @asynccontextmanager
@@ -38,9 +39,13 @@ async def open_authenticator(
 
 
 @asynccontextmanager
-async def following_keys(settings: AuthSettings, read: ReadChanges) -> AsyncGenerator[StoredKeys]:
-    """Yield the API keys that memory has, as `read` tells them; none where API keys are not taken."""
+async def following_keys(
+    settings: AuthSettings, read: ReadChanges, take: TakeCalls | None = None
+) -> AsyncGenerator[StoredKeys]:
+    """Yield the API keys that memory has, as `read` tells them; none where API keys are not taken. Their calls are
+    taken by `take`, or counted here alone."""
     keys = StoredKeys(settings.keys_good_s)
+    keys.calls.take_from(take)
     if words.API_KEY not in settings.methods:
         yield keys
         return
@@ -53,8 +58,8 @@ async def following_keys(settings: AuthSettings, read: ReadChanges) -> AsyncGene
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
-    from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
-    from services.runtime.auth.jwts import JwtVerifier
+    from services.runtime.auth.tokens.jwt_keys import FetchedKeys, FileKeys
+    from services.runtime.auth.tokens.jwts import JwtVerifier
 
     file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
     keys = file_keys or FetchedKeys(settings.jwks_url)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,9 +17,10 @@ from typing import TypeAlias
 import grpc
 import structlog
 
-from headrace.errors import CredentialEnded, HeadraceError, Overloaded, QuotaExceeded, Unauthenticated
+from headrace.errors import CredentialEnded, HeadraceError, Overloaded, Unauthenticated
 from headrace.v1 import keys_pb2
 from services.runtime.auth.identity import Identity
+from services.runtime.auth.key_calls import KeyCalls
 from services.runtime.auth.key_text import name_key
 from services.runtime.clock import monotonic_s, now_ms
 
@@ -32,8 +32,6 @@ WAITING_MAX = 256
 
 UNKNOWN_MAX, UNKNOWN_S = 4096, 30.0
 """Texts that a look has not found, and how long they are refused without another one."""
-
-MINUTE_S = 60.0
 
 PAGES_MAX = 1000
 """Pages of one look: more than all keys have."""
@@ -89,8 +87,7 @@ class StoredKeys:
         """Calls that wait for the end of a look that is yet to begin."""
         self._open: dict[str, set[asyncio.Timeout]] = {}
         """Open calls by their keys' ids."""
-        self._full_at: dict[str, float] = {}
-        """When a key with a rate will have used up none of it, by its id."""
+        self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
 
     async def find_identity(self, text: str) -> Identity:
@@ -107,7 +104,8 @@ class StoredKeys:
         if key is None:
             raise Unauthenticated("the credential is not valid here")
         key.check()
-        self._count_call(key)
+        if key.requests_per_minute:
+            await self.calls.count(key.identity.key_id, key.requests_per_minute)
         return key.identity
 
     def find(self, credential: str) -> KnownKey | None:
@@ -116,11 +114,7 @@ class StoredKeys:
 
     def measure_calls(self, key: KnownKey) -> tuple[int, float]:
         """Return the calls of the key that count now, of those in a minute, and the seconds until there is one more."""
-        if not key.requests_per_minute:
-            return 0, 0.0
-        gap_s = MINUTE_S / key.requests_per_minute
-        used_s = max(0.0, self._full_at.get(key.identity.key_id, 0.0) - monotonic_s())
-        return math.ceil(used_s / gap_s - 1e-6), max(0.0, used_s + gap_s - MINUTE_S)
+        return self.calls.measure(key.identity.key_id, key.requests_per_minute)
 
     def listen(self, act: Callable[[], None]) -> None:
         """Call `act` after each look."""
@@ -219,7 +213,7 @@ class StoredKeys:
         )
         self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key
         if not key.requests_per_minute:
-            self._full_at.pop(record.key_id, None)
+            self.calls.forget(record.key_id)
 
     async def _look_for(self, sha256: bytes) -> KnownKey | None:
         now = monotonic_s()
@@ -238,19 +232,6 @@ class StoredKeys:
             while len(self._unknown) > UNKNOWN_MAX:
                 self._unknown.popitem(last=False)
         return key
-
-    def _count_call(self, key: KnownKey) -> None:
-        if not key.requests_per_minute:
-            return
-        key_id, now = key.identity.key_id, monotonic_s()
-        full_at = max(now, self._full_at.get(key_id, 0.0)) + MINUTE_S / key.requests_per_minute
-        if (wait_s := full_at - now - MINUTE_S) > 1e-6:
-            raise QuotaExceeded(
-                f"the API key has {key.requests_per_minute} calls a minute; try again later",
-                retry_after_s=wait_s,
-                limit=key.requests_per_minute,
-            )
-        self._full_at[key_id] = full_at
 
     def _end_calls(self) -> None:
         now = asyncio.get_running_loop().time()

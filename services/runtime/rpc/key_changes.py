@@ -22,6 +22,10 @@ READ_TIMEOUT_S = 1.5
 """With the longest time from look to look, a memory that just answers in time leaves nobody in for over 5 s."""
 
 
+TAKE_TIMEOUT_S = 1.0
+"""A call waits so long for a memory that is silent, once in a while; then its key's calls are counted without it."""
+
+
 @asynccontextmanager
 async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel) -> AsyncGenerator[StoredKeys]:
     """Yield the API keys that the memory service behind `memory` has."""
@@ -33,5 +37,10 @@ async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel
             request = keys_pb2.ReadKeyChangesRequest(after_revision=after_revision)
             return await stub.ReadKeyChanges(request, timeout=READ_TIMEOUT_S)
 
-    async with following_keys(settings, read_changes) as keys:
+    async def take_calls(key_id: str, wanted: int) -> keys_pb2.TakeKeyCallsResponse:
+        with acting_as(None), rpc_errors():
+            request = keys_pb2.TakeKeyCallsRequest(key_id=key_id, wanted=wanted)
+            return await stub.TakeKeyCalls(request, timeout=TAKE_TIMEOUT_S)
+
+    async with following_keys(settings, read_changes, take_calls) as keys:
         yield keys

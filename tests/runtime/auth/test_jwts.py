@@ -15,9 +15,9 @@ from aiohttp import web
 
 from headrace.errors import Overloaded, Unauthenticated
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.jwt_keys import FetchedKeys, parse_keys
-from services.runtime.auth.jwts import JwtVerifier
 from services.runtime.auth.setup import open_authenticator
+from services.runtime.auth.tokens.jwt_keys import FetchedKeys, parse_keys
+from services.runtime.auth.tokens.jwts import JwtVerifier
 from tests.runtime.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
 
 ADA = Identity("acme", "ada")

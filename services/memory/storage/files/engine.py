@@ -11,6 +11,8 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.agents.definitions import AgentFolder, FileStoredAgents
 from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
+from services.memory.storage.files.api_keys.key_uses import FileKeyUses
+from services.memory.storage.files.api_keys.keys import FileKeys, KeyFolder
 from services.memory.storage.files.audit.audit_folder import AuditFolder
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
 from services.memory.storage.files.blobs import BlobFolder, FileBlobs
@@ -28,7 +30,6 @@ from services.memory.storage.files.index_recovery import (
     read_change,
     read_changes,
 )
-from services.memory.storage.files.keys import FileKeys, KeyFolder
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.outbox import FileWebhooks, Outbox
 from services.memory.storage.files.people.erasing import FileEraser, UnreadRecords
@@ -127,6 +128,7 @@ async def open_files(
             holds,
             eraser,
             rewriting,
+            FileKeyUses(index, clock),
         )
     finally:
         watching.cancel()

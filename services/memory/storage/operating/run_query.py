@@ -69,6 +69,7 @@ class RunQuery:
     cost_min: int | None = None
     run_ids: Sequence[str] = ()
     chat_id: str = ""
+    credential: str = ""
 
     def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has. `source`
@@ -78,6 +79,7 @@ class RunQuery:
             "runs.agent_key =": self.agent_key or None,
             "runs.of_user =": self.user or None,
             f"{chat_id} =": self.chat_id or None,
+            "runs.credential =": self.credential or None,
             "runs.started_at <=": self.began_before,
             "runs.started_at >": self.began_after,
             "runs.cost_nano_usd >=": self.cost_min,

@@ -12,6 +12,8 @@ from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.people.records import StoredErasure, StoredHold
 from services.memory.storage.postgres.agents.definitions import PostgresStoredAgents
 from services.memory.storage.postgres.agents.versions import PostgresAgentVersions
+from services.memory.storage.postgres.api_keys.key_uses import PostgresKeyUses
+from services.memory.storage.postgres.api_keys.keys import PostgresKeys
 from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.audit.audit_table import AuditTable
 from services.memory.storage.postgres.blobs import PostgresBlobs
@@ -22,7 +24,6 @@ from services.memory.storage.postgres.encryption.data_keys import PostgresDataKe
 from services.memory.storage.postgres.encryption.rewriting import PostgresRewriting
 from services.memory.storage.postgres.gates import PostgresGates
 from services.memory.storage.postgres.index import PostgresIndex
-from services.memory.storage.postgres.keys import PostgresKeys
 from services.memory.storage.postgres.leases import PostgresLeases
 from services.memory.storage.postgres.migrations import migrate_tables
 from services.memory.storage.postgres.notifications import Notifications
@@ -106,6 +107,7 @@ async def open_postgres(
                 PostgresDataRecords(database, "hold", StoredHold),
                 PostgresEraser(database, cache, peers, rewrites=scrub_rewrites, keys=keys),
                 rewriting,
+                PostgresKeyUses(database, clock),
             )
         finally:
             appending.close()

@@ -23,8 +23,14 @@ class KeyLimits:
         """Whether the run need not be found here when its key ends."""
         return not (self._ends_runs and self._keys.find(run.identity.credential))
 
+    def find_runs_max(self) -> int:
+        """Return how many live runs the caller's key may have, over all replicas; 0: as many as it likes."""
+        key = self._keys.find(identity.require_identity().credential)
+        return key.runs_max if key is not None else 0
+
     def check(self, request_id: str) -> None:
-        """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have."""
+        """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have; with
+        those of other replicas memory counts them when the query is stored."""
         credential = identity.require_identity().credential
         key = self._keys.find(credential)
         if key is None or not key.runs_max:

@@ -1,0 +1,1 @@
+"""API keys in a folder, and what they use of their limits."""

@@ -1,0 +1,1 @@
+"""API keys in tables, and what they use of their limits."""

@@ -1,0 +1,1 @@
+"""JSON Web Tokens: verified, with the keys of those who issue them."""
