@@ -211,13 +211,16 @@ class RemainingParts:
         with suppress(NotFound):
             chat = await engine.chats.load(chat_id)
             before = await engine.chats.export(chat)
-            after = await asyncio.to_thread(Redaction(who.user, self.name).redact_log, before)
+            redact = Redaction(who.user, self.name).redact_log
+            after = await asyncio.to_thread(redact, before)
             # First, because who goes on after a crash finds the chat by the lines that are redacted last.
             for blob_id in await engine.blobs.list_ids(chat_id):
                 # One that neither log has is of a line that is on its way.
                 if await asyncio.to_thread(_has_gone, blob_id.encode(), before, after):
                     await engine.blobs.delete(chat_id, blob_id)
-            await engine.eraser.rewrite_chat(chat_id, Redaction(who.user, self.name).redact_log)
+            # Another line may have come meanwhile.
+            again = Redaction(who.user, self.name).redact_log
+            await engine.eraser.rewrite_chat(chat_id, lambda log: after if log == before else again(log))
         await self._forget_runs(who.tenant, run_ids)
 
     async def _forget_runs(self, tenant: str, run_ids: list[str]) -> None:

@@ -15,10 +15,14 @@ from pathlib import Path
 import pytest
 
 from services.memory.encryption.envelope import find_key_id, is_encrypted_line
+from services.memory.encryption.keyring import Keyring
+from services.memory.encryption.master_keys import FileMasterKeys
+from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.runtime.auth.identity import acting_as
 from tests.memory.conftest import Files, Tables
 from tests.memory.encryption.stores import ADA, BOB, Store, opening, read_everything, write_everything
+from tests.memory.webhooks.conftest import open_engine
 from tests.memory.writing import new_id
 
 MASTER = "test:" + base64.b64encode(b"of these tests alone, 32 bytes..").decode()
@@ -166,3 +170,36 @@ async def test_a_key_of_a_tenant_without_one_is_not_rotated(store: Store, env: d
     assert (status, "nothing is encrypted" in printed) == (1, True)
     if isinstance(store.kept, Files):
         assert FileDataKeys(store.kept.folder / FOLDER).list_all() == []
+
+
+async def test_what_cannot_get_the_newest_key_is_not_written_again_and_again(store: Store) -> None:
+    """Another service has rotated with a master key that this one does not have."""
+    async with store.memory() as memory:
+        await write_everything(memory, "secret words", ADA)
+        await write_everything(memory, "secret words", BOB)
+    more = FileMasterKeys({"more": b"m" * 32, "test": b"of these tests alone, 32 bytes.."})
+    async with open_engine(store.kept) as engine:
+        keys, stored = engine.rewriting.keys, engine.rewriting.stored
+        await keys.prepare("acme")
+        rotating = Keyring(more, stored)
+        await asyncio.to_thread(rotating.refresh)
+        await asyncio.to_thread(rotating.rotate, "acme")
+        await asyncio.to_thread(keys.refresh)
+        before = await read_stored(store)
+        report = await run_pass(engine.rewriting)
+        assert (report.rewritten, report.failed > 3) == (0, True), report
+        assert await read_stored(store) == before
+    other = store.opened_with(opening(more))
+    async with open_engine(other.kept) as engine:
+        report = await run_pass(engine.rewriting)
+        assert (report.rewritten > 3, report.failed) == (True, 0), report
+        assert (await run_pass(engine.rewriting)).rewritten == 0
+
+
+async def read_stored(store: Store) -> object:
+    """What is stored of a tenant's records: their bytes and when they were written, or their rows with their places."""
+    if isinstance(store.kept, Files):
+        folders = [store.kept.folder / name for name in ("facts", "schedules", "agents")]
+        return sorted((str(path), path.stat().st_mtime_ns) for folder in folders for path in folder.rglob("*"))
+    tables = ("facts", "schedules", "tenant_agents", "agent_versions", "webhooks", "lines")
+    return [await store.run(f"SELECT ctid::text FROM {table} ORDER BY 1") for table in tables]

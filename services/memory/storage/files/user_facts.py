@@ -158,12 +158,18 @@ class FactLog:
         self._take(facts.values())
         return facts
 
-    def rewrite(self) -> bool:
-        """Write all facts as they would be written now, if they are not so; return whether they were."""
+    def list_tenants(self) -> set[str]:
+        """List the tenants of whom there are facts."""
+        with self._lock:
+            return {fact.owner.tenant for fact in self._list_all()}
+
+    def rewrite(self, unready: Collection[str] = ()) -> bool:
+        """Write all facts as they would be written now, if they are not so; return whether they were. Tenants whose
+        newest keys cannot be had are no reason."""
         with self._lock:
             if self._is_stale:
                 self._recover()
-            if self._is_current:
+            if self._is_current_but_for(unready):
                 return False
             self._is_stale = True
             with self._room.writing(_FILE):
@@ -171,13 +177,13 @@ class FactLog:
             self._is_stale = False
             return True
 
-    @property
-    def _is_current(self) -> bool:
+    def _is_current_but_for(self, unready: Collection[str]) -> bool:
         unread = {*self._closed, *self._damaged}
-        return all(
-            line in unread or is_current_record(line, self._keys, self._find_tenant(line))
-            for line in self._read_lines()
-        )
+        for line in self._read_lines():
+            tenant = self._find_tenant(line)
+            if line not in unread and tenant not in unready and not is_current_record(line, self._keys, tenant):
+                return False
+        return True
 
     def _find_tenant(self, line: bytes) -> str:
         key_id = envelope.find_key_id(line)

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import HeadraceError
+from services.memory.storage.agents import SHARED
+
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.agents import AgentVersion
@@ -59,10 +62,23 @@ class FileRewriting:
         return await asyncio.to_thread(self._blobs.rewrite_blobs, chat_id, tenant) or has_changed
 
     async def _rewrite_facts(self) -> bool:
-        return await asyncio.to_thread(self._facts.rewrite)
+        unready: dict[str, HeadraceError] = {}
+        for tenant in await asyncio.to_thread(self._facts.list_tenants):
+            try:
+                await self.keys.prepare_newest(tenant)
+            except HeadraceError as error:  # its lines wait, and keep no other tenant's from being written
+                unready[tenant] = error
+        has_changed = await asyncio.to_thread(self._facts.rewrite, unready)
+        for error in unready.values():
+            raise error
+        return has_changed
 
     async def _rewrite_version(self, version: AgentVersion) -> bool:
+        if version.tenant != SHARED:
+            await self.keys.prepare_newest(version.tenant)
         return await asyncio.to_thread(self._versions.rewrite, version)
 
     async def _rewrite_record(self, folder: RecordFolder[Any], record_id: str) -> bool:
+        if tenant := folder.find_tenant(record_id):
+            await self.keys.prepare_newest(tenant)
         return await asyncio.to_thread(folder.rewrite, record_id)

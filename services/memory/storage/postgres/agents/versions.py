@@ -96,7 +96,7 @@ class PostgresAgentVersions:
         row = await self._database.run(lambda connection: connection.fetchrow(_BY_NUMBER, *key))
         if row is None or version.tenant == SHARED or self._keys.is_current(version.tenant, row[5]):
             return False
-        await self._keys.prepare(version.tenant)
+        await self._keys.prepare_newest(version.tenant)
         found = await self.find(*key[:2], version=version.version)
         assert found is not None, "no version is ever deleted"
         stored = encrypt_definition(version.tenant, version.agent_key, version.hash, found[1], self._keys)
