@@ -16,6 +16,7 @@ from headrace.v1 import (
     agent_pb2_grpc,
     audit_pb2_grpc,
     common_pb2,
+    data_pb2_grpc,
     gates_pb2,
     gates_pb2_grpc,
     keys_pb2_grpc,
@@ -51,6 +52,7 @@ from tests.facade.console.scripted_own_agents import OwnAgents
 from tests.facade.scripted import CHAT, LIMITS, RUN, USAGE, Script, Step, make_window
 from tests.facade.scripted_audit import make_audit_trail
 from tests.facade.scripted_authorizations import ScriptedAuthorizations
+from tests.facade.scripted_data import ScriptedData
 from tests.facade.scripted_facts import make_fact_store
 from tests.facade.scripted_keys import make_key_store
 from tests.facade.scripted_schedules import make_schedule_store
@@ -288,6 +290,7 @@ class Orchestrator(Script):
     refused_gate: HeadraceError | None = None
     """What AnswerGate raises."""
     own: OwnAgents = field(default_factory=OwnAgents)
+    data: ScriptedData = field(default_factory=ScriptedData)
 
     async def ValidateAgent(self, request: Any, context: Any) -> agent_pb2.ValidateAgentResponse:
         return agent_pb2.ValidateAgentResponse(problems=self.own.check(request.definition)[1])
@@ -645,6 +648,7 @@ def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcServ
         GrpcService(
             "headrace.v1.KeyService", KeyService(memory.keys, audit), keys_pb2_grpc.add_KeyServiceServicer_to_server
         ),
+        GrpcService("headrace.v1.DataService", script.data, data_pb2_grpc.add_DataServiceServicer_to_server),
         GrpcService("headrace.v1.AuditService", AuditService(audit), audit_pb2_grpc.add_AuditServiceServicer_to_server),
         GrpcService(
             "headrace.v1.WebhookService",

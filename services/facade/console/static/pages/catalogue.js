@@ -10,6 +10,7 @@ export const PAGES = {
   schedules: { name: "Schedules", load: () => import("./schedules.js") },
   webhooks: { name: "Webhooks", scope: "admin", load: () => import("./webhooks.js") },
   keys: { name: "Keys", scope: "admin", load: () => import("./keys.js") },
+  data: { name: "Data", scope: "admin", load: () => import("./data.js") },
   audit: { name: "Audit", scope: "admin", load: () => import("./audit.js") },
   providers: { name: "Providers", scope: "operate", load: () => import("./providers.js") },
 };

@@ -126,6 +126,11 @@ export const getUsage = async (parameters) => (await fetchEnvelope(buildPath("/a
 /** Fetch a workspace file by its address. */
 export const fetchFile = async (address) => (await transport.send(address)).blob().catch(throwNetworkError);
 
+/** Fetch the archive of what is kept of a user; empty: the caller. */
+export const exportData = (user) => fetchFile(buildGet("/api/data/export", { user }));
+export const listErasures = () => getData("/api/data/erasures");
+export const listHolds = () => getData("/api/data/holds");
+
 /** Store a file and return the reference to pass in a query. */
 export async function uploadFile(chatId, file) {
   const form = new FormData();
