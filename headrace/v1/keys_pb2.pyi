@@ -533,7 +533,7 @@ class TakeKeyCallsRequest(_message.Message):
     KEY_ID_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
-    """The key."""
+    """The key, by its id."""
     wanted: _builtins.int
     """How many are wanted, 1 at least."""
     def __init__(

@@ -59,7 +59,8 @@ QUIET = {
 names it); a list lacks it, and CancelRuns says so of each."""
 
 OWN_ACCOUNT = {
-    *("AuditService.RecordAudit", "KeyService.ReadKeyChanges", "MemoryService.RenewLeases"),
+    *("AuditService.RecordAudit", "KeyService.ReadKeyChanges", "KeyService.TakeKeyCalls"),
+    "MemoryService.RenewLeases",
     "MemoryService.ReadAgentChanges",
     *("ScheduleService.ListDueSchedules", "ScheduleService.RecordFiring"),
     *("DataStoreService.ClaimErasures", "DataStoreService.ListErasedRuns", "DataStoreService.EraseStored"),
@@ -188,9 +189,10 @@ async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stag
     listing, renewal = RPCS["MemoryService.ListUnfinishedRuns"], RPCS["MemoryService.RenewLeases"]
     due, record = RPCS["ScheduleService.ListDueSchedules"], RPCS["ScheduleService.RecordFiring"]
     posted, changes = RPCS["ScheduleService.ReceiveWebhook"], RPCS["KeyService.ReadKeyChanges"]
+    taken = RPCS["KeyService.TakeKeyCalls"]
     recorded, agents = RPCS["AuditService.RecordAudit"], RPCS["MemoryService.ReadAgentChanges"]
     erasing = [RPCS[name] for name in sorted(OWN_ACCOUNT) if name.startswith(("DataStoreService.", "ToolService."))]
-    asked = (listing, renewal, due, record, posted, changes, recorded, agents, *erasing)
+    asked = (listing, renewal, due, record, posted, changes, taken, recorded, agents, *erasing)
     assert {path(rpc) for rpc in asked} == WITHOUT_USER
     outcome = await stage.it.call(listing, None, [memory_pb2.ListUnfinishedRunsRequest()])
     assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
