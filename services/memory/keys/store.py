@@ -75,13 +75,14 @@ class KeyStore:
         _check_key(key, fields, now, least=1)
         _check_scopes(key.scopes, caller)
         if (stored := await self._keys.find(key.key_id)) is not None:
-            return _check_same(stored, key), ""
+            return await self._change(_check_same(stored, key), _keep), ""
         await self._check_room(caller.tenant, now)
         if not await self._keys.put(key):
             stored = await self.get(key.key_id)
             # A statement whose answer was lost is repeated, and then finds its own key.
             if stored.sha256 != key.sha256:
-                return _check_same(stored, key), ""
+                return await self._change(_check_same(stored, key), _keep), ""
+            key = await self._change(stored, _keep)
         _log_deed("api key made", key, caller)
         return key, text
 
@@ -159,19 +160,26 @@ class KeyStore:
             raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
 
     async def _change(self, key: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
-        """Change what is stored, again for as long as others change it meanwhile."""
+        """Change what is stored, again for as long as others change it meanwhile.
+
+        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
+        may forget it.
+        """
         stored: StoredKey | None = key
         for _ in range(TRIES_MAX):
             if stored is None:
                 raise _make_not_found(key.key_id)
             changed = change(stored)
-            if changed == stored:
-                return stored
-            changed = replace(changed, version=stored.version + 1, updated_at=self._clock())
+            updated_at = stored.updated_at if changed == stored else self._clock()
+            changed = replace(changed, version=stored.version + 1, updated_at=updated_at)
             if await self._keys.put(changed):
                 return changed
             stored = await self._keys.find(key.key_id)
         raise Overloaded("the key is being changed by others; try again later")
+
+
+def _keep(key: StoredKey) -> StoredKey:
+    return key
 
 
 def _order_lists(fields: dict[str, Any]) -> dict[str, Any]:

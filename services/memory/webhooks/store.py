@@ -76,7 +76,7 @@ class WebhookStore:
             matches_from=now,
         )
         if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
-            return _check_same(stored, webhook), ""
+            return await self._change(_check_same(stored, webhook), _keep), ""
         if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
             raise _make_too_many()
         if await self._webhooks.put(webhook):
@@ -88,8 +88,8 @@ class WebhookStore:
         stored = await self._webhooks.find(webhook.webhook_id)
         # A statement whose answer was lost is repeated, and then finds its own webhook.
         if stored is not None and stored.secrets == webhook.secrets:
-            return stored, secret
-        return _check_same(await self.get(webhook.webhook_id), webhook), ""
+            return await self._change(stored, _keep), secret
+        return await self._change(_check_same(await self.get(webhook.webhook_id), webhook), _keep), ""
 
     async def list_own(self) -> list[Webhook]:
         return await self._webhooks.list_own(identity.require_identity().tenant)
@@ -168,19 +168,26 @@ class WebhookStore:
         return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
 
     async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
-        """Change what is stored, again for as long as others change it meanwhile."""
+        """Change what is stored, again for as long as others change it meanwhile.
+
+        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
+        may forget it.
+        """
         stored: Webhook | None = webhook
         for _ in range(TRIES_MAX):
             if stored is None:
                 raise _not_found(webhook.webhook_id)
             changed = change(stored)
-            if changed == stored:
-                return stored
-            changed = replace(changed, version=stored.version + 1, updated_at=now_ms())
+            updated_at = stored.updated_at if changed == stored else now_ms()
+            changed = replace(changed, version=stored.version + 1, updated_at=updated_at)
             if await self._webhooks.put(changed):
                 return changed
             stored = await self._webhooks.find(webhook.webhook_id)
         raise Overloaded("the webhook is being changed by others; try again later")
+
+
+def _keep(webhook: Webhook) -> Webhook:
+    return webhook
 
 
 async def warn_of_budget(
