@@ -23,7 +23,7 @@ NAMES = (
 )
 """The commands, each of the module of that name."""
 
-OPERATING = ("agents", "audit", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend")
+OPERATING = ("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend")
 """Commands of those who operate, in a folder of their own."""
 
 TESTING = ("eval", "fork", "record", "replay")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,21 @@ import yaml
 
 from tests.deploy.manifests import KUBERNETES, ROOT, Manifest, build_overlay, needs_go
 from tests.deploy.schemas import validator
+from tests.memory.s3.store import Place, needs_s3, running_store
 
 pytestmark = needs_go
+
+HEADRACE = Path(sys.executable).parent / "headrace"
 
 RESTORE: Manifest = yaml.safe_load((KUBERNETES / "components" / "backup" / "restore.yaml").read_text())
 
 
-def build(overlay: str, component: str) -> dict[str, Manifest]:
+def build(overlay: str, *components: str) -> dict[str, Manifest]:
     """The objects by kind and name."""
     source = {
         "kind": "Kustomization",
         "resources": [f"headrace/deploy/kubernetes/overlays/{overlay}"],
-        "components": [f"headrace/deploy/kubernetes/components/{component}"],
+        "components": [f"headrace/deploy/kubernetes/components/{it}" for it in components],
     }
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in build_overlay(yaml.safe_dump(source))}
 
@@ -43,7 +47,7 @@ def run_script(container: Manifest, tmp_path: Path, **words: str) -> subprocess.
     programs.mkdir(exist_ok=True)
     if not (programs / "headrace-backup").exists():
         (programs / "headrace-backup").symlink_to(ROOT / "deploy" / "backup")
-    env = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    env = {"PATH": f"{programs}:{HEADRACE.parent}:{os.environ['PATH']}"}
     env |= {item["name"]: item["value"] for item in container.get("env", ()) if "value" in item}
     return subprocess.run(["bash", "-euc", script], env=env, capture_output=True, text=True, timeout=60, check=False)
 
@@ -98,6 +102,41 @@ def test_a_dump_and_the_files_are_kept_and_the_oldest_go(tmp_path: Path) -> None
     assert (tmp_path / "restored" / "workspaces" / "a").read_text() == "kept"
     done = run_script(unpack, tmp_path, **words)
     assert (done.returncode, done.stderr) == (1, "the volume is not empty\n")
+
+
+@needs_s3
+@pytest.mark.parametrize(("overlay", "component"), [("prod", "backup"), ("dev", "backup-files")])
+def test_a_backup_goes_into_a_bucket_and_comes_back(tmp_path: Path, overlay: str, component: str) -> None:
+    objects = build(overlay, component, "backup-bucket")
+    for item in objects.values():
+        if item["metadata"]["name"].startswith("backup"):
+            validator(item["apiVersion"], item["kind"]).validate(item)
+    (container,) = pod_of(objects["CronJob/backup"])["containers"]
+    named = {it["name"]: it["valueFrom"]["secretKeyRef"] for it in container["env"] if "valueFrom" in it}
+    assert {name: it["key"] for name, it in named.items()} == {
+        "BUCKET": "url",
+        "AWS_REGION": "region",
+        "AWS_ENDPOINT_URL": "endpoint",
+        "AWS_ACCESS_KEY_ID": "access-key-id",
+        "AWS_SECRET_ACCESS_KEY": "secret-access-key",
+    }
+    assert {it["name"] for it in named.values()} == {"backup-bucket"}
+    assert [name for name, it in named.items() if not it.get("optional")] == ["BUCKET"]
+    chats = tmp_path / "data" / "chats"
+    chats.mkdir(parents=True)
+    (chats / "a.json").write_text("{}")
+    (tmp_path / "backups").mkdir()
+    with running_store() as settings:
+        place = Place(settings)
+        variables = place.variables | {"BUCKET": place.url}
+        variables.pop("HEADRACE_MEMORY_BLOBS")
+        given = [{"name": name, "value": value} for name, value in variables.items()]
+        done = run_script({"args": container["args"], "env": [{"name": "KEEP", "value": "14"}, *given]}, tmp_path)
+        assert done.returncode == 0, done.stderr
+        (made,) = (tmp_path / "backups").iterdir()
+        command = [HEADRACE, "backups", "get", place.url, made.name, str(tmp_path / "back.tar")]
+        subprocess.run(command, env=os.environ | variables, check=True, capture_output=True)
+    assert (tmp_path / "back.tar").read_bytes() == made.read_bytes()
 
 
 def test_files_alone_are_kept_where_chats_are_files(tmp_path: Path) -> None:

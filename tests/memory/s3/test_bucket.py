@@ -157,5 +157,5 @@ def test_a_wrong_setting_is_named(variable: str, value: str, problem: str) -> No
     assert load_settings(Config, "MEMORY", good).blobs == "s3://chats/a"
     with pytest.raises(ConfigError, match=re.escape(problem)):
         load_settings(Config, "MEMORY", good | {variable: value})
-    with pytest.raises(ConfigError, match="HEADRACE_MEMORY_BLOBS: needs"):
+    with pytest.raises(ConfigError, match="AWS_SECRET_ACCESS_KEY: a bucket needs"):
         load_settings(Config, "MEMORY", {"HEADRACE_MEMORY_BLOBS": "s3://chats"})

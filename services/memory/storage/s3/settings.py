@@ -74,6 +74,6 @@ class S3Settings:
                 raise ValueError(f"AWS_ENDPOINT_URL: {self.endpoint_url!r}: expected http://host:port or https://host")
         if not self.access_key_id and not (self.role_arn and self.web_identity_token_file):
             raise ValueError(
-                "HEADRACE_MEMORY_BLOBS: needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_ROLE_ARN and"
+                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: a bucket needs both, or AWS_ROLE_ARN and"
                 " AWS_WEB_IDENTITY_TOKEN_FILE"
             )

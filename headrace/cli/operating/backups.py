@@ -1,0 +1,49 @@
+"""headrace backups: files of deploy/backup into a bucket, and out of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+
+@click.group()
+def backups() -> None:
+    """Keep backups in a bucket, list and get them.
+
+    A bucket is s3://bucket or s3://bucket/prefix, of AWS or of any store that speaks S3. AWS_ENDPOINT_URL, AWS_REGION,
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say how it is reached.
+    """
+
+
+@backups.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("bucket")
+@click.option("--keep", type=click.IntRange(1, 10_000), help="Delete all but so many, the last by their names.")
+def put(file: Path, bucket: str, keep: int | None) -> None:
+    """Keep FILE in BUCKET under its name, in pieces with checksums. What is broken off counts for nothing."""
+    _run("put", *(["--keep", str(keep)] if keep else []), "--", str(file), bucket)
+
+
+@backups.command("list")
+@click.argument("bucket")
+def list_backups(bucket: str) -> None:
+    """Name the backups in BUCKET, and how large they are."""
+    _run("list", "--", bucket)
+
+
+@backups.command()
+@click.argument("bucket")
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path))
+def get(bucket: str, name: str, file: Path) -> None:
+    """Write the backup NAME of BUCKET to FILE, which comes to be when every piece is what was put."""
+    _run("get", "--", bucket, name, str(file))
+
+
+def _run(*arguments: str) -> NoReturn:
+    """Become the memory service's own command: this package imports no service."""
+    os.execv(sys.executable, [sys.executable, "-m", "services.memory.admin_cli.backups", *arguments])

@@ -1,0 +1,1 @@
+"""Backups into a bucket, and out of it."""

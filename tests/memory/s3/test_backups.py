@@ -1,0 +1,114 @@
+"""Backups in a bucket: what comes back is what was put, and what was broken off or changed is no backup."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.memory.storage.s3.backups import (
+    BackupProblem,
+    delete_older,
+    get_backup,
+    list_backups,
+    put_backup,
+)
+from tests.memory.s3.store import Place, needs_s3
+
+pytestmark = needs_s3
+
+CONTENT = bytes(range(256)) * 40
+PIECE_BYTES = 1000
+
+
+async def put(place: Place, folder: Path, name: str, content: bytes = CONTENT) -> None:
+    (folder / name).write_bytes(content)
+    async with place.open() as bucket:
+        assert (await put_backup(bucket, folder / name, PIECE_BYTES)).size_bytes == len(content)
+
+
+async def test_what_comes_back_is_what_was_put(place: Place, tmp_path: Path) -> None:
+    for name, content in (("many.tar", CONTENT), ("whole.tar", b"x" * PIECE_BYTES), ("none.tar", b"")):
+        await put(place, tmp_path, name, content)
+        async with place.open() as bucket:
+            assert (await get_backup(bucket, name, tmp_path / "back")).size_bytes == len(content)
+            with pytest.raises(BackupProblem, match="back is there already"):
+                await get_backup(bucket, name, tmp_path / "back")
+            with pytest.raises(BackupProblem, match=f"{name} is there already"):
+                await put_backup(bucket, tmp_path / name)
+        assert (tmp_path / "back").read_bytes() == content
+        assert (tmp_path / "back").stat().st_mode & 0o077 == 0
+        (tmp_path / "back").unlink()
+    assert sorted(await place.read_all())[:2] == ["many.tar/000000", "many.tar/000001"]
+
+
+@pytest.mark.parametrize("harm", ["changed", "lost", "swapped", "not complete"])
+async def test_what_was_harmed_leaves_no_file(place: Place, tmp_path: Path, harm: str) -> None:
+    await put(place, tmp_path, "a.tar")
+    async with place.open() as bucket:
+        second = await bucket.get("a.tar/000001")
+        assert second is not None
+        match harm:
+            case "changed":
+                await bucket.put("a.tar/000001", second[0][:-1] + b"\0")
+            case "lost":
+                await bucket.delete("a.tar/000001")
+            case "swapped":
+                await bucket.put("a.tar/000002", second[0])
+            case _:
+                await bucket.delete("a.tar/complete")
+        with pytest.raises(BackupProblem, match=r"piece [12] is not what was put|or not all of it"):
+            await get_backup(bucket, "a.tar", tmp_path / "back")
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+async def test_the_oldest_go_and_what_was_broken_off_before(place: Place, tmp_path: Path) -> None:
+    for day in range(1, 6):
+        await put(place, tmp_path, f"2026-01-0{day}.tar")
+    async with place.open() as bucket:
+        for broken in ("2026-01-03.tar/complete", "2026-01-05.tar/complete"):
+            await bucket.delete(broken)
+        assert await delete_older(bucket, 2) == ["2026-01-01.tar", "2026-01-03.tar"]
+        left = [(it.name, it.contents is not None) for it in await list_backups(bucket)]
+        assert left == [("2026-01-02.tar", True), ("2026-01-04.tar", True), ("2026-01-05.tar", False)]
+        # Who begins anew writes over what was broken off.
+        await put_backup(bucket, tmp_path / "2026-01-05.tar")
+        await get_backup(bucket, "2026-01-05.tar", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == CONTENT
+
+
+async def run(place: Place, *arguments: str, **env: str) -> tuple[int, str]:
+    variables = place.variables | {"HEADRACE_DATABASE_URL": "postgresql://elsewhere/"} | env
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headrace.cli", "backups", *arguments),
+        env=os.environ | variables,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
+
+
+async def test_the_command_says_what_it_did_and_what_it_cannot_do(place: Place, tmp_path: Path) -> None:
+    for day in (1, 2):
+        (tmp_path / f"{day}.tar").write_bytes(CONTENT)
+    assert await run(place, "put", str(tmp_path / "1.tar"), place.url) == (0, "1.tar: 10240 bytes kept\n")
+    said = await run(place, "put", str(tmp_path / "2.tar"), place.url, "--keep", "1")
+    assert said == (0, "2.tar: 10240 bytes kept\n1.tar: deleted\n")
+    assert await run(place, "list", place.url) == (0, "2.tar: 10240 bytes\n")
+    back = tmp_path / "back.tar"
+    assert await run(place, "get", place.url, "2.tar", str(back)) == (0, f"{back}: 10240 bytes, as they were put\n")
+    assert back.read_bytes() == CONTENT
+    assert await run(place, "get", place.url, "1.tar", str(tmp_path / "x")) == (
+        1,
+        "there is no backup 1.tar, or not all of it\n",
+    )
+    code, text = await run(place, "list", "http://chats")
+    assert (code, "expected s3://bucket" in text) == (2, True)
+    code, text = await run(place, "list", place.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+    assert (code, "AWS_ACCESS_KEY_ID" in text) == (1, True)
+    code, text = await run(place, "list", place.url, AWS_SECRET_ACCESS_KEY="another")
+    assert (code, "SignatureDoesNotMatch" in text or "403" in text) == (1, True), text
