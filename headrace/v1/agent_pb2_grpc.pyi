@@ -198,7 +198,7 @@ class AgentServiceStub:
     and when, and its events. docs/reference/cassette.md has the format.
 
     Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-    looks like a credential is masked.
+    looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
     Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
     page_token that this service has not given, or a run that has not ended.
     """
@@ -377,7 +377,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     and when, and its events. docs/reference/cassette.md has the format.
 
     Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-    looks like a credential is masked.
+    looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
     Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
     page_token that this service has not given, or a run that has not ended.
     """
@@ -685,7 +685,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         and when, and its events. docs/reference/cassette.md has the format.
 
         Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-        looks like a credential is masked.
+        looks like a credential is masked. The code of an operator's own modes is there with the scope `operate` alone.
         Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
         page_token that this service has not given, or a run that has not ended.
         """

@@ -11,7 +11,8 @@ def find_refusal(cassette: Cassette, *, runs_modes: bool) -> str:
         if not mode.is_whole:
             return (
                 f"the code of its mode {name!r} is not what ran (SHA-256 {mode.sha256}): what looked like a secret in"
-                " it was masked when it was recorded, or it was changed since"
+                " it was masked when it was recorded, or it was withheld from who lacks the scope operate, or it was"
+                " changed since"
             )
         if not runs_modes:
             return (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.encryption.envelope import is_encrypted_line, parse_line
+from services.memory.encryption.envelope import WrongCiphertext, is_encrypted_line, parse_line
+from services.memory.encryption.keyring import make_damaged_error
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
@@ -27,6 +28,14 @@ def decrypt_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> b
     if not is_encrypted_line(stored):
         return stored
     return keys.decrypt_line(_name_record(kind, record_id), stored.rstrip(b"\n"))
+
+
+def read_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> bytes:
+    """Return a record's JSON. Raises LogDamaged where it is not what was written, KeyUnavailable, Overloaded."""
+    try:
+        return decrypt_record(kind, record_id, stored, keys)
+    except WrongCiphertext as error:
+        raise make_damaged_error(_name_record(kind, record_id)) from error
 
 
 def is_current_record(stored: bytes, keys: Keyring, tenant: str) -> bool:

@@ -7,10 +7,8 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from headrace.errors import LogDamaged
-from services.memory.encryption.envelope import WrongCiphertext
 from services.memory.encryption.keyring import Keyring
-from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
+from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record, read_record
 from services.memory.storage.webhooks import RUN_WORD, Webhook, decode_webhook, encode_webhook, make_run_word
 
 WEBHOOK = "webhook"
@@ -145,8 +143,4 @@ def get_data(row: Sequence[Any]) -> bytes:
 
 def _read_webhook(row: Sequence[Any], keys: Keyring) -> Webhook:
     webhook_id, data, is_full = row
-    try:
-        webhook = decode_webhook(decrypt_record(WEBHOOK, webhook_id, data, keys))
-    except WrongCiphertext as error:
-        raise LogDamaged(f"webhook {webhook_id} is not what was encrypted", webhookId=webhook_id) from error
-    return replace(webhook, is_full=bool(is_full))
+    return replace(decode_webhook(read_record(WEBHOOK, webhook_id, data, keys)), is_full=bool(is_full))

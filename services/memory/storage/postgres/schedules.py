@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import LogDamaged
-from services.memory.encryption.envelope import WrongCiphertext
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.encrypted.records import decrypt_record, encrypt_record
+from services.memory.storage.encrypted.records import encrypt_record, read_record
 from services.memory.storage.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
@@ -99,10 +97,7 @@ def encode_row(schedule: Schedule, keys: Keyring) -> bytes:
 
 
 def _decode_row(keys: Keyring, schedule_id: str, data: bytes) -> Schedule:
-    try:
-        return decode_schedule(decrypt_record(SCHEDULE, schedule_id, data, keys))
-    except WrongCiphertext as error:
-        raise LogDamaged(f"schedule {schedule_id} is not what was encrypted", scheduleId=schedule_id) from error
+    return decode_schedule(read_record(SCHEDULE, schedule_id, data, keys))
 
 
 def _make_change(schedule: Schedule, data: bytes) -> tuple[str, tuple[Any, ...]]:

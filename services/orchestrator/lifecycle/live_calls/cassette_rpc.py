@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
@@ -14,6 +15,9 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 PAGE_BYTES = 1024 * 1024
+
+_MODE_LINE = '{"mode":'
+"""Begins the lines that have the code of a mode (docs/reference/cassette.md)."""
 
 WHY = {
     "TOO_LARGE": "it heard and said more than 16 MiB",
@@ -45,7 +49,16 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
             metadata=forward_metadata(),
         )
     lines = (await asyncio.to_thread(gzip.decompress, blob.data)).decode().splitlines()
+    if "operate" not in require_identity().scopes:
+        lines = [_withhold_code(line) for line in lines]
     return _make_page(lines, _read_token(request.page_token, len(lines)))
+
+
+def _withhold_code(line: str) -> str:
+    """Return a line without the source of a mode, which is the operator's program and none of the user's data."""
+    if not line.startswith(_MODE_LINE):
+        return line
+    return json.dumps(json.loads(line) | {"source": "", "withheld": "operate"}, separators=(",", ":"))
 
 
 def _say_why(run_id: str, problem: str) -> str:

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from headrace.errors import LogDamaged
-from services.memory.encryption.envelope import WrongCiphertext
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.agents import AGENT, AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
-from services.memory.storage.encrypted.records import decrypt_record, encrypt_record
+from services.memory.storage.encrypted.records import encrypt_record, read_record
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
@@ -82,7 +80,4 @@ def encode_row(agent: StoredAgent, keys: Keyring) -> bytes:
 
 
 def _decode_row(keys: Keyring, revision: int, record_id: str, data: bytes) -> StoredAgent:
-    try:
-        return replace(decode_agent(decrypt_record(AGENT, record_id, data, keys)), revision=revision)
-    except WrongCiphertext as error:
-        raise LogDamaged(f"the stored agent {record_id} is not what was encrypted", recordId=record_id) from error
+    return replace(decode_agent(read_record(AGENT, record_id, data, keys)), revision=revision)

@@ -1,0 +1,39 @@
+"""What a recording shows to whom: its user's own words to the user, the operator's programs to operators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cassette.lines import read_cassette
+from headrace.client import Client
+from tests.tenants.house import ADA, KEYS, MODEL, house
+
+MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
+AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}
+
+
+@pytest.mark.parametrize("is_operator", [False, True])
+async def test_the_code_of_a_mode_is_for_operators(tmp_path: Path, *, is_operator: bool) -> None:
+    for part in ("modes", "agents"):
+        (tmp_path / part).mkdir()
+    (tmp_path / "modes" / "own.py").write_text(MODE)
+    (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
+    async with house(tmp_path) as it:
+        addresses: dict[str, Any] = {
+            "memory_address": it.addresses["MemoryService"],
+            "tools_address": it.addresses["ToolService"],
+        }
+        async with Client(it.addresses["AgentService"], token=KEYS[ADA], **addresses) as admin:
+            scopes = ["ask", "operate"] if is_operator else ["ask"]
+            made = await admin.create_key("of the test", "cat", scopes=scopes)
+        async with Client(it.addresses["AgentService"], token=made.secret, **addresses) as cat:
+            async with cat.ask("hello", agent_key="own", record=True) as run:
+                run_id = [event async for event in run][-1].run_complete.run_id
+            lines = await cat.cassette(run_id)
+    cassette = read_cassette(lines)
+    assert cassette.query["message"] == "hello"
+    assert ("how we price it" in "".join(lines), cassette.modes["own"].is_whole) == (is_operator, is_operator)
