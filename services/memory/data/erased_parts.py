@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from services.memory.data.holds import HoldsInForce
     from services.memory.storage.engine import Engine
     from services.memory.storage.operating.run_query import RunEntry
-    from services.memory.storage.people.records import StoredErasure
+    from services.memory.storage.people.records import StoredErasure, StoredHold
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,9 @@ class RemainingParts:
         somebody who is held."""
         engine, tenant, user = self._engine, self._erasure.tenant, self._erasure.user
         for kind, names in (await engine.eraser.list_unreadable(tenant)).items():
-            going = [name for name in names if kind != "chats" or not self._holds.find(tenant, chat_id=name)]
+            held = {name: hold for name in names if kind == "chats" and (hold := self._find_hold_of_chat(name))}
+            self.unread += [Kept("held_chat", name, f"hold {hold.hold_id}") for name, hold in held.items()]
+            going = [name for name in names if name not in held]
             if not going or (user and kind == "agents"):
                 continue
             if user or any(hold.user for hold in self._holds.holds if hold.tenant == tenant):
@@ -178,6 +180,10 @@ class RemainingParts:
             else:
                 delete = partial(engine.eraser.delete_unreadable, kind, going)
                 yield Part(f"unreadable/{kind}", {kind: len(going)}, delete)
+
+    def _find_hold_of_chat(self, chat_id: str) -> StoredHold | None:
+        own = (hold for hold in self._holds.holds if hold.tenant == self._erasure.tenant)
+        return next((hold for hold in own if hold.chat_id == chat_id), None)
 
     async def _can_read(self, chat_id: str) -> bool:
         """Return whether the chat's key can be had. Raises Overloaded where that may be so in a moment."""

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.access.retention import prune_chats
-from services.memory.access.retention_rules import RetentionRules
+from services.memory.access.retention_file import SameForAll
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import Files, Memory, open_keys
 from tests.memory.data.people import (
@@ -181,7 +181,7 @@ async def test_retention_takes_what_cannot_be_read(store: Store) -> None:
         chat_id = (await ask(memory, ADA, "old"))[0]
     store = await lose_key(store, "keys")
     async with open_engine(store.kept) as engine:
-        assert await prune_chats(engine, RetentionRules.for_all(-1)) == [chat_id]
+        assert await prune_chats(engine, SameForAll(-1.0)) == [chat_id]
 
 
 async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Path, lose: str) -> None:
@@ -189,16 +189,22 @@ async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Pa
     store = Store(Files(folder, open_keys), None)
     async with store.memory() as memory:
         ada = await furnish(memory, ADA)
+        matter = (await ask(memory, ADA, "of a matter"))[0]
+        hold = await place(memory, chat=matter)
         other = await write_everything(memory, "words", OTHER)
     (folder / "index.sqlite").unlink()
     store = await lose_key(store, lose)
     async with store.memory() as memory:
         erasure = await erase(memory, user="ada")
         assert name_kept(erasure)["unreadable_chats"] == "1"
+        assert name_kept(erasure)["held_chat"] == matter
         held = await place(memory, user="bob")
         kept = name_kept(await erase(memory, tenant="acme"))
         assert kept["unreadable_chats"] == "1", "it may be of the user who is held"
         await release(memory, held.hold_id)
+        erasure = await erase(memory, tenant="acme")
+        assert (count(erasure)["chats"], name_kept(erasure)["held_chat"]) == (1, matter)
+        await release(memory, hold.hold_id)
         assert count(await erase(memory, tenant="acme"))["chats"] == 1
         with acting_as(OTHER):
             assert "words" in str(await memory.chat(chat_id=other))
