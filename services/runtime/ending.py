@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
@@ -39,6 +40,18 @@ def guard_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
     """
     task.add_done_callback(_check_task)
     return task
+
+
+@asynccontextmanager
+async def guarding(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Run each in a guarded task inside the block; leaving it cancels them, and waits until they have ended."""
+    tasks = [guard_task(asyncio.create_task(work)) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def end_process(code: int, event: str, **fields: Any) -> NoReturn:

@@ -1,29 +1,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.engine import Engine
-from services.memory.storage.files.agents.definitions import AgentFolder, FileStoredAgents
-from services.memory.storage.files.agents.versions import FileAgentVersions, VersionFolder
+from services.memory.storage.files.agents.definitions import FileStoredAgents
+from services.memory.storage.files.agents.versions import FileAgentVersions
 from services.memory.storage.files.api_keys.key_uses import FileKeyUses
-from services.memory.storage.files.api_keys.keys import FileKeys, KeyFolder
+from services.memory.storage.files.api_keys.keys import FileKeys
 from services.memory.storage.files.audit.audit_folder import AuditFolder
 from services.memory.storage.files.backlog.indexing import RunBacklog, run_steps
-from services.memory.storage.files.blobs import BlobFolder, FileBlobs
+from services.memory.storage.files.blobs import FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.encryption.rewriting import FileRewriting
+from services.memory.storage.files.folders import Folders
 from services.memory.storage.files.index import Index
 from services.memory.storage.files.index_recovery import (
-    SPEND,
     START_LOGS_MAX,
     OpenIndex,
     open_index,
@@ -31,22 +33,20 @@ from services.memory.storage.files.index_recovery import (
     read_changes,
 )
 from services.memory.storage.files.leases import FileLeases
-from services.memory.storage.files.outbox import FileWebhooks, Outbox
+from services.memory.storage.files.outbox import FileWebhooks
 from services.memory.storage.files.people.erasing import FileEraser, UnreadRecords
-from services.memory.storage.files.people.records import FileDataRecords
-from services.memory.storage.files.records import RecordFolder
-from services.memory.storage.files.schedules import SCHEDULES, FileSchedules
-from services.memory.storage.files.spend.ledger import SpendLedger
+from services.memory.storage.files.schedules import FileSchedules
 from services.memory.storage.files.tables.leases import LeaseTable
-from services.memory.storage.files.user_facts import FactLog, FileUserFacts
+from services.memory.storage.files.user_facts import FileUserFacts
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.lru import CACHE_BYTES_MAX
-from services.memory.storage.people.records import StoredErasure, StoredHold
 from services.runtime.clock import now_ms
-from services.runtime.ending import guard_task
+from services.runtime.ending import guard_task, guarding
 
 if TYPE_CHECKING:
+    from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk import Disk
+    from services.memory.storage.files.outbox import Outbox
 
 
 class NoPeers:
@@ -77,79 +77,111 @@ async def open_files(
     keys.
     """
     stored_keys = FileDataKeys(disk.folder / FOLDER)
-    keys = await asyncio.to_thread(open_keys, stored_keys)
-    outbox = await asyncio.to_thread(Outbox, disk.folder)
-    opened, room = await _open_index(disk, outbox, start_logs_max, RowCipher(keys)), DiskRoom(disk.folder, probe_s)
-    gate_watch = GateWatch()
-    index = _make_index(disk, opened, room, clock, outbox, gate_watch, RowCipher(keys))
-    table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
-    ledger = SpendLedger(disk.folder / SPEND)
-    commits = Commits(disk, room, index, table, ledger, keys)
-    fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts", room, keys)
-    schedule_folder = await asyncio.to_thread(RecordFolder, disk.folder / "schedules", room, SCHEDULES, keys)
-    version_folder = await asyncio.to_thread(VersionFolder, disk.folder / "agents" / "versions", room, keys)
-    agent_folder = await asyncio.to_thread(AgentFolder, disk.folder / "agents" / "current", room, keys)
-    key_folder = await asyncio.to_thread(KeyFolder, disk.folder / "keys", room)
-    facts, blobs = FileUserFacts(fact_log, keys), BlobFolder(disk.folder / "blobs", keys)
-    schedules = FileSchedules(schedule_folder, keys)
-    chats = FileChats(disk, room, blobs, index, commits, cache_bytes_max, keys)
-    leases = FileLeases(chats, commits, table)
-    unread = UnreadRecords(keys, schedule_folder, agent_folder)
-    eraser = FileEraser(chats, index, fact_log, schedules, ledger, outbox, version_folder, disk, unread)
-    erasures = await asyncio.to_thread(FileDataRecords, disk.folder / "erasures", room, "erasure", StoredErasure)
-    holds = await asyncio.to_thread(FileDataRecords, disk.folder / "holds", room, "hold", StoredHold)
-    audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
-    writing, indexing = _run_guarded(commits.run_commits()), _run_guarded(index.run_writes())
-    taking_in = _run_guarded(run_backlog(index.backlog, index.is_behind, index.settle))
-    probing, retrying = _run_guarded(room.run_probes()), _run_guarded(audit.run_retries())
-    webhooks, records = FileWebhooks(outbox, index, room, keys), [schedule_folder, agent_folder]
-    rewriting = FileRewriting(keys, stored_keys, chats, index, blobs, fact_log, version_folder, records, webhooks)
-    refreshing = _run_guarded(keys.run_refreshes())
-    watching = _run_guarded(gate_watch.run_reads(index.find_gates))
-    try:
-        yield Engine(
-            chats,
-            index,
-            index,
-            gate_watch,
-            index,
-            leases,
-            FileBlobs(blobs, index, room, keys),
-            FileAgentVersions(version_folder, keys),
-            FileStoredAgents(agent_folder, keys),
-            facts,
-            schedules,
-            FileKeys(key_folder),
-            webhooks,
-            NoPeers(),
-            audit,
-            lambda: not room.is_full,
-            erasures,
-            holds,
-            eraser,
-            rewriting,
-            FileKeyUses(index, clock),
+    with ExitStack() as opening:
+        keys = await _open(partial(open_keys, stored_keys))
+        opening.callback(keys.close)
+        room = DiskRoom(disk.folder, probe_s)
+        folders = await _open(partial(Folders.open, disk.folder, room, keys))
+        opening.callback(folders.close)
+        rows, gate_watch = RowCipher(keys), GateWatch()
+        opened = await _open(partial(open_index, disk, folders.outbox, start_logs_max, rows))
+        index = _make_index(disk, opened, room, clock, folders.outbox, gate_watch, rows)
+        table = LeaseTable(index, opened.leases, opened.generation_floor, clock)
+        commits = Commits(disk, room, index, table, folders.ledger, keys)
+        chats = FileChats(disk, room, folders.blobs, index, commits, cache_bytes_max, keys)
+        audit = AuditTrail(AuditFolder(disk.folder / "audit", room, clock), clock, audit_tenant)
+        leases = FileLeases(chats, commits, table)
+        parts = _Parts(disk, room, clock, stored_keys, keys, folders, index, gate_watch, chats, leases, audit)
+        beside = (keys.run_refreshes(), gate_watch.run_reads(index.find_gates), audit.run_retries(), room.run_probes())
+        async with guarding(*beside), _committing(commits, index, run_backlog):
+            yield parts.make_engine()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    disk: Disk
+    room: DiskRoom
+    clock: Callable[[], int]
+    stored_keys: FileDataKeys
+    keys: Keyring
+    folders: Folders
+    index: Index
+    gate_watch: GateWatch
+    chats: FileChats
+    leases: FileLeases
+    audit: AuditTrail
+
+    def make_engine(self) -> Engine:
+        folders, keys = self.folders, self.keys
+        schedules = FileSchedules(folders.schedules, keys)
+        webhooks = FileWebhooks(folders.outbox, self.index, self.room, keys)
+        return Engine(
+            chats=self.chats,
+            index=self.index,
+            gates=self.index,
+            gate_watch=self.gate_watch,
+            spend=self.index,
+            leases=self.leases,
+            blobs=FileBlobs(folders.blobs, self.index, self.room, keys),
+            agent_versions=FileAgentVersions(folders.versions, keys),
+            agents=FileStoredAgents(folders.agents, keys),
+            facts=FileUserFacts(folders.facts, keys),
+            schedules=schedules,
+            keys=FileKeys(folders.keys),
+            webhooks=webhooks,
+            peers=NoPeers(),
+            audit=self.audit,
+            is_up=lambda: not self.room.is_full,
+            erasures=folders.erasures,
+            holds=folders.holds,
+            eraser=self._make_eraser(schedules),
+            rewriting=self._make_rewriting(webhooks),
+            key_uses=FileKeyUses(self.index, self.clock),
         )
+
+    def _make_eraser(self, schedules: FileSchedules) -> FileEraser:
+        folders = self.folders
+        return FileEraser(
+            self.chats,
+            self.index,
+            folders.facts,
+            schedules,
+            folders.ledger,
+            folders.outbox,
+            folders.versions,
+            self.disk,
+            UnreadRecords(self.keys, folders.schedules, folders.agents),
+        )
+
+    def _make_rewriting(self, webhooks: FileWebhooks) -> FileRewriting:
+        folders = self.folders
+        return FileRewriting(
+            self.keys,
+            self.stored_keys,
+            self.chats,
+            self.index,
+            folders.blobs,
+            folders.facts,
+            folders.versions,
+            [folders.schedules, folders.agents],
+            webhooks,
+        )
+
+
+@asynccontextmanager
+async def _committing(commits: Commits, index: Index, run_backlog: RunBacklog) -> AsyncGenerator[None]:
+    """Write what is given inside the block; leaving it commits what waits."""
+    works = commits.run_commits(), index.run_writes(), run_backlog(index.backlog, index.is_behind, index.settle)
+    writing, indexing, taking_in = (guard_task(asyncio.create_task(work)) for work in works)
+    try:
+        yield
     finally:
-        watching.cancel()
-        refreshing.cancel()
-        retrying.cancel()
         commits.close()
         await writing
         taking_in.cancel()
         await index.backlog.wait_for_taken()
         index.close()
         await indexing
-        probing.cancel()
-        fact_log.close()
-        ledger.close()
-        schedule_folder.close()
-        agent_folder.close()
-        key_folder.close()
-        erasures.close()
-        holds.close()
-        outbox.close()
-        keys.close()
 
 
 def _make_index(
@@ -175,15 +207,18 @@ def _make_index(
     )
 
 
-def _run_guarded(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return guard_task(asyncio.create_task(work))
+class _Closable(Protocol):
+    def close(self) -> None: ...
 
 
-async def _open_index(disk: Disk, outbox: Outbox, start_logs_max: int, rows: RowCipher) -> OpenIndex:
-    opening = asyncio.create_task(asyncio.to_thread(open_index, disk, outbox, start_logs_max, rows))
+Opened = TypeVar("Opened", bound=_Closable)
+
+
+async def _open(open_in_thread: Callable[[], Opened]) -> Opened:
+    """Return what is opened in a thread, which goes on where the caller is cancelled: that is closed then."""
+    opening = asyncio.create_task(asyncio.to_thread(open_in_thread))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         (await opening).close()
-        outbox.close()
         raise

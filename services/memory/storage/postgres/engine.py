@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from services.memory.encryption.opening import OpenKeys, open_no_keys
 from services.memory.storage.audit.trail import AUDIT_TENANT, AuditTrail
@@ -34,7 +34,7 @@ from services.memory.storage.postgres.schedules import PostgresSchedules
 from services.memory.storage.postgres.spend.rows import PostgresSpend
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
 from services.runtime.clock import now_ms
-from services.runtime.ending import CannotServe, guard_task
+from services.runtime.ending import CannotServe, guard_task, guarding
 
 
 async def migrate_database(database: Database) -> None:
@@ -73,48 +73,49 @@ async def open_postgres(
         appending = AppendQueue(database, cache, peers, webhooks, keys)
         index = PostgresIndex(database, clock, keys)
         chats = PostgresChats(database, cache, index, appending, peers, keys, clock)
-        leases = PostgresLeases(database, cache, clock, keys)
-        blobs, facts = PostgresBlobs(database, keys), PostgresUserFacts(database, keys)
-        schedules = PostgresSchedules(database, keys)
-        refreshing = guard_task(asyncio.create_task(keys.run_refreshes()))
-        writing = guard_task(asyncio.create_task(appending.run_commits()))
-        telling = guard_task(asyncio.create_task(peers.run_connection(chats.follow_chat)))
         versions = PostgresAgentVersions(database, keys)
         rewriting = PostgresRewriting(keys, stored_keys, database, index, versions, webhooks)
         gates = PostgresGates(database, keys)
-        watching = guard_task(asyncio.create_task(gate_watch.run_reads(gates.find_gates)))
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
-        retrying = guard_task(asyncio.create_task(audit.run_retries()))
-        try:
-            yield Engine(
-                chats,
-                index,
-                gates,
-                gate_watch,
-                PostgresSpend(database),
-                leases,
-                blobs,
-                versions,
-                PostgresStoredAgents(database, keys),
-                facts,
-                schedules,
-                PostgresKeys(database),
-                webhooks,
-                peers,
-                audit,
-                lambda: database.presence.is_up,
-                PostgresDataRecords(database, "erasure", StoredErasure),
-                PostgresDataRecords(database, "hold", StoredHold),
-                PostgresEraser(database, cache, peers, rewrites=scrub_rewrites, keys=keys),
-                rewriting,
-                PostgresKeyUses(database, clock),
-            )
-        finally:
-            appending.close()
-            await writing
-            refreshing.cancel()
-            keys.close()
-            telling.cancel()
-            watching.cancel()
-            retrying.cancel()
-            await asyncio.wait([telling, watching, retrying, refreshing])
+        beside = (
+            keys.run_refreshes(),
+            peers.run_connection(chats.follow_chat),
+            gate_watch.run_reads(gates.find_gates),
+            audit.run_retries(),
+        )
+        with closing(keys):
+            async with guarding(*beside), _committing(appending):
+                yield Engine(
+                    chats=chats,
+                    index=index,
+                    gates=gates,
+                    gate_watch=gate_watch,
+                    spend=PostgresSpend(database),
+                    leases=PostgresLeases(database, cache, clock, keys),
+                    blobs=PostgresBlobs(database, keys),
+                    agent_versions=versions,
+                    agents=PostgresStoredAgents(database, keys),
+                    facts=PostgresUserFacts(database, keys),
+                    schedules=PostgresSchedules(database, keys),
+                    keys=PostgresKeys(database),
+                    webhooks=webhooks,
+                    peers=peers,
+                    audit=audit,
+                    is_up=lambda: database.presence.is_up,
+                    erasures=PostgresDataRecords(database, "erasure", StoredErasure),
+                    holds=PostgresDataRecords(database, "hold", StoredHold),
+                    eraser=PostgresEraser(database, cache, peers, rewrites=scrub_rewrites, keys=keys),
+                    rewriting=rewriting,
+                    key_uses=PostgresKeyUses(database, clock),
+                )
+
+
+@asynccontextmanager
+async def _committing(appending: AppendQueue) -> AsyncGenerator[None]:
+    """Write what is given inside the block; leaving it commits what waits."""
+    writing = guard_task(asyncio.create_task(appending.run_commits()))
+    try:
+        yield
+    finally:
+        appending.close()
+        await writing
