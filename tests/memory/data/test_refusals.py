@@ -10,7 +10,7 @@ GOES_ON = {
     "AuditService": "ListAudit ExportAudit VerifyAudit RecordAudit",
     "DataStoreService": "ReadStoredData EraseData GetErasure ListErasures PlaceHold ListHolds ReleaseHold"
     " ClaimErasures ListErasedRuns EraseStored FinishErasure ListHoldsInForce",
-    "KeyService": "ListKeys GetKey RevokeKey ReadKeyChanges",
+    "KeyService": "ListKeys GetKey RevokeKey ReadKeyChanges TakeKeyCalls",
     "MemoryService": "ListChats GetChat DeleteChat Search ListFacts RecallFacts DeleteFact ExportFacts LoadContext"
     " ReadHistory ReadResult ListCheckpoints ListPins GetSummary GetState GetBlob ListUnfinishedRuns ListGates"
     " WatchGates ListRuns ReadAgentVersion FindAgentVersions DeleteAgentDefinition ReadAgentChanges GetGate ListGrants"
