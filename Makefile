@@ -222,7 +222,7 @@ fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of str
 	@for target in sse log_lines triple_quotes templates http2; do \
 		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
-	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S)
+	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S) --http-phases coverage,fuzzing
 	$(BIN)/pytest -q tests/tenants/test_bad_requests.py --bad-requests $(BAD_REQUESTS)
 	FRAME_CASES=$(FRAME_CASES) $(BIN)/pytest -q tests/hostile/test_frame_oracle.py
 
