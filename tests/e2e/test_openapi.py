@@ -23,7 +23,7 @@ TIMEOUT_S = 600.0
 async def test_no_request_gets_what_is_not_documented(
     suite: Suite, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    examples, phases = str(pytestconfig.getoption("--http-examples")), pytestconfig.getoption("--http-phases")
+    examples, phases = (str(pytestconfig.getoption(name)) for name in ("--http-examples", "--http-phases"))
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).parent / "st",
         *("run", f"{suite.url}/openapi.json", "--checks", CHECKS, "--phases", phases, "--no-color"),
