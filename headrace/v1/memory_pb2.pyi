@@ -1359,6 +1359,9 @@ class Charge(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     MODEL_CALLS_FIELD_NUMBER: _builtins.int
     COST_NANO_USD_FIELD_NUMBER: _builtins.int
+    REASONING_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
+    ESTIMATED_FIELD_NUMBER: _builtins.int
     agent_key: _builtins.str
     """The agent that asked; of a sub-agent, itself."""
     model: _builtins.str
@@ -1373,6 +1376,12 @@ class Charge(_message.Message):
     """Model calls it is for."""
     cost_nano_usd: _builtins.int
     """Cost in billionths of a US dollar."""
+    reasoning_tokens: _builtins.int
+    """Of output_tokens, those spent on reasoning."""
+    cache_write_tokens: _builtins.int
+    """Of input_tokens, those written to the provider's cache."""
+    estimated: _builtins.bool
+    """Whether our own count stands in for what a provider did not say."""
     def __init__(
         self,
         *,
@@ -1383,10 +1392,13 @@ class Charge(_message.Message):
         cached_tokens: _builtins.int = ...,
         model_calls: _builtins.int = ...,
         cost_nano_usd: _builtins.int = ...,
+        reasoning_tokens: _builtins.int = ...,
+        cache_write_tokens: _builtins.int = ...,
+        estimated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "cached_tokens", b"cached_tokens", "cost_nano_usd", b"cost_nano_usd", "input_tokens", b"input_tokens", "model", b"model", "model_calls", b"model_calls", "output_tokens", b"output_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "cost_nano_usd", b"cost_nano_usd", "estimated", b"estimated", "input_tokens", b"input_tokens", "model", b"model", "model_calls", b"model_calls", "output_tokens", b"output_tokens", "reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,9 @@ class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     model_calls: int = 0
     cost_nano_usd: int = 0
     """Billionths of a US dollar: a short answer of a cheap model costs a few thousand."""
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    estimated: bool = False
 
 
 def decode_charges(given: Iterable[memory_pb2.Charge]) -> list[Charge]:

@@ -39,6 +39,8 @@ def price(it: House) -> None:
                 priced = llm_pb2.LlmDelta()
                 priced.CopyFrom(step)
                 priced.usage.cost_usd, priced.usage.cached_tokens = PRICE_USD + calls / NANO_PER_USD, 3
+                priced.usage.reasoning_tokens, priced.usage.cache_write_tokens = 2, 1
+                priced.usage.estimated = True
                 step = priced
             steps.append(step)
         return steps
@@ -98,6 +100,10 @@ async def test_the_days_sum_is_that_of_the_runs_whoever_was_killed(
             ends.append(await go_on(it, crashes, seen))
         assert bool(it.llm.aside_requests) == bool(memory)
         usage = await it.client.usage(group_by=["model", "agent"])
+        for usage_of_end in [end["usage"] for end in ends]:
+            calls = usage_of_end["cachedTokens"] // 3
+            assert (usage_of_end["reasoningTokens"], usage_of_end["cacheWriteTokens"]) == (2 * calls, calls)
+            assert usage_of_end["estimated"] is True
         # Runs that have lost too many owners are ended as interrupted.
         assert {end["type"] for end in ends} <= {"run.complete", "run.error"}
         assert sums(usage.total) == add(ends)

@@ -29,18 +29,29 @@ def make_charge(usage: common_pb2.Usage, origin: Origin) -> memory_pb2.Charge | 
         cached_tokens=usage.cached_tokens,
         model_calls=usage.model_calls or 1,
         cost_nano_usd=to_nano_usd(usage.cost_usd),
+        reasoning_tokens=usage.reasoning_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        estimated=usage.estimated,
     )
 
 
 def replace_cost(usage: common_pb2.Usage, charges: Iterable[memory_pb2.Charge]) -> None:
     """Put the sums of `charges` in the place of tokens and money; calls are counted when they begin."""
-    usage.input_tokens = usage.output_tokens = cached_tokens = cost_nano_usd = 0
-    for charge in charges:
-        usage.input_tokens += charge.input_tokens
-        usage.output_tokens += charge.output_tokens
-        cached_tokens += charge.cached_tokens
-        cost_nano_usd += charge.cost_nano_usd
+    charges = [*charges]
+
+    def add_up(name: str) -> int:
+        return sum(getattr(charge, name) for charge in charges)
+
+    usage.input_tokens, usage.output_tokens = add_up("input_tokens"), add_up("output_tokens")
+    cached_tokens, cost_nano_usd = add_up("cached_tokens"), add_up("cost_nano_usd")
     if cached_tokens or usage.HasField("cached_tokens"):
         usage.cached_tokens = cached_tokens
     if cost_nano_usd or usage.HasField("cost_usd"):
         usage.cost_usd = cost_nano_usd / NANO_PER_USD
+    # Charges of earlier versions lack these; a replay has counted some of them.
+    if reasoning_tokens := add_up("reasoning_tokens"):
+        usage.reasoning_tokens = max(usage.reasoning_tokens, reasoning_tokens)
+    if cache_write_tokens := add_up("cache_write_tokens"):
+        usage.cache_write_tokens = max(usage.cache_write_tokens, cache_write_tokens)
+    if add_up("estimated"):
+        usage.estimated = True
