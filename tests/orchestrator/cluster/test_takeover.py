@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator import plans
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, pass_on, reasoning
+from tests.orchestrator.conftest import BREAK, House, Open, Step, as_json, call, content, finish, pass_on, reasoning
 from tests.orchestrator.lifecycle.test_endings import all_ended
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.people import CHAT, ask, submit, tool
@@ -251,6 +251,15 @@ async def test_a_run_that_fails_before_its_replay_gives_its_calls_results(house:
             results = [event for event in rest if event["type"] == "tool.result"]
             assert [json.loads(event["result"])["error"] for event in results] == ["interrupted"]
             assert fold([*seen, *rest]) == fold(await rest_of(client, [seen[2] | {"seq": 0}]))
+
+
+async def test_a_cost_that_was_estimated_is_told_so_by_the_next_owner(house: Open) -> None:
+    """Found by seed 7022 of tests/simulation: no answer is recorded of a call that was cut, and its charge is."""
+    async with house([*content("Hel"), BREAK], LOOK, ANSWER) as it:
+        seen = await left(it, "tool.result")
+        async with again(it) as client:
+            end = (await rest_of(client, seen))[-1]
+    assert (end["type"], end["usage"]["estimated"]) == ("run.complete", True)
 
 
 async def test_what_was_cut_is_seen_by_no_reader_in_the_end(house: Open) -> None:
