@@ -17,6 +17,9 @@ class ListedSchedules:
         own = ((row.created_at, row.schedule_id, row) for row in self._schedules.values())
         return [row for *place, row in sorted(own) if (*place,) > after][:count]
 
+    async def list_own_ids(self, owner: Identity) -> list[str]:
+        return [*self._schedules]
+
     async def list_all(self) -> list[Schedule]:
         return [*self._schedules.values()]
 

@@ -334,8 +334,8 @@ async def test_the_same_request_again_is_attached_to_its_run_while_another_one_k
             async for delta in deltas:
                 if delta.WhichOneof("payload") == "content_delta":
                     break
-            repeated = {"agent_key": "oneshot", "chat_id": chat_id, "request_id": "r1", "when_busy": "reject"}
-            async with it.client.ask("again", **repeated) as told:
+            repeated: dict[str, Any] = {"agent_key": "oneshot", "chat_id": chat_id, "request_id": "r1"}
+            async with it.client.ask("again", when_busy="reject", **repeated) as told:
                 assert fold([as_json(delta) async for delta in told]) == fold(first)
             with pytest.raises(ChatBusy):
                 await it.ask(chat_id=chat_id, request_id="r2", agent="oneshot", when_busy="reject")

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -115,7 +116,8 @@ class Notifications:
 
     async def _serve_connection(self, connection: Connection) -> None:
         self._found(await read_start_time(connection))
-        await connection.add_listener(CHANNEL, self._on_notification)
+        # Its pid is not known any more when it is lost with a notification on its way to us.
+        await connection.add_listener(CHANNEL, partial(self._on_notification, connection.get_server_pid()))
         await connection.add_listener(GATE_CHANNEL, self._on_gate)
         self._gate_watch.report_loss()  # of what was told before
         connection.add_termination_listener(self._on_termination)
@@ -130,8 +132,8 @@ class Notifications:
             if told:
                 await connection.execute(_TELL, CHANNEL, list(told))
 
-    def _on_notification(self, connection: Connection, pid: int, channel: str, told: str) -> None:
-        if pid == connection.get_server_pid():
+    def _on_notification(self, own_pid: int, _: Connection, pid: int, channel: str, told: str) -> None:
+        if pid == own_pid:
             return  # what we tell comes back too
         if told.startswith(_CHAT):
             self._put_news(self._heard, told.removeprefix(_CHAT), self._is_heard)

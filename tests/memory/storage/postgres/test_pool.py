@@ -76,6 +76,28 @@ async def test_nobody_is_needed_to_look_at_what_becomes_of_a_connection_whose_ca
     assert [context for context in failed if "exception" in context] == []
 
 
+async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again(modelled: ModelServer) -> None:
+    """Found by seed 9270 of tests/simulation: the error of the rollback took the place of the cancellation."""
+    is_begun = asyncio.Event()
+
+    async def connect(url: str, **options: Any) -> Any:
+        return connect_to(modelled, DirectWay(), options)
+
+    async def write(connection: Any) -> None:
+        async with connection.transaction():
+            is_begun.set()
+            await asyncio.Event().wait()
+
+    DRIVER.set(connect)
+    async with open_database("postgresql://modelled", Limits(1, 5.0, patience_s=20.0)) as database:
+        calling = asyncio.create_task(database.run(write))
+        await is_begun.wait()
+        modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"))
+        calling.cancel()
+        await asyncio.wait([calling], timeout=10)
+        assert calling.cancelled()
+
+
 async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) -> None:
     said: list[str] = []
 

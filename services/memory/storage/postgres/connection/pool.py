@@ -114,6 +114,8 @@ class Database:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task is not None else 0
         with database_errors():
             while True:
                 try:
@@ -122,6 +124,9 @@ class Database:
                     if isinstance(error, asyncpg.DataError):
                         raise
                     self.presence.note_failure(error)
+                    if task is not None and task.cancelling() > cancels:
+                        # The rollback of what was cancelled has failed, and its error has taken the place of that.
+                        raise asyncio.CancelledError from error
                     if isinstance(error, asyncpg.DiskFullError) or loop.time() >= until:
                         raise
                     await asyncio.sleep(RETRY_DELAY_S)
