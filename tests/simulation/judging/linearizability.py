@@ -58,8 +58,9 @@ def _list_first(calls: Sequence[Operation], done: int) -> list[int]:
     return first
 
 
-def judge_history(history: History) -> list[str]:
-    """The log of each chat, the leases of each run and each state are linearizable."""
+def judge_history(history: History, *, reads_hold: bool = True) -> list[str]:
+    """The log of each chat, the leases of each run and each state are linearizable; of states, unless `reads_hold`,
+    nothing that a version says which was read, or for which a change was refused."""
     appends: dict[str, list[Operation]] = {}
     leases: dict[str, list[Operation]] = {}
     states: dict[tuple[str, str], list[Operation]] = {}
@@ -76,6 +77,10 @@ def judge_history(history: History) -> list[str]:
                 leases.setdefault(request.run_id, []).append(call)
             case "Revert":
                 reverted.add(request.chat_id)
+            case "GetState" if not reads_hold:
+                pass
+            case "UpdateState" if call.is_refused and not reads_hold:
+                pass
             case _:
                 states.setdefault((request.chat_id, request.context_id), []).append(call)
     problems: list[str] = []

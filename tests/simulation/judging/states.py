@@ -15,13 +15,14 @@ async def read_states(judge: User, people: Iterable[User]) -> None:
         await judge.read_state(chat_id)
 
 
-def judge_states(people: Iterable[User]) -> list[str]:
+def judge_states(people: Iterable[User], *, reads_hold: bool) -> list[str]:
     """Each version of a chat's state was made once, by a change of the one before, and no reader went back.
 
     With versions it is all of linearizability: an answer that came before another was asked for has no later version.
+    Unless `reads_hold`, that is said of changes alone.
     """
     problems: list[str] = []
-    moves = [move for user in people for move in user.states]
+    moves = [move for user in people for move in user.states if move.is_change or reads_hold]
     for move in moves:
         for other in moves:
             if move.chat_id != other.chat_id or move is other:
