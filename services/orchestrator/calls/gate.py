@@ -43,7 +43,8 @@ async def wait_at_gate(scope: Scope, gate: agent_pb2.GateOpen, call: Call, *besi
         if opened is None and not run.waits.is_claimed(gate.gate_id):
             opened = gate
         if events := [*([opened] if opened else ()), *beside]:
-            await scope.record(*events)
+            # A wait for people outlasts that memory takes nothing; and an opening that is stored later has no end.
+            await scope.record(*events, is_patient=True)
         left_ms = max(0, (opened or gate).expires_at - now_ms())
         submission = await _wait_in_time(scope, gate.gate_id, left_ms / 1000)
         if submission is None and (known := run.waits.find_gate(gate.gate_id)) is not None:

@@ -15,10 +15,12 @@ from tests.orchestrator.conftest import Open, finish
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
 
 
+@pytest.mark.parametrize("line", ["gate_open", "gate_close"])
 @pytest.mark.parametrize("kind", ["approval", "form"])
-async def test_the_end_of_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
-    kind: str, house: Open, tmp_path: Path
+async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
+    kind: str, line: str, house: Open, tmp_path: Path
 ) -> None:
+    """Seed 7826 of tests/simulation: the opening of a sub-agent that had failed meanwhile was stored in the end."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
     refusals = 0
@@ -26,7 +28,7 @@ async def test_the_end_of_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing
 
         async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
             nonlocal refusals
-            if any(line.event.event.HasField("gate_close") for line in request.lines) and refusals < 2:
+            if any(one.event.event.HasField(line) for one in request.lines) and refusals < 2:
                 refusals += 1
                 raise ProviderUnavailable("the database is away")
 
