@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -44,6 +45,7 @@ async def test_an_index_that_is_made_anew_tells_nothing_again(
 ) -> None:
     async with open_store() as engine:
         old = await Writer(engine).run()  # before there is a webhook
+        await asyncio.sleep(0.002)  # times are in milliseconds: what is of the same one is told
         webhook, _ = await create(engine, receiver)
         async with deliver(engine, receiver):
             for _ in range(3):

@@ -147,6 +147,7 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
             "Schedules",
             "Webhooks",
             "Keys",
+            "Data",
             "Audit",
             "Providers",
         ]
