@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.judging.chats import Logs, split_runs
@@ -16,6 +17,8 @@ TOKENS_OF_CALL = 15
 FINAL_CALLS = 1
 """Model calls beyond the limit: the answer of a run whose calls are spent."""
 
+DAY_MS = 86_400_000
+
 LITTLE_USD = 1e-9
 """Costs are counted in billionths."""
 
@@ -24,7 +27,7 @@ def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
     """No run has passed a limit by more than what was on its way: its last answer, and the calls of one reservation.
     Runs that are `copies` have cost nothing."""
     problems: list[str] = []
-    purse_usd, reserved_usd = 0.0, 0.0
+    purses_usd, reserved_usd = defaultdict[int, float](float), defaultdict[int, float](float)
     for run_id, lines in split_runs(logs).items():
         agent_key = str(lines[0].get("query", {}).get("agentKey"))
         budget = AGENTS.get(agent_key, {}).get("budget")
@@ -36,11 +39,16 @@ def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
             for limit, count in _count_spent(usage).items()
             if count > budget.get(limit, count)
         ]
-        if agent_key == "spender":
-            purse_usd += usage.get("costUsd", 0.0)
-            reserved_usd += _count_excess_usd(usage)
-    if purse_usd > PURSE_USD + reserved_usd + LITTLE_USD:
-        problems.append(f"the purse of {PURSE_USD} has paid {purse_usd}")
+        days = {line["updatedAt"] // DAY_MS for line in lines if "updatedAt" in line}
+        if agent_key == "spender" and len(days) == 1:  # worlds begin at midnight, some by clocks that are behind
+            [day] = days
+            purses_usd[day] += usage.get("costUsd", 0.0)
+            reserved_usd[day] += _count_excess_usd(usage)
+    problems += [
+        f"the purse of {PURSE_USD} has paid {usd}"
+        for day, usd in purses_usd.items()
+        if usd > PURSE_USD + reserved_usd[day] + LITTLE_USD
+    ]
     return problems
 
 
