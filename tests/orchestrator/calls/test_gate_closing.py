@@ -28,7 +28,7 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
 
         async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
             nonlocal refusals
-            if any(one.event.event.HasField(line) for one in request.lines) and refusals < 2:
+            if any(one.event.event.WhichOneof("payload") == line for one in request.lines) and refusals < 2:
                 refusals += 1
                 raise ProviderUnavailable("the database is away")
 
