@@ -241,7 +241,8 @@ class Takeover:
         run = self._runs.resume(entry.run_id, agent, query.query, past, version)
         tell = log.info if reason == PARKED else log.warning
         tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
-        if self._runs.is_draining:  # since the lease was asked for; whoever stops this process may have seen all runs
+        if self._runs.is_draining:
+            # Since the lease was asked for: whoever stops this process may have seen to all runs by now.
             run.control.give_up()
             raise stopping()
         return run

@@ -111,9 +111,10 @@ class Runs:
         try:
             return await self._start(request)
         except (ChatBusy, QueueFull):
+            if not (request.chat_id and request.request_id):
+                raise
             # What is repeated begins nothing, and needs no place in the chat.
-            repeats = request.chat_id and request.request_id
-            run_id = repeats and await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
+            run_id = await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
             if not run_id:
                 raise
             return RepeatedQuery(run_id)
