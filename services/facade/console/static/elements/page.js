@@ -21,6 +21,19 @@ export function createFrame({ title, about, tools = [], className = "" }, ...chi
   return { element, showProblem };
 }
 
+/** Create what does something on a page and then loads it anew, or shows the problem. */
+export function createAttempt(showProblem, load) {
+  return async (act) => {
+    showProblem(null);
+    try {
+      await act();
+      await load();
+    } catch (error) {
+      showProblem(error);
+    }
+  };
+}
+
 /** Create a choice of `options`, an object of labels by value, with its label before it. */
 export function createSelect(label, options, chosen, onchange) {
   const select = createElement(

@@ -4,7 +4,15 @@ import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { saveData } from "../elements/download.js";
 import { formatDate } from "../elements/format.js";
-import { createField, createFoldedForm, createFrame, createMark, createSelect, replaceItems } from "../elements/page.js";
+import {
+  createAttempt,
+  createField,
+  createFoldedForm,
+  createFrame,
+  createMark,
+  createSelect,
+  replaceItems,
+} from "../elements/page.js";
 import { Polling } from "../elements/polling.js";
 import * as api from "../server/api.js";
 
@@ -36,6 +44,8 @@ export function createPage() {
   );
   const polling = new Polling(load, { periodMs: PERIOD_MS, onProblem: showProblem });
 
+  const attempt = createAttempt(showProblem, load);
+
   async function load() {
     const [erased = [], held = []] = await Promise.all([api.listErasures(), api.listHolds()]);
     const heading = element.querySelector("h2");
@@ -43,16 +53,6 @@ export function createPage() {
     replaceItems(holds, held.map(createHold), heading);
     noErasures.hidden = erased.length > 0;
     noHolds.hidden = held.length > 0;
-  }
-
-  async function attempt(act) {
-    showProblem(null);
-    try {
-      await act();
-      await load();
-    } catch (error) {
-      showProblem(error);
-    }
   }
 
   async function placeHold(what) {

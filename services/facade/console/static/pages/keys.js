@@ -3,7 +3,15 @@
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatCount, formatDate } from "../elements/format.js";
-import { createField, createFoldedForm, createFrame, createMark, createSelect, replaceItems } from "../elements/page.js";
+import {
+  createAttempt,
+  createField,
+  createFoldedForm,
+  createFrame,
+  createMark,
+  createSelect,
+  replaceItems,
+} from "../elements/page.js";
 import { createSecretBox } from "../elements/secret_box.js";
 import * as api from "../server/api.js";
 
@@ -40,15 +48,7 @@ export function createPage() {
     list,
   );
 
-  async function attempt(act) {
-    showProblem(null);
-    try {
-      await act();
-      await load();
-    } catch (error) {
-      showProblem(error);
-    }
-  }
+  const attempt = createAttempt(showProblem, load);
 
   async function load() {
     try {

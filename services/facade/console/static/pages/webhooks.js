@@ -4,6 +4,7 @@ import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
 import {
+  createAttempt,
   createField,
   createFoldedForm,
   createFrame,
@@ -47,15 +48,7 @@ export function createPage() {
     list,
   );
 
-  async function attempt(act) {
-    showProblem(null);
-    try {
-      await act();
-      await load();
-    } catch (error) {
-      showProblem(error);
-    }
-  }
+  const attempt = createAttempt(showProblem, load);
 
   async function load() {
     try {
