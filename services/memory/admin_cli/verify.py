@@ -91,8 +91,10 @@ async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
 async def _list_damaged(engine: Engine, chat_id: str) -> list[str]:
     blob_ids = await engine.blobs.list_ids(chat_id)
     lost = [it for it in blob_ids if await asyncio.to_thread(engine.blobs.find, chat_id, it) is None]
-    # Some may have been deleted meanwhile.
-    return [it for it in lost if it in await engine.blobs.list_ids(chat_id)] if lost else []
+    if not lost:
+        return []
+    there = await engine.blobs.list_ids(chat_id)  # some may have been deleted meanwhile
+    return [it for it in lost if it in there]
 
 
 def print_line(text: str) -> None:
