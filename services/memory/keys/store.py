@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest, NotFound, Overloaded, PermissionDenied, QuotaExceeded
+from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from services.memory.storage.keys import StoredKey
+from services.memory.storage.record_stores import change_record, keep_record
 from services.runtime.auth import identity
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.key_text import KEYS_MAX, make_key_text
@@ -29,9 +31,6 @@ KEPT_MS = 30 * 86_400_000
 """How long a key that has ended is shown. Long after every service has heard of its end."""
 
 RUNS_MAX, REQUESTS_MAX = 100_000, 1_000_000
-
-TRIES_MAX = 20
-"""Changes of others that one change waits for."""
 
 CHANGES_MAX = 500
 """Keys of one answer to a service."""
@@ -75,14 +74,14 @@ class KeyStore:
         _check_key(key, fields, now, least=1)
         _check_scopes(key.scopes, caller)
         if (stored := await self._keys.find(key.key_id)) is not None:
-            return await self._change(_check_same(stored, key), _keep), ""
+            return await self._change(_check_same(stored, key), keep_record), ""
         await self._check_room(caller.tenant, now)
         if not await self._keys.put(key):
             stored = await self.get(key.key_id)
             # A statement whose answer was lost is repeated, and then finds its own key.
             if stored.sha256 != key.sha256:
-                return await self._change(_check_same(stored, key), _keep), ""
-            key = await self._change(stored, _keep)
+                return await self._change(_check_same(stored, key), keep_record), ""
+            key = await self._change(stored, keep_record)
         _log_deed("api key made", key, caller)
         return key, text
 
@@ -160,26 +159,14 @@ class KeyStore:
             raise QuotaExceeded(f"all tenants together have {KEYS_MAX} keys already", limit=str(KEYS_MAX))
 
     async def _change(self, key: StoredKey, change: Callable[[StoredKey], StoredKey]) -> StoredKey:
-        """Change what is stored, again for as long as others change it meanwhile.
-
-        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
-        may forget it.
-        """
-        stored: StoredKey | None = key
-        for _ in range(TRIES_MAX):
-            if stored is None:
-                raise _make_not_found(key.key_id)
+        def touch(stored: StoredKey) -> StoredKey:
             changed = change(stored)
-            updated_at = stored.updated_at if changed == stored else self._clock()
-            changed = replace(changed, version=stored.version + 1, updated_at=updated_at)
-            if await self._keys.put(changed):
-                return changed
-            stored = await self._keys.find(key.key_id)
-        raise Overloaded("the key is being changed by others; try again later")
+            return stored if changed == stored else replace(changed, updated_at=self._clock())
 
-
-def _keep(key: StoredKey) -> StoredKey:
-    return key
+        changed = await change_record("key", key, touch, self._keys.put, partial(self._keys.find, key.key_id))
+        if changed is None:
+            raise _make_not_found(key.key_id)
+        return changed
 
 
 def _order_lists(fields: dict[str, Any]) -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
+from services.memory.storage.record_stores import change_record, keep_record
 from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
@@ -83,7 +85,7 @@ class ScheduleStore:
             updated_at=now,
         )
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
-            return await self._change(_check_same(stored, schedule), _keep)
+            return await self._change(_check_same(stored, schedule), keep_record)
         check_times(schedule)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
@@ -92,7 +94,7 @@ class ScheduleStore:
             raise QuotaExceeded(f"{SCHEDULES_MAX} schedules are there already; delete some", limit=str(SCHEDULES_MAX))
         if await self._schedules.put(schedule):
             return schedule
-        return await self._change(_check_same(await self.get(schedule.schedule_id), schedule), _keep)
+        return await self._change(_check_same(await self.get(schedule.schedule_id), schedule), keep_record)
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
         """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
@@ -265,28 +267,16 @@ class ScheduleStore:
         return await self._change(schedule, change)
 
     async def _change(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> Schedule:
-        """Change what is stored, again for as long as others change it meanwhile.
-
-        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
-        may forget it.
-        """
-        stored: Schedule | None = schedule
-        for _ in range(TRIES_MAX):
-            if stored is None:
-                raise _not_found(schedule.schedule_id)
-            changed = replace(change(stored), version=stored.version + 1)
-            if await self._schedules.put(changed):
-                return changed
-            stored = await self._schedules.find(schedule.schedule_id)
-        raise Overloaded("the schedule is being changed by others; try again later")
+        changed = await change_record(
+            "schedule", schedule, change, self._schedules.put, partial(self._schedules.find, schedule.schedule_id)
+        )
+        if changed is None:
+            raise _not_found(schedule.schedule_id)
+        return changed
 
     async def _check_chat(self, schedule: Schedule) -> None:
         if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
             raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
-
-
-def _keep(schedule: Schedule) -> Schedule:
-    return schedule
 
 
 def _correct(schedule: Schedule, firing: Firing) -> Schedule:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from headrace.errors import Overloaded
 
 if TYPE_CHECKING:
     from collections import defaultdict
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
     from services.memory.storage.agents import AgentUse, AgentVersion, StoredAgent
     from services.memory.storage.event_rows import OutsideEvent
@@ -15,6 +19,42 @@ if TYPE_CHECKING:
     from services.memory.storage.user_facts import Fact, MakeChange
     from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
+
+Record = TypeVar("Record", "StoredKey", "Schedule", "Webhook")
+
+TRIES_MAX = 20
+"""Changes of others that one change waits for."""
+
+
+async def change_record(
+    what: str,
+    record: Record,
+    change: Callable[[Record], Record],
+    put: Callable[[Record], Awaitable[bool]],
+    find: Callable[[], Awaitable[Record | None]],
+) -> Record | None:
+    """Change what is stored, again for as long as others change it meanwhile; return None once it is gone.
+
+    What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over may
+    forget it.
+
+    Raises:
+        Overloaded: Others change it all the time.
+    """
+    stored: Record | None = record
+    for _ in range(TRIES_MAX):
+        if stored is None:
+            return None
+        changed = replace(change(stored), version=stored.version + 1)
+        if await put(changed):
+            return changed
+        stored = await find()
+    raise Overloaded(f"the {what} is being changed by others; try again later")
+
+
+def keep_record(record: Record) -> Record:
+    """Change nothing: what a request repeats."""
+    return record
 
 
 class AgentVersions(Protocol):

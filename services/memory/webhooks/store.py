@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.record_stores import change_record, keep_record
 from services.memory.storage.webhooks import DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
@@ -31,9 +33,6 @@ WEBHOOKS_MAX = 20
 
 KEEP_S_DEFAULT, KEEP_S_MAX = 86_400, 604_800
 """How long a secret signs beside the one that replaces it."""
-
-TRIES_MAX = 20
-"""Changes of others that one change waits for."""
 
 _AGENT_KEY = re.compile(r"[^,\x00-\x1f]{1,128}")
 
@@ -76,7 +75,7 @@ class WebhookStore:
             matches_from=now,
         )
         if (stored := await self._webhooks.find(webhook.webhook_id)) is not None:
-            return await self._change(_check_same(stored, webhook), _keep), ""
+            return await self._change(_check_same(stored, webhook), keep_record), ""
         if len(await self._webhooks.list_own(tenant)) >= WEBHOOKS_MAX:
             raise _make_too_many()
         if await self._webhooks.put(webhook):
@@ -88,8 +87,8 @@ class WebhookStore:
         stored = await self._webhooks.find(webhook.webhook_id)
         # A statement whose answer was lost is repeated, and then finds its own webhook.
         if stored is not None and stored.secrets == webhook.secrets:
-            return await self._change(stored, _keep), secret
-        return await self._change(_check_same(await self.get(webhook.webhook_id), webhook), _keep), ""
+            return await self._change(stored, keep_record), secret
+        return await self._change(_check_same(await self.get(webhook.webhook_id), webhook), keep_record), ""
 
     async def list_own(self) -> list[Webhook]:
         return await self._webhooks.list_own(identity.require_identity().tenant)
@@ -168,26 +167,16 @@ class WebhookStore:
         return await self._webhooks.replay(webhook.webhook_id, list(dict.fromkeys(event_ids)), now_ms())
 
     async def _change(self, webhook: Webhook, change: Callable[[Webhook], Webhook]) -> Webhook:
-        """Change what is stored, again for as long as others change it meanwhile.
-
-        What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over
-        may forget it.
-        """
-        stored: Webhook | None = webhook
-        for _ in range(TRIES_MAX):
-            if stored is None:
-                raise _not_found(webhook.webhook_id)
+        def touch(stored: Webhook) -> Webhook:
             changed = change(stored)
-            updated_at = stored.updated_at if changed == stored else now_ms()
-            changed = replace(changed, version=stored.version + 1, updated_at=updated_at)
-            if await self._webhooks.put(changed):
-                return changed
-            stored = await self._webhooks.find(webhook.webhook_id)
-        raise Overloaded("the webhook is being changed by others; try again later")
+            return stored if changed == stored else replace(changed, updated_at=now_ms())
 
-
-def _keep(webhook: Webhook) -> Webhook:
-    return webhook
+        changed = await change_record(
+            "webhook", webhook, touch, self._webhooks.put, partial(self._webhooks.find, webhook.webhook_id)
+        )
+        if changed is None:
+            raise _not_found(webhook.webhook_id)
+        return changed
 
 
 async def warn_of_budget(
