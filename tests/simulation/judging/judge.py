@@ -35,13 +35,14 @@ async def judge_world(world: World, judge: User, people: list[User], chat_ids: C
     scheduled = {firing.chat_id for user in people for kept in user.kept for firing in kept.last.firings}
     copies = chats.find_copies(logs, {*chat_ids, *scheduled})
     problems += chats.judge_chats(logs)
+    # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.
+    taken_back = world.database.ends_taken_back if world.database is not None else ()
     for person in people:
         for asked in person.asked:
-            problems += await judge_reader(judge, asked, logs)
+            problems += await judge_reader(judge, asked, logs, taken_back)
         problems += judge_acts(person, logs)
-    problems += await judge_readings(judge, people)
+    problems += await judge_readings(judge, people, taken_back)
     await read_states(judge, people)
-    # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.
     reads_hold = not world.story.counts[SEEN_AND_GONE]
     problems += judge_states([*people, judge], reads_hold=reads_hold)
     problems += [*judge_gates(world, people, logs, copies), *judge_effects(world, logs, copies)]

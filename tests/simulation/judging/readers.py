@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from services.orchestrator.cluster.takeover import SEQ_PER_GENERATION
@@ -21,8 +21,8 @@ REFUSALS: dict[str, tuple[str, ...]] = {}
 """Reasons for which a query may begin no run, by its whenBusy; a busy chat is asked again until it takes the query."""
 
 
-async def judge_reader(user: User, asked: Asked, logs: Logs) -> list[str]:
-    """A reader was told one end, in order, and what comes later says the same."""
+async def judge_reader(user: User, asked: Asked, logs: Logs, taken_back: Container[str]) -> list[str]:
+    """A reader was told one end, in order, and what comes later says the same, unless the end was `taken_back`."""
     if not asked.run_id:
         if asked.refusal in REFUSALS.get(asked.when_busy, ()):
             return []
@@ -42,15 +42,17 @@ async def judge_reader(user: User, asked: Asked, logs: Logs) -> list[str]:
         problems.append(f"{name} is not in the log, and its reader was told of it")
     if asked.outcome in ("INTERNAL", "UNKNOWN"):
         problems.append(f"{name} failed as {asked.outcome}")
-    problems += _compare(name, asked.events, await user.read_again(asked.run_id))
+    if asked.run_id not in taken_back:
+        problems += _compare(name, asked.events, await user.read_again(asked.run_id))
     return problems
 
 
-async def judge_readings(judge: User, people: Iterable[User]) -> list[str]:
-    """Whoever read a run once more while it was on its way was told what everybody is told."""
+async def judge_readings(judge: User, people: Iterable[User], taken_back: Container[str]) -> list[str]:
+    """Whoever read a run once more while it was on its way was told what all are told, but of ends `taken_back`."""
     problems: list[str] = []
     for run_id, events in ((run_id, events) for user in people for run_id, events in user.readings if events):
-        problems += _compare(f"run {run_id}", events, await judge.read_again(run_id))
+        if run_id not in taken_back:
+            problems += _compare(f"run {run_id}", events, await judge.read_again(run_id))
     return problems
 
 

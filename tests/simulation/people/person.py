@@ -45,7 +45,7 @@ class Person:
         self.steers: list[tuple[str, str]] = []
         """Chat and text of each that was answered."""
         self.cancels: list[tuple[Asked, int]] = []
-        """Runs whose cancel was answered, and when."""
+        """Runs whose cancel was answered, and when, by World.read_latest_clock_ms."""
         self.states: list[StateMove] = []
         self.refusal = ""
         """Reason of the last error that said: never."""

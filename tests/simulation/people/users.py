@@ -17,7 +17,6 @@ from headrace.v1 import (
     memory_pb2,
     operator_pb2,
 )
-from services.runtime.clock import now_ms
 from services.runtime.randomness import RANDOM, new_uuid
 from tests.order import TERMINAL, Event
 from tests.simulation.outside.outside import ASKED_TOO
@@ -155,7 +154,7 @@ class User(Person):
         request = agent_pb2.CancelRequest(run_id=asked.run_id, mode=mode)
         answer = await self.try_until_answered(lambda: self.agents.Cancel(request, timeout=CALL_S))
         if answer is not None and mode == "now" and answer.state in ("queued", "running", "waiting"):
-            self.cancels.append((asked, now_ms()))
+            self.cancels.append((asked, self.world.read_latest_clock_ms()))
 
     async def _cancel_as_operator(self, run_id: str) -> None:
         request = operator_pb2.CancelRunsRequest(run_ids=[run_id])

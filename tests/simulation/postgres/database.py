@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class Database:
         self.tables = Tables(folder / "database")
         self.loop, self.wire, self.random, self.story = loop, wire, random, story
         self.server = Server(self.tables, loop)
+        self.ends_taken_back: set[str] = set()
+        """Runs whose ends a fail-over has taken back: never acknowledged, and maybe read."""
         self._ways: dict[WorldWay, None] = {}
         self._strike: tuple[int, Callable[[], None]] | None = None
 
@@ -61,6 +64,11 @@ class Database:
         for chat_id, data in self.tables.committed.execute(query):
             logs.setdefault(chat_id, []).append(data)
         return logs
+
+    def list_ended(self) -> set[str]:
+        """Return the runs that have an end in the log."""
+        lines = (json.loads(line) for log in self.read_logs().values() for line in log)
+        return {line["runId"] for line in lines if line["_type"] == "run"}
 
     def release(self) -> None:
         """Let pass what was held where two were parted that are so no more."""

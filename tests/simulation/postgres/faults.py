@@ -79,7 +79,9 @@ async def _fail_over(database: Database, fault: Fault) -> None:
             await asyncio.sleep(random.uniform(0.5, 5.0))
             if server.is_up:
                 _crash(database, fault, asyncpg.ConnectionDoesNotExistError(GONE), keeps_last=False)
+            ended = database.list_ended()
             tables.restore(standby)
+            database.ends_taken_back |= ended - database.list_ended()
             database.story.tell(
                 "database the standby takes over without what was not acknowledged", count=SEEN_AND_GONE
             )

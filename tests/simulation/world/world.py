@@ -148,6 +148,10 @@ class World:
         random = Random(f"{self.seed}/clock/{MEMORY if name in self.memories else name}")
         return SimulatedClock(self.loop, random.uniform(-self.skew_s, self.skew_s), random.uniform(-DRIFT, DRIFT))
 
+    def read_latest_clock_ms(self) -> int:
+        """Return the Unix milliseconds of the orchestrator whose clock is ahead of the others'."""
+        return max(self._make_clock(name).time_ns() for name in self.orchestrators) // 1_000_000
+
     def is_up(self, name: str) -> bool:
         process = self.processes.get(name)
         return process is not None and not process.is_dead

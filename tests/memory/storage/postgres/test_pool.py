@@ -98,6 +98,44 @@ async def test_what_is_cancelled_while_the_database_goes_away_is_not_tried_again
         assert calling.cancelled()
 
 
+async def test_what_is_told_to_stop_while_it_waits_for_a_slow_database_does_not_start(modelled: ModelServer) -> None:
+    """Found by seed 13485 of tests/simulation: the service went on to start, and served."""
+    is_asked, stalls = asyncio.Event(), iter([0.0])  # no statement but the first, which begins a transaction, is done
+
+    async def connect(url: str, **options: Any) -> Any:
+        return connect_to(modelled, DirectWay(), options)
+
+    def stall() -> float:
+        if stall_s := next(stalls, 60.0):
+            is_asked.set()
+        return stall_s
+
+    async def serve() -> None:
+        async with open_database("postgresql://modelled", Limits(1, 0.1)):
+            await asyncio.Event().wait()
+
+    DRIVER.set(connect)
+    modelled.choose_stall_s = stall
+    serving = asyncio.create_task(serve())
+    await is_asked.wait()
+    serving.cancel()
+    await asyncio.wait([serving], timeout=10)
+    assert serving.cancelled()
+
+
+async def test_a_database_that_is_too_slow_at_first_is_waited_for(modelled: ModelServer) -> None:
+    stalls = iter([60.0])
+
+    async def connect(url: str, **options: Any) -> Any:
+        return connect_to(modelled, DirectWay(), options)
+
+    DRIVER.set(connect)
+    modelled.choose_stall_s = lambda: next(stalls, 0.0)
+    async with open_database("postgresql://modelled", Limits(1, 0.1)) as database:
+        assert await database.run(lambda connection: connection.fetchval("SELECT 1")) == 1
+    assert next(stalls, None) is None
+
+
 async def test_a_connection_is_given_back_without_a_word(modelled: ModelServer) -> None:
     said: list[str] = []
 

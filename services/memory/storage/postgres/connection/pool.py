@@ -87,6 +87,19 @@ def database_errors() -> Generator[None]:
         raise Overloaded(message, retry_after_s=RETRY_AFTER_S) from error
 
 
+@contextmanager
+def _keeping_cancellation() -> Generator[None]:
+    """Raise CancelledError where the rollback of what was cancelled has failed, and its error has taken its place."""
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task is not None else 0
+    try:
+        yield
+    except Exception as error:
+        if task is not None and task.cancelling() > cancels:
+            raise asyncio.CancelledError from error
+        raise
+
+
 class Database:
     """A pool of connections, shared by all tasks of one event loop."""
 
@@ -114,19 +127,15 @@ class Database:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
-        task = asyncio.current_task()
-        cancels = task.cancelling() if task is not None else 0
         with database_errors():
             while True:
                 try:
-                    done = await self._run_once(do)
+                    with _keeping_cancellation():
+                        done = await self._run_once(do)
                 except AWAY as error:
                     if isinstance(error, asyncpg.DataError):
                         raise
                     self.presence.note_failure(error)
-                    if task is not None and task.cancelling() > cancels:
-                        # The rollback of what was cancelled has failed, and its error has taken the place of that.
-                        raise asyncio.CancelledError from error
                     if isinstance(error, asyncpg.DiskFullError) or loop.time() >= until:
                         raise
                     await asyncio.sleep(RETRY_DELAY_S)
@@ -208,14 +217,15 @@ async def _wait_until_open(pool: asyncpg.Pool, presence: Availability, check: Ca
     until = loop.time() + START_PATIENCE_S
     while True:
         try:
-            await check()
-            await pool
-            async with pool.acquire():
-                presence.note_success()
-                return
+            with _keeping_cancellation():
+                await check()
+                await pool
+                async with pool.acquire():
+                    presence.note_success()
+                    return
         except CannotServe:
             raise
-        except AWAY as error:
+        except (*AWAY, asyncpg.QueryCanceledError) as error:  # which one that has just been started may be too slow for
             if loop.time() >= until:
                 raise OSError(f"the database cannot be reached: {type(error).__name__}") from error
             presence.note_failure(error)
