@@ -1,7 +1,7 @@
 """Sends a run's lines to memory, as numbered steps.
 
 An unanswered append is sent again, which is idempotent by request id, so that a cancel in mid-commit neither loses nor
-doubles a line.
+doubles a line; and before any later one, so that the log has no result without its call.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class RunLog:
         self._step = step
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
+        self._sending: set[str] = set()
         self._held: list[memory_pb2.LogLine] = []
         self.updated_at = now_ms()
         """Unix milliseconds at which memory last answered."""
@@ -138,16 +139,28 @@ class RunLog:
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Send a request, which may be repeated.
+        """Send a request, which may be repeated, behind those before it that nobody sends any more.
 
         Raises:
             StaleLease: Another owner has the run.
         """
+        for earlier in [*self._unanswered.values()]:
+            if earlier is request:
+                break
+            if earlier.request_id not in self._sending:
+                await self._send(earlier)
+        if request.request_id in self._unanswered:
+            await self._send(request)
+
+    async def _send(self, request: memory_pb2.AppendRequest) -> None:
+        self._sending.add(request.request_id)
         try:
             with translating_peer_errors():
                 await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             self.lose()
             raise
+        finally:
+            self._sending.discard(request.request_id)
         self.updated_at = now_ms()
         self._unanswered.pop(request.request_id, None)

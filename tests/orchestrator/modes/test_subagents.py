@@ -173,6 +173,32 @@ async def test_its_failure_is_a_result_for_the_parent(house: Open, helper: None)
     assert (events[-1]["type"], again[-1]["type"]) == ("run.complete", "run.complete")
 
 
+async def test_what_memory_did_not_take_of_it_goes_before_all_that_follows(house: Open, helper: None) -> None:
+    """Seed 14464 of tests/simulation: an owner that died had stored the result of a call, and not the call."""
+    steps, is_refused = list[int](), False
+    async with house(**PARENT) as it:
+
+        async def refuse_its_call(request: memory_pb2.AppendRequest) -> None:
+            nonlocal is_refused
+            messages = [message for line in request.lines for message in line.step.messages if line.step.context_id]
+            if not is_refused and any(message.message.tool_calls for message in messages):
+                is_refused = True
+                raise ProviderUnavailable("the database is away")
+
+        async def note(request: memory_pb2.AppendRequest) -> None:
+            steps.extend(line.step.seq for line in request.lines if line.HasField("step"))
+
+        it.memory.before, it.memory.after = refuse_its_call, note
+        replying(
+            it,
+            hello=[delegated("find it") + finish("tool_calls"), said("done")],
+            find=[call("look") + finish("tool_calls")],
+        )
+        events = await it.ask()
+    assert not only(events, "subagent.end")["ok"]
+    assert (is_refused, steps) == (True, [*range(1, len(steps) + 1)])
+
+
 async def test_an_unknown_agent_and_bad_arguments_are_results_too(house: Open, helper: None) -> None:
     calls = delegated(agentKey="nobody") + call("call_subagent", "{}", index=1, call_id="b")
     async with house(**PARENT) as it:
