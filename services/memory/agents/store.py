@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, VersionConflict
 from services.memory.storage.agents import StoredAgent
+from services.memory.storage.record_stores import make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
@@ -85,28 +86,30 @@ class AgentStore:
     async def _change(
         self, agent_key: str, change: Callable[[StoredAgent | None], StoredAgent | None]
     ) -> tuple[StoredAgent, bool]:
-        """Change what is stored, again for as long as others change it meanwhile; None leaves it."""
+        """Change what is stored, again for as long as others change it meanwhile; None stores it once more as it is, as
+        change_record does."""
         tenant = identity.require_identity().tenant
         for _ in range(TRIES_MAX):
             stored = await self._agents.find(tenant, agent_key)
             changed = change(stored)
+            is_changed = changed is not None
             if changed is None:
-                assert stored is not None, "there is nothing to leave"
-                return stored, False
-            if changed.definition:
+                assert stored is not None, "there is nothing to store once more"
+                changed = replace(stored, version=make_version())
+            elif changed.definition:
                 await self._check_room(changed, stored)
-            if await self._agents.put(changed):
-                return changed, True
+            if await self._agents.put(changed, stored.version if stored is not None else 0):
+                return changed, is_changed
         raise Overloaded("the agent is being changed by others; try again later")
 
     def _make(self, agent_key: str, stored: StoredAgent | None, definition: str, agent_version: int) -> StoredAgent:
         caller, now = identity.require_identity(), self._clock()
         if stored is None:
-            return StoredAgent(caller.tenant, agent_key, 1, agent_version, now, caller.user, definition)
+            return StoredAgent(caller.tenant, agent_key, make_version(), agent_version, now, caller.user, definition)
         return replace(
             stored,
             agent_key=agent_key,
-            version=stored.version + 1,
+            version=make_version(),
             agent_version=agent_version,
             updated_at=now,
             updated_by=caller.user,

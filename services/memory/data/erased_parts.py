@@ -17,6 +17,7 @@ from services.memory.data.redaction import Redaction
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
 from services.memory.storage.people.records import Kept
+from services.memory.storage.record_stores import make_version
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
@@ -239,15 +240,15 @@ class RemainingParts:
     async def _revoke_key(self, key_id: str) -> None:
         while (key := await self._engine.keys.find(key_id)) is not None and not key.revoked_at:
             now = now_ms()
-            revoked = replace(key, version=key.version + 1, updated_at=now, revoked_at=now, revoked_by="erasure")
-            if await self._engine.keys.put(revoked):
+            revoked = replace(key, version=make_version(), updated_at=now, revoked_at=now, revoked_by="erasure")
+            if await self._engine.keys.put(revoked, key.version):
                 return
 
     async def _remove_agent(self, agent_key: str) -> None:
         tenant = self._erasure.tenant
         while (agent := await self._engine.agents.find(tenant, agent_key)) is not None and agent.definition:
-            removed = replace(agent, version=agent.version + 1, definition="", updated_at=now_ms(), updated_by="")
-            if await self._engine.agents.put(removed):
+            removed = replace(agent, version=make_version(), definition="", updated_at=now_ms(), updated_by="")
+            if await self._engine.agents.put(removed, agent.version):
                 return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
+from services.memory.storage.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -47,13 +49,14 @@ class ErasureStore:
         known = await self._engine.erasures.find(erasure_id)
         known = known or await self._find_going(who.tenant, request.user)
         if known is not None:
-            return known
+            find = partial(self._engine.erasures.find, known.erasure_id)
+            return await change_record("erasure", known, keep_record, self._engine.erasures.put, find) or known
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
         erasure = StoredErasure(
             erasure_id=erasure_id,
             tenant=who.tenant,
             user=request.user,
-            version=1,
+            version=make_version(),
             requested_by=who.user,
             requested_at=self._clock(),
             credential=who.credential,
@@ -88,8 +91,8 @@ class ErasureStore:
         for found in sorted(going, key=lambda found: found.requested_at):
             # Who had it under the same name has ended.
             if len(claimed) < CLAIMS_MAX and (found.owner == owner or found.claimed_until <= now):
-                change = replace(found, version=found.version + 1, owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
-                if await self._engine.erasures.put(change):
+                change = replace(found, version=make_version(), owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
+                if await self._engine.erasures.put(change, found.version):
                     claimed.append(change)
         return claimed
 
@@ -102,8 +105,8 @@ class ErasureStore:
 
     async def change(self, erasure: StoredErasure, **changes: object) -> StoredErasure:
         """Store a change of what the caller has read. Raises StaleLease if there was another one since."""
-        changed = replace(erasure, version=erasure.version + 1, **changes)
-        if not await self._engine.erasures.put(changed):
+        changed = replace(erasure, version=make_version(), **changes)
+        if not await self._engine.erasures.put(changed, erasure.version):
             raise StaleLease(f"erasure {erasure.erasure_id} is another's", erasureId=erasure.erasure_id)
         if changed.state == DONE:
             await self._refusals.look()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.people.records import GOING, StoredHold
+from services.memory.storage.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -79,13 +81,14 @@ class HoldStore:
             raise NotFound(f"chat {request.chat} does not exist", chatId=request.chat)
         hold_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
         if known := await self._engine.holds.find(hold_id):
-            return known
+            find = partial(self._engine.holds.find, hold_id)
+            return await change_record("hold", known, keep_record, self._engine.holds.put, find) or known
         if len(await self.list_own(include_ended=True)) >= HOLDS_MAX:
             raise QuotaExceeded(f"a tenant may have {HOLDS_MAX} holds")
         hold = StoredHold(
             hold_id=hold_id,
             tenant=who.tenant,
-            version=1,
+            version=make_version(),
             reason=request.reason,
             placed_by=who.user,
             placed_at=self._clock(),
@@ -105,10 +108,10 @@ class HoldStore:
             raise NotFound(f"hold {hold_id} does not exist", holdId=hold_id)
         if hold.released_at:
             return hold
-        ended = replace(hold, version=hold.version + 1, released_by=who.user, released_at=self._clock())
+        ended = replace(hold, version=make_version(), released_by=who.user, released_at=self._clock())
         # Before it is so: a hold that has ended unseen would be worse than a line too many.
         await self._engine.audit.record("hold.released", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
-        await self._engine.holds.put(ended)
+        await self._engine.holds.put(ended, hold.version)
         return await self._engine.holds.find(hold_id) or ended
 
     async def _refuse_erased(self, hold: StoredHold) -> None:

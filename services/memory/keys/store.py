@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
 from services.memory.storage.keys import StoredKey
-from services.memory.storage.record_stores import change_record, keep_record
+from services.memory.storage.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.key_text import KEYS_MAX, make_key_text
@@ -64,7 +64,7 @@ class KeyStore:
         key = StoredKey(
             key_id=key_id or new_uuid(),
             tenant=caller.tenant,
-            version=1,
+            version=make_version(),
             sha256=hashlib.sha256(text.encode()).hexdigest(),
             created_at=now,
             created_by=caller.user,

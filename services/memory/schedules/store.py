@@ -14,7 +14,7 @@ from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.record_stores import change_record, keep_record
+from services.memory.storage.record_stores import change_record, keep_record, make_version
 from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
@@ -77,7 +77,7 @@ class ScheduleStore:
             schedule_id=schedule.schedule_id or new_uuid(),
             tenant=owner.tenant,
             user=owner.user,
-            version=1,
+            version=make_version(),
             name=schedule.name or " ".join(schedule.message.split())[:NAME_CHARS],
             time_zone=schedule.time_zone or "UTC",
             overlap=schedule.overlap or "skip",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from msgspec.structs import replace
 
 from headrace.errors import Overloaded
+from services.runtime.randomness import new_hex
 
 if TYPE_CHECKING:
     from collections import defaultdict
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from services.memory.storage.agents import AgentUse, AgentVersion, StoredAgent
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.keys import StoredKey
+    from services.memory.storage.people.records import StoredErasure, StoredHold
     from services.memory.storage.schedules import Schedule
     from services.memory.storage.user_facts import Fact, MakeChange
     from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
 
-Record = TypeVar("Record", "StoredKey", "Schedule", "Webhook")
+Record = TypeVar("Record", "StoredErasure", "StoredHold", "StoredKey", "Schedule", "Webhook")
 
 TRIES_MAX = 20
 """Changes of others that one change waits for."""
@@ -30,7 +32,7 @@ async def change_record(
     what: str,
     record: Record,
     change: Callable[[Record], Record],
-    put: Callable[[Record], Awaitable[bool]],
+    put: Callable[[Record, int], Awaitable[bool]],
     find: Callable[[], Awaitable[Record | None]],
 ) -> Record | None:
     """Change what is stored, again for as long as others change it meanwhile; return None once it is gone.
@@ -45,11 +47,17 @@ async def change_record(
     for _ in range(TRIES_MAX):
         if stored is None:
             return None
-        changed = replace(change(stored), version=stored.version + 1)
-        if await put(changed):
+        changed = replace(change(stored), version=make_version())
+        if await put(changed, stored.version):
             return changed
         stored = await find()
     raise Overloaded(f"the {what} is being changed by others; try again later")
+
+
+def make_version() -> int:
+    """Return a number for what a record becomes, which it has never had: with one more than before, a change of what a
+    fail-over has taken back would fit what somebody else has stored since."""
+    return int(new_hex(7), 16) + 1
 
 
 def keep_record(record: Record) -> Record:
@@ -95,9 +103,9 @@ class StoredAgents(Protocol):
         """Return the agent, whatever case its key is written in."""
         ...
 
-    async def put(self, agent: StoredAgent) -> bool:
-        """Store the agent with the next revision, or return False if what is stored is not of the version before; 1 is
-        the first one."""
+    async def put(self, agent: StoredAgent, before: int = 0) -> bool:
+        """Store the agent with the next revision, or return False if what is stored is not of the version `before`; 0:
+        there is none."""
         ...
 
     async def forget(self, before: int) -> None:
@@ -163,8 +171,8 @@ class Schedules(Protocol):
         """Return when the first one is to begin after `now`; 0: none."""
         ...
 
-    async def put(self, schedule: Schedule) -> bool:
-        """Store the schedule, or return False if what is stored is not of the version before; 1 is the first one."""
+    async def put(self, schedule: Schedule, before: int = 0) -> bool:
+        """Store the schedule, or return False if what is stored is not of the version `before`; 0: there is none."""
         ...
 
     async def delete(self, schedule_id: str) -> None: ...
@@ -185,9 +193,9 @@ class Keys(Protocol):
 
     async def find(self, key_id: str) -> StoredKey | None: ...
 
-    async def put(self, key: StoredKey) -> bool:
-        """Store the key with the next revision, or return False if what is stored is not of the version before; 1 is
-        the first one."""
+    async def put(self, key: StoredKey, before: int = 0) -> bool:
+        """Store the key with the next revision, or return False if what is stored is not of the version `before`; 0:
+        there is none."""
         ...
 
     async def delete(self, key_id: str) -> None: ...
@@ -222,8 +230,8 @@ class Webhooks(Protocol):
 
     async def find(self, webhook_id: str) -> Webhook | None: ...
 
-    async def put(self, webhook: Webhook) -> bool:
-        """Store the webhook, or return False if what is stored is not of the version before; 1 is the first one."""
+    async def put(self, webhook: Webhook, before: int = 0) -> bool:
+        """Store the webhook, or return False if what is stored is not of the version `before`; 0: there is none."""
         ...
 
     async def delete(self, webhook_id: str) -> None:

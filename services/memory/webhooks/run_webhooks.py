@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from services.memory.log.lines import Run
 from services.memory.storage.event_rows import GATE_OPENED, RUN_ENDED, make_run_ended
+from services.memory.storage.record_stores import make_version
 from services.memory.storage.webhooks import Webhook
 from services.memory.webhooks.store import check_url
 from services.memory.webhooks.targets import PORTS
@@ -71,7 +72,7 @@ class RunWebhookStore:
         webhook = Webhook(
             webhook_id=str(uuid.uuid5(_IDS, f"{run_id}/{config_id}")),
             tenant=tenant,
-            version=before.version + 1 if before else 1,
+            version=make_version(),
             url=url,
             secrets=(),
             types=(RUN_ENDED, GATE_OPENED),
@@ -84,7 +85,7 @@ class RunWebhookStore:
             auth_scheme=auth_scheme,
             auth_credentials=auth_credentials,
         )
-        if not await self._webhooks.put(webhook):
+        if not await self._webhooks.put(webhook, before.version if before else 0):
             raise Overloaded("the webhook is being changed by others; try again later")
         await self._tell_end(webhook)
         return webhook

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
-from services.memory.storage.record_stores import change_record, keep_record
+from services.memory.storage.record_stores import change_record, keep_record, make_version
 from services.memory.storage.webhooks import DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
@@ -63,7 +63,7 @@ class WebhookStore:
         webhook = Webhook(
             webhook_id=webhook_id or new_uuid(),
             tenant=tenant,
-            version=1,
+            version=make_version(),
             url=url,
             secrets=(Secret(secret),),
             types=_check_types(types) or TYPES,

@@ -49,7 +49,9 @@ async def make_due(engine: Engine) -> None:
     for webhook in await engine.webhooks.list_all():
         for delivery in await list_deliveries(engine, webhook, WAITING):
             await engine.webhooks.record(delivery, TryResult(WAITING, now_ms(), failure="again"))
-        await engine.webhooks.put(msgspec.structs.replace(webhook, version=webhook.version + 1))  # which wakes
+        await engine.webhooks.put(
+            msgspec.structs.replace(webhook, version=webhook.version + 1), webhook.version
+        )  # which wakes
 
 
 async def claim(engine: Engine, now: int | None = None) -> list[Claim]:

@@ -42,7 +42,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0) ON CONFLICT DO NOTHING RETURNING 
 
 _UPDATE = """
 UPDATE webhooks SET version = $3, types = $4, agents = $5, is_paused = $6, matches_from = $7, data = $9
-WHERE webhook_id = $1 AND tenant = $2 AND version = CAST($3 AS bigint) - 1 AND created_at = $8 RETURNING version
+WHERE webhook_id = $1 AND tenant = $2 AND version = $10 AND created_at = $8 RETURNING version
 """
 
 _FORGET_MISSED = """
@@ -100,17 +100,17 @@ class WebhookTable:
         """List each webhook's id and tenant, and what is stored of it."""
         return [(webhook_id, tenant, data) for webhook_id, tenant, data in await self._fetch(_STORED)]
 
-    async def put(self, webhook: Webhook) -> bool:
+    async def put(self, webhook: Webhook, before: int = 0) -> bool:
         await self._keys.prepare(webhook.tenant)
         data = encrypt_record(WEBHOOK, webhook.webhook_id, encode_webhook(webhook), self._keys, webhook.tenant)
-        statement = _UPDATE if webhook.version > 1 else _INSERT
         values = (
             *(webhook.webhook_id, webhook.tenant, webhook.version),
             *(_join_words(webhook.types), _join_words(webhook.scope_words), int(webhook.paused)),
             *(webhook.matches_from, webhook.created_at, data),
         )
         missed = (_FORGET_MISSED, (webhook.webhook_id, webhook.updated_at))
-        *_, rows = await self._run(*([missed] if webhook.version > 1 else []), (statement, values))
+        change = [missed, (_UPDATE, (*values, before))] if before else [(_INSERT, values)]
+        *_, rows = await self._run(*change)
         self._wake()  # what has waited for the end of a pause is due
         return bool(rows)
 

@@ -168,12 +168,12 @@ class FileWebhooks(SqlWebhooks):
         loop = asyncio.get_running_loop()
         outbox.wake = lambda: loop.call_soon_threadsafe(self.wake) and None
 
-    async def put(self, webhook: Webhook) -> bool:
+    async def put(self, webhook: Webhook, before: int = 0) -> bool:
         # What happened before is told by the webhooks as they were then, and a new one is told of nothing before it.
-        if webhook.version > 1:
+        if before:
             self._index.backlog.check_empty("what the webhook is to be told of before its change")
         await self._index.settle()
-        return await super().put(webhook)
+        return await super().put(webhook, before)
 
     async def rewrite_all(self) -> bool:
         """Write webhooks as they would be written now, with nothing left in the file of how they stood."""

@@ -112,10 +112,10 @@ class RecordFolder(Generic[Record]):
                 self._disk.rewrite_log(record_id, self._encode(record))
             return True
 
-    def put(self, record: Record) -> bool:
-        """Return False where another change came before, which `version` tells."""
+    def put(self, record: Record, before: int = 0) -> bool:
+        """Store a record; return False if what is stored is not of the version `before`; 0: there is none."""
         with self._lock:
-            return self._put(record)
+            return self._put(record, before)
 
     def delete(self, record_id: str) -> None:
         """Delete a record, also one that cannot be read."""
@@ -151,11 +151,11 @@ class RecordFolder(Generic[Record]):
         tenant = self._kind.get_tenant(record) if self._kind.get_tenant is not None else ""
         return encrypt_record(self._kind.name, self._kind.get_id(record), data, self._keys, tenant) if tenant else data
 
-    def _put(self, record: Record) -> bool:
+    def _put(self, record: Record, before: int) -> bool:
         record_id = self._kind.get_id(record)
         self._check_closed(record_id)
-        before = self._records.get(record_id)
-        if record.version != (before.version if before else 0) + 1:
+        stored = self._records.get(record_id)
+        if (stored.version if stored is not None else 0) != before:
             return False
         with self._room.writing(record_id):
             self._disk.rewrite_log(record_id, self._encode(record))
@@ -189,13 +189,13 @@ class NumberedFolder(RecordFolder[Numbered]):
         in_order = sorted(self._records.values(), key=lambda record: record.revision)
         self._records = {self._kind.get_id(record): record for record in in_order}
 
-    def put(self, record: Numbered) -> bool:
+    def put(self, record: Numbered, before: int = 0) -> bool:
         with self._lock:
             # By the clock: a number that was another change's before a restart would be passed over by who reads on.
             last = next(reversed(self._records.values()), None)
             revision = max(now_ms(), last.revision + 1 if last else 1)
             numbered: Any = msgspec.structs.replace(cast("Any", record), revision=revision)
-            return self._put(numbered)
+            return self._put(numbered, before)
 
     def list_changes(self, after_revision: int, count: int) -> list[Numbered]:
         newest_first: list[Numbered] = []

@@ -59,9 +59,9 @@ class FileSchedules:
         starts = (schedule.starts_at for schedule in self._folder.list_all())
         return min((start for start in starts if start > now), default=0)
 
-    async def put(self, schedule: Schedule) -> bool:
+    async def put(self, schedule: Schedule, before: int = 0) -> bool:
         await self._keys.prepare(schedule.owner.tenant)
-        return await asyncio.to_thread(self._folder.put, schedule)
+        return await asyncio.to_thread(self._folder.put, schedule, before)
 
     async def delete(self, schedule_id: str) -> None:
         await asyncio.to_thread(self._folder.delete, schedule_id)

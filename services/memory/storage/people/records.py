@@ -84,6 +84,6 @@ class DataRecords(Protocol[Record]):
 
     async def find(self, record_id: str) -> Record | None: ...
 
-    async def put(self, record: Record) -> bool:
-        """Store the record, or return False if what is stored is not of the version before; 1 is the first one."""
+    async def put(self, record: Record, before: int = 0) -> bool:
+        """Store the record, or return False if what is stored is not of the version `before`; 0: there is none."""
         ...

@@ -38,7 +38,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING version
 
 _UPDATE = """
 UPDATE schedules SET starts_at = $3, version = $2, data = $4
-WHERE schedule_id = $1 AND version = $2 - 1 RETURNING version
+WHERE schedule_id = $1 AND version = $5 RETURNING version
 """
 
 _DELETE = "DELETE FROM schedules WHERE schedule_id = $1"
@@ -71,9 +71,9 @@ class PostgresSchedules:
     async def find_next_start(self, now: int) -> int:
         return await self._database.run(lambda connection: connection.fetchval(_NEXT, now))
 
-    async def put(self, schedule: Schedule) -> bool:
+    async def put(self, schedule: Schedule, before: int = 0) -> bool:
         await self._keys.prepare(schedule.owner.tenant)
-        statement, values = _make_change(schedule, encode_row(schedule, self._keys))
+        statement, values = _make_change(schedule, before, encode_row(schedule, self._keys))
         # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
         return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
 
@@ -100,9 +100,9 @@ def _decode_row(keys: Keyring, schedule_id: str, data: bytes) -> Schedule:
     return decode_schedule(read_record(SCHEDULE, schedule_id, data, keys))
 
 
-def _make_change(schedule: Schedule, data: bytes) -> tuple[str, tuple[Any, ...]]:
-    if schedule.version > 1:
-        return _UPDATE, (schedule.schedule_id, schedule.version, schedule.starts_at, data)
+def _make_change(schedule: Schedule, before: int, data: bytes) -> tuple[str, tuple[Any, ...]]:
+    if before:
+        return _UPDATE, (schedule.schedule_id, schedule.version, schedule.starts_at, data, before)
     owner, starts_at = schedule.owner, schedule.starts_at
     key = (schedule.schedule_id, owner.tenant, owner.user, schedule.created_at)
     return _INSERT, (*key, starts_at, schedule.version, data)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
+from headrace.v1 import data_pb2, memory_pb2
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
+from services.memory.storage.record_stores import change_record, make_version
+from services.memory.storage.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import ModelledTables, ModelServer
 from tests.memory.keys.test_rpcs import call as call_keys
@@ -17,6 +25,8 @@ from tests.memory.webhooks.test_rpcs import call as call_webhooks
 from tests.memory.writing import Memory, new_id
 
 SETTLES_S = 0.5
+
+LIMITS = Limits(2, 5.0)
 
 Ask = Callable[[Memory, str], Awaitable[Any]]
 
@@ -37,6 +47,19 @@ async def make_key(memory: Memory, record_id: str) -> Any:
     return await call_keys(memory, "CreateKey", key_id=record_id, name="laptop", user="bob")
 
 
+async def place_hold(memory: Memory, record_id: str) -> Any:
+    return await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="bob", reason="a case", request_id=record_id))
+
+
+async def erase_user(memory: Memory, record_id: str) -> Any:
+    return await memory.data.EraseData(data_pb2.EraseDataRequest(user="bob", reason="asked", request_id=record_id))
+
+
+async def put_agent(memory: Memory, record_id: str) -> Any:
+    own = memory_pb2.PutAgentDefinitionRequest(agent_key="guide", definition="{}", version=1)
+    return await memory.stub.PutAgentDefinition(own)
+
+
 async def revoke_key(memory: Memory, record_id: str) -> Any:
     return await call_keys(memory, "RevokeKey", key_id=record_id)
 
@@ -47,6 +70,9 @@ async def revoke_key(memory: Memory, record_id: str) -> Any:
         (prepare_nothing, make_schedule),
         (prepare_nothing, make_webhook),
         (prepare_nothing, make_key),
+        (place_hold, place_hold),
+        (erase_user, erase_user),
+        (put_agent, put_agent),
         (make_key, revoke_key),
     ],
 )
@@ -72,6 +98,34 @@ async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read
             repeated = await try_in_vain()
             modelled.find_standby()
             assert await repeated
+
+
+async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there_instead(modelled: ModelServer) -> None:
+    """Found by seed 14307 of tests/simulation: a record of a run took the place of an acknowledged trigger."""
+    schedule_id = new_id()
+
+    async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
+        find = partial(engine.schedules.find, schedule_id)
+
+        async def rename(schedule: Schedule | None, name: str) -> Schedule:
+            assert schedule is not None
+            changed = await change_record(
+                "schedule", schedule, lambda stored: replace(stored, name=name), engine.schedules.put, find
+            )
+            assert changed is not None
+            return changed
+
+        with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)):
+            await make_schedule(memory, schedule_id)
+        with closing(modelled.tables.keep_copy()) as standby:
+            taken_back = await rename(await find(), "taken back")
+            modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"))
+            modelled.tables.restore(standby)
+            modelled.start()
+        instead = await rename(await find(), "instead")
+        change = replace(taken_back, name="behind it", version=make_version())
+        assert not await engine.schedules.put(change, taken_back.version)
+        assert await find() == instead
 
 
 async def _wait_for(answer: Awaitable[Any]) -> Any:

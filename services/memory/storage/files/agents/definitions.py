@@ -36,9 +36,9 @@ class FileStoredAgents:
         await self._keys.open_tenant(tenant)
         return self._folder.find(find_record_id(tenant, agent_key))
 
-    async def put(self, agent: StoredAgent) -> bool:
+    async def put(self, agent: StoredAgent, before: int = 0) -> bool:
         await self._keys.prepare(agent.tenant)
-        return await asyncio.to_thread(self._folder.put, agent)
+        return await asyncio.to_thread(self._folder.put, agent, before)
 
     async def forget(self, before: int) -> None:
         for agent in self._folder.list_all():

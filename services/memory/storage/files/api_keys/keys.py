@@ -38,8 +38,8 @@ class FileKeys:
     async def find(self, key_id: str) -> StoredKey | None:
         return self._folder.find(key_id)
 
-    async def put(self, key: StoredKey) -> bool:
-        return await asyncio.to_thread(self._folder.put, key)
+    async def put(self, key: StoredKey, before: int = 0) -> bool:
+        return await asyncio.to_thread(self._folder.put, key, before)
 
     async def delete(self, key_id: str) -> None:
         await asyncio.to_thread(self._folder.delete, key_id)

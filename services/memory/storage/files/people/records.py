@@ -32,5 +32,5 @@ class FileDataRecords(Generic[Record]):
     async def find(self, record_id: str) -> Record | None:
         return self._folder.find(record_id)
 
-    async def put(self, record: Record) -> bool:
-        return await asyncio.to_thread(self._folder.put, record)
+    async def put(self, record: Record, before: int = 0) -> bool:
+        return await asyncio.to_thread(self._folder.put, record, before)

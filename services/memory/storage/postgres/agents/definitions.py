@@ -32,7 +32,7 @@ SELECT $1, $2, $3, $4, $5, $6, next.last FROM next ON CONFLICT DO NOTHING RETURN
 _UPDATE = """
 WITH next AS (UPDATE tenant_agent_revision SET last = last + 1 RETURNING last)
 UPDATE tenant_agents SET version = $2, data = $3, bytes = $4, updated_at = $5, revision = next.last FROM next
-WHERE record_id = $1 AND version = $2 - 1 RETURNING revision
+WHERE record_id = $1 AND version = $6 RETURNING revision
 """
 
 
@@ -48,14 +48,12 @@ class PostgresStoredAgents:
         await self._keys.open_tenant(tenant)
         return next(iter(await self._fetch(_FIND, find_record_id(tenant, agent_key))), None)
 
-    async def put(self, agent: StoredAgent) -> bool:
+    async def put(self, agent: StoredAgent, before: int = 0) -> bool:
         await self._keys.prepare(agent.tenant)
         size = len(agent.definition.encode())
         data = encode_row(agent, self._keys)
         values: tuple[Any, ...] = (agent.record_id, agent.version, data, size, agent.updated_at)
-        statement = _UPDATE
-        if agent.version == 1:
-            statement, values = _INSERT, (*values, agent.tenant)
+        statement, values = (_UPDATE, (*values, before)) if before else (_INSERT, (*values, agent.tenant))
         # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
         return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
 

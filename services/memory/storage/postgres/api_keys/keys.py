@@ -27,7 +27,7 @@ SELECT $1, $2, $3, $4, $5, next.last FROM next ON CONFLICT DO NOTHING RETURNING 
 _UPDATE = """
 WITH next AS (UPDATE api_key_revision SET last = last + 1 RETURNING last)
 UPDATE api_keys SET version = $2, data = $3, revision = next.last FROM next
-WHERE key_id = $1 AND version = $2 - 1 RETURNING revision
+WHERE key_id = $1 AND version = $4 RETURNING revision
 """
 
 
@@ -47,11 +47,10 @@ class PostgresKeys:
     async def find(self, key_id: str) -> StoredKey | None:
         return next(iter(await self._fetch(_FIND, key_id)), None)
 
-    async def put(self, key: StoredKey) -> bool:
+    async def put(self, key: StoredKey, before: int = 0) -> bool:
         values: tuple[Any, ...] = (key.key_id, key.version, encode_key(key))
-        statement = _UPDATE
-        if key.version == 1:
-            statement, values = _INSERT, (*values, key.tenant, key.created_at)
+        inserted = (*values, key.tenant, key.created_at)
+        statement, values = (_UPDATE, (*values, before)) if before else (_INSERT, inserted)
         # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
         return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
 

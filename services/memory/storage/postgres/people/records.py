@@ -21,7 +21,7 @@ ON CONFLICT DO NOTHING RETURNING version
 
 _UPDATE = """
 UPDATE data_records SET version = $3, data = $4
-WHERE record_id = $1 AND kind = $2 AND version = $3 - 1 RETURNING version
+WHERE record_id = $1 AND kind = $2 AND version = $5 RETURNING version
 """
 
 
@@ -37,9 +37,9 @@ class PostgresDataRecords(Generic[Record]):
     async def find(self, record_id: str) -> Record | None:
         return next(iter(await self._fetch(_FIND, record_id)), None)
 
-    async def put(self, record: Record) -> bool:
-        statement = _INSERT if record.version == 1 else _UPDATE
-        values = (record.record_id, self._kind, record.version, msgspec.json.encode(record))
+    async def put(self, record: Record, before: int = 0) -> bool:
+        values: tuple[Any, ...] = (record.record_id, self._kind, record.version, msgspec.json.encode(record))
+        statement, values = (_UPDATE, (*values, before)) if before else (_INSERT, values)
         # An answer that is lost is repeated, and then finds its own change: who asks reads it again.
         return await self._database.run(lambda connection: connection.fetchval(statement, *values)) is not None
 
