@@ -25,14 +25,22 @@ WAIT_S = 20.0
 
 
 class Watch:
-    """What a reader is told, as short text."""
+    """What a reader is told, as short text.
+
+    A list that comes again, as it does when the store's connection is there after the reader, is told as its gates.
+    """
 
     def __init__(self, news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> None:
         self._news = news
+        self._is_listed = False
 
     async def read(self) -> gates_pb2.WatchGatesResponse:
         async with asyncio.timeout(WAIT_S):
-            return await anext(self._news)
+            while True:
+                told = await anext(self._news)
+                if told.HasField("gate") or not self._is_listed:
+                    self._is_listed |= told.HasField("list_end")
+                    return told
 
     async def next(self, count: int = 1) -> list[str]:
         return [show(await self.read()) for _ in range(count)]
