@@ -47,16 +47,16 @@ async def take_due_steps(scope: Scope, gate: GateState, is_over: asyncio.Event) 
             await gate.settle()
             if is_over.is_set() or scope.run.waits.foresee_claim(gate.gate_id, "") != "accepted":
                 return
-            await _store_step(scope, step, is_over)
+            await _store_step(scope, step)
             gate.note(step)
 
 
-async def _store_step(scope: Scope, step: agent_pb2.GateStep, is_over: asyncio.Event) -> None:
+async def _store_step(scope: Scope, step: agent_pb2.GateStep) -> None:
     """Commit the step, and try again while memory takes nothing: a wait for people outlasts that, and an answer that
-    was accepted would be lost with it. Raises what memory refuses it with for good, or when the wait is over."""
+    was accepted, or the gate's end, would be lost with it."""
     run = scope.run
     event = scope.publish(step, held=True)
     line = memory_pb2.EventLine(event=event, context_id=scope.context_id)
     request = run.log.keep([memory_pb2.LogLine(event=line)])
-    await run.log.commit_patiently(request, is_over)
+    await run.log.commit_patiently(request)
     run.feed.release(event.seq)

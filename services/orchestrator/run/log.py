@@ -7,7 +7,6 @@ doubles a line; and before any later one, so that the log has no result without 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import structlog
 
@@ -86,24 +85,21 @@ class RunLog:
             await asyncio.sleep(delay_s)
         return await self.send(request)
 
-    async def commit_patiently(self, request: memory_pb2.AppendRequest, is_over: asyncio.Event | None = None) -> None:
+    async def commit_patiently(self, request: memory_pb2.AppendRequest) -> None:
         """Commit what a person has waited for, or was told: it outlasts that memory takes nothing.
 
-        Raises what memory refuses it with for good, or at last, or once it `is_over` what it was waited for.
+        Raises what memory refuses it with for good, or at last.
         """
-        is_over = is_over or asyncio.Event()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + PATIENCE_S
         while True:
             try:
                 return await self.commit(request)
             except HeadraceError as error:
-                if not error.retriable or is_over.is_set() or loop.time() > until_s:
+                if not error.retriable or loop.time() > until_s:
                     raise
                 log.warning("append not stored, and tried later", run_id=self._run_id, reason=error.reason)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S):
-                    await is_over.wait()
+            await asyncio.sleep(AGAIN_S)
 
     def hold(self, lines: list[memory_pb2.LogLine]) -> None:
         """Hold lines that nothing waits for: the next request takes them along, in front of its own."""

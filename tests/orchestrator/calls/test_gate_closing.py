@@ -10,9 +10,11 @@ import pytest
 
 from headrace.errors import ProviderUnavailable
 from headrace.v1 import memory_pb2
+from services.runtime.clock import now_ms
 from tests.orchestrator.calls.test_answerers import ACCEPTED, KEYS, LISTED, Asked, asking, offer, only, try_answer
 from tests.orchestrator.conftest import Open, finish
 from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
+from tests.orchestrator.people import tool
 
 
 @pytest.mark.parametrize("line", ["gate_open", "gate_close"])
@@ -48,3 +50,33 @@ async def test_a_sub_agents_gate_outlasts_a_memory_that_takes_nothing(
     assert only(events, "gate.close")["state"] == "answered"
     assert only(events, "subagent.end")["ok"], "and its answer is not lost"
     assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_sub_agents_gate_expires_while_memory_does_not_take_its_reminder(house: Open, tmp_path: Path) -> None:
+    """Seed 15155 of tests/simulation: the sub-agent failed with the reminder, and its gate stayed open."""
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "helper.json").write_text(json.dumps(HELPER | LISTED))
+    expires_at = 0
+    async with house(keys=KEYS, **PARENT) as it:
+
+        async def refuse_in_time(request: memory_pb2.AppendRequest) -> None:
+            nonlocal expires_at
+            for event in (line.event.event for line in request.lines):
+                expires_at = event.gate_open.expires_at or expires_at
+                if event.HasField("gate_step") and now_ms() <= expires_at:
+                    await asyncio.sleep((expires_at - now_ms() + 50) / 1000)
+                    raise ProviderUnavailable("the database is away")
+
+        it.memory.before = refuse_in_time
+        rule = {"any_of": ["role:finance"], "remind_after_ms": 50}
+        it.tools.tools.append(tool("confirm", "frontend", timeout_ms=300, viewport_key="view", answerers=rule))
+        replying(
+            it,
+            hello=[delegated(agentKey="helper") + finish("tool_calls"), said("done")],
+            find=[asking("form"), said("nobody knows")],
+        )
+        events = await it.ask()
+    told = [event.get("step", event["type"]) for event in events if event["type"].startswith("gate.")]
+    assert told == ["gate.open", "reminded", "gate.close"]
+    assert only(events, "gate.close")["state"] == "expired"
+    assert only(events, "subagent.end")["ok"]
