@@ -7,15 +7,12 @@ became of the time is stored after that, and by whoever looks next if this proce
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-import grpc
-import structlog
 
 from headrace.errors import ChatBusy, HeadraceError, to_failure
 from headrace.v1 import schedule_pb2
 from services.orchestrator.cluster.due_query import make_query
+from services.orchestrator.cluster.firings import log_errors, record_firing
 from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -25,8 +22,6 @@ from services.runtime.randomness import choose_uniform
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from services.orchestrator.cluster.takeover import Takeover
     from services.orchestrator.lifecycle.runs import Runs
 
@@ -38,8 +33,6 @@ STARTS_MAX = 1000
 
 AGAIN_S = 0.2
 """Time to the next look where more is due than one answer holds."""
-
-log = structlog.get_logger()
 
 
 class DueSchedules:
@@ -83,12 +76,8 @@ class DueSchedules:
         with log_errors(due.schedule.schedule_id):
             with acting_as(Identity(due.tenant, due.user)):
                 firing = await self._make_firing(due)
-            if firing is None:
-                return
-            request = schedule_pb2.RecordFiringRequest(schedule_id=due.schedule.schedule_id, firing=firing)
-            with acting_as(None), translating_peer_errors():
-                await self._peers.schedules.RecordFiring(request, timeout=UNARY_TIMEOUT_S)
-            log.info("schedule", schedule_id=request.schedule_id, outcome=firing.outcome, run_id=firing.run_id)
+            if firing is not None:
+                await record_firing(self._peers, due.schedule.schedule_id, firing)
 
     async def _make_firing(self, due: schedule_pb2.DueSchedule) -> schedule_pb2.Firing | None:
         """Start the run and return what is to be stored of it; None when another replica has to."""
@@ -123,16 +112,3 @@ class DueSchedules:
         # A damaged chat has none: nothing goes on in it.
         unfinished = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return any(run.run_id == run_id for run in unfinished)
-
-
-@contextmanager
-def log_errors(schedule_id: str = "") -> Generator[None]:
-    """Log what one look, or one schedule, fails with: all others go on."""
-    try:
-        yield
-    except HeadraceError as error:
-        log.warning("schedules not started", schedule_id=schedule_id, reason=error.reason)
-    except grpc.aio.AioRpcError as error:
-        log.warning("schedules not started", schedule_id=schedule_id, status=error.code().name, said=error.details())
-    except Exception:
-        log.exception("schedules not started", schedule_id=schedule_id)

@@ -27,6 +27,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
+from services.orchestrator.cluster.firings import record_taken_run
 from services.orchestrator.cluster.interrupted_end import make_interrupted_end
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.lifecycle.held_runs import HeldRuns
@@ -245,6 +246,8 @@ class Takeover:
             # Since the lease was asked for: whoever stops this process may have seen to all runs by now.
             run.control.give_up()
             raise stopping()
+        if reason != PARKED:
+            await record_taken_run(self._peers, run.id, query.query)
         return run
 
     def _find_reason(self, entry: memory_pb2.UnfinishedRun) -> str:

@@ -13,9 +13,13 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from services.memory.webhooks.signing import make_headers
+from services.runtime.auth.caller_credentials import build_caller_metadata
+from services.runtime.auth.callers import FACADE
+from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.rpc.channels import open_channel
+from tests.orchestrator.calls.test_answerers import KEYS, as_user
 from tests.orchestrator.conftest import House, Open, content, finish
-from tests.orchestrator.replicas import replica
+from tests.orchestrator.replicas import replica, two
 from tests.timing import within
 
 if TYPE_CHECKING:
@@ -78,7 +82,7 @@ class Schedules:
 
 @asynccontextmanager
 async def schedules_of(it: House) -> AsyncGenerator[Schedules]:
-    async with open_channel(it.config.memory_address) as channel:
+    async with open_channel(it.config.memory_address, build_caller_metadata(it.config.server.auth, FACADE)) as channel:
         yield Schedules(ScheduleServiceStub(channel))
 
 
@@ -165,6 +169,41 @@ async def test_what_was_begun_and_not_recorded_is_the_same_run(house: Open) -> N
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
     assert [(firing.outcome, firing.run_id)] == [("started", run_id) for run_id in run_ids]
     assert len(it.llm.requests) == 1
+
+
+async def take_over_run_of(it: House, schedule_id: str, due_at: int) -> str:
+    """Have the run of a time begin at one replica, and go on at another; return its id."""
+    async with two(it) as (a, b), as_user(a.address, "ada") as at_a, as_user(b.address, "ada") as at_b:
+        ask = at_a.ask("what is new?", agent_key="react", chat_id=CHAT, request_id=f"{schedule_id}:{due_at}")
+        async with ask as deltas:
+            run_id = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
+            await a.stop()
+        async with at_b.attach(run_id) as deltas:
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
+    return run_id
+
+
+async def test_whoever_takes_a_run_over_corrects_what_was_told_of_its_time(house: Open) -> None:
+    """Its first owner had not recorded it, and a replica that found the chat busy had recorded that there is none."""
+    async with house(SLOW, SLOW, ANSWER) as it, schedules_of(it) as schedules:
+        async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            busy = await anext(delta.run_start.run_id async for delta in deltas if delta.HasField("run_start"))
+            schedule_id = await schedules.create_and_trigger(chat_id=CHAT)
+            [skipped] = await schedules.wait_for_firings(schedule_id, 1)
+            await it.client.cancel(busy)
+        run_id = await take_over_run_of(it, schedule_id, skipped.due_at)
+        [firing] = (await schedules.get(schedule_id)).firings
+    assert skipped.outcome == "skipped"
+    assert (firing.outcome, firing.run_id, firing.chat_id) == ("started", run_id, CHAT)
+
+
+async def test_a_run_that_bears_the_name_of_somebody_elses_time_is_none_of_it(house: Open) -> None:
+    async with house(SLOW, ANSWER, keys=KEYS) as it, schedules_of(it) as schedules:
+        with acting_as(Identity("acme", "bob")):
+            schedule_id = await schedules.create(cron="0 0 1 1 *")
+        await take_over_run_of(it, schedule_id, 1_767_225_600_000)
+        with acting_as(Identity("acme", "bob")):
+            assert list((await schedules.get(schedule_id)).firings) == []
 
 
 async def test_what_was_posted_begins_a_run_that_is_told_of_it(house: Open) -> None:

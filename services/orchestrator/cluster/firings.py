@@ -1,0 +1,59 @@
+"""What became of a schedule's time, as memory is told."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import schedule_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
+from services.runtime.auth.identity import acting_as
+from services.runtime.rpc.field_rules import is_uuid
+from services.runtime.rpc.peer_calls import translating_peer_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from headrace.v1 import agent_pb2
+
+log = structlog.get_logger()
+
+
+async def record_firing(peers: Peers, schedule_id: str, firing: schedule_pb2.Firing) -> None:
+    request = schedule_pb2.RecordFiringRequest(schedule_id=schedule_id, firing=firing)
+    with acting_as(None), translating_peer_errors():
+        await peers.schedules.RecordFiring(request, timeout=UNARY_TIMEOUT_S)
+    log.info("schedule", schedule_id=schedule_id, outcome=firing.outcome, run_id=firing.run_id)
+
+
+async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequest) -> None:
+    """Record once more that a time's run has begun, where `query` is one: its first owner may have died before it did,
+    and an orchestrator that found the chat busy have recorded that there is none."""
+    schedule_id, _, due_at = query.request_id.partition(":")
+    if not (is_uuid(schedule_id) and due_at.isascii() and due_at.isdecimal() and len(due_at) < 16):
+        return
+    with log_errors(schedule_id):
+        # As the run's user, who must have the schedule: anybody may choose a request id.
+        with translating_peer_errors():
+            await peers.schedules.GetSchedule(
+                schedule_pb2.GetScheduleRequest(schedule_id=schedule_id), timeout=UNARY_TIMEOUT_S
+            )
+        firing = schedule_pb2.Firing(due_at=int(due_at), outcome="started", run_id=run_id, chat_id=query.chat_id)
+        await record_firing(peers, schedule_id, firing)
+
+
+@contextmanager
+def log_errors(schedule_id: str = "") -> Generator[None]:
+    """Log what one look, or one schedule, fails with: all others go on."""
+    try:
+        yield
+    except HeadraceError as error:
+        log.warning("schedules not started", schedule_id=schedule_id, reason=error.reason)
+    except grpc.aio.AioRpcError as error:
+        log.warning("schedules not started", schedule_id=schedule_id, status=error.code().name, said=error.details())
+    except Exception:
+        log.exception("schedules not started", schedule_id=schedule_id)
