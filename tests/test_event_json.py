@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.event_json import parse_event
 from headrace.v1 import agent_pb2
-from services.runtime.json_form import event
+from services.runtime.formats.json_form import event
 from tests.runtime.test_json_form import PAYLOADS, filled
 
 

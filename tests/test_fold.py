@@ -12,7 +12,7 @@ import pytest
 
 from headrace.event_json import parse_event
 from headrace.fold import Block, Fold, fold_events
-from services.runtime.json_form import encode, event
+from services.runtime.formats.json_form import encode, event
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fold_cases.json").read_text())
 

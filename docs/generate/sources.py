@@ -42,7 +42,7 @@ from services.orchestrator.run.budgets import rules as budget_rules
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.auth.callers import CALLERS, find_scope
 from services.runtime.auth.settings import AuthSettings as AUTH
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 from services.runtime.process.config import PREFIX
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue import definitions

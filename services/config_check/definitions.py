@@ -18,7 +18,7 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.orchestrator.run.budgets.rules import EACH
-from services.runtime.refused_files import Refusal, collecting_refusals
+from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE
 from services.tools.mcp_client.settings import BadMcpFile, read_servers

@@ -11,7 +11,7 @@ from services.llm_gateway.server import PROVIDER_FILE
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.calls.own_tools.catalogue import FUNCTIONS, OWN
 from services.orchestrator.peers.remote.credentials import Credentials as RemoteCredentials
-from services.runtime.refused_files import Refusal
+from services.runtime.files.refused_files import Refusal
 
 TIERS = ("@core", "@enabled")
 """Names in an agent's list that stand for all tools of a tier."""

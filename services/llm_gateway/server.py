@@ -16,7 +16,7 @@ from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import LLM_GATEWAY
-from services.runtime.file_watch import REFRESH_INTERVAL_MS, watching_paths
+from services.runtime.files.file_watch import REFRESH_INTERVAL_MS, watching_paths
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc

@@ -13,7 +13,7 @@ from services.memory.data.holds import check_deletion
 from services.memory.log.chat import get_first_n
 from services.memory.log.lines import Sharing, Title
 from services.memory.log.stamps import make_stamp
-from services.memory.log.titles import clean_title
+from services.memory.log.views.titles import clean_title
 from services.memory.storage.index_progress import describe_progress
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Question

@@ -10,10 +10,10 @@ import msgspec
 from headrace.errors import NotFound
 from headrace.v1 import gates_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.log.grants import REVOKED
 from services.memory.log.lines import Revocation
 from services.memory.log.proto_json import load_delta
 from services.memory.log.stamps import make_stamp
+from services.memory.log.views.grants import REVOKED
 from services.memory.storage.gates.grant_query import GrantQuery, parse_grant_page
 from services.memory.storage.index_progress import describe_progress
 from services.runtime.auth import identity
@@ -21,7 +21,7 @@ from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
-    from services.memory.log.grants import GrantInfo
+    from services.memory.log.views.grants import GrantInfo
     from services.memory.storage.engine import Engine
     from services.memory.storage.gates.grant_rows import GrantEntry
     from services.runtime.auth.identity import Identity

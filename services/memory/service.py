@@ -25,10 +25,10 @@ from services.memory.lease_rpcs import LeaseRpcs
 from services.memory.limit_rpcs import LimitRpcs
 from services.memory.log.blobs import Blob
 from services.memory.log.chat import chat_not_found, get_first_n
-from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Query, Revert
-from services.memory.log.session_state import get_context_key, make_state_line
 from services.memory.log.stamps import make_stamp
+from services.memory.log.views.chat_info import SCOPE_ALL
+from services.memory.log.views.session_state import get_context_key, make_state_line
 from services.memory.operator_rpcs import OperatorRpcs
 from services.memory.requests import chat_history, checkpoints, history_reader, pins
 from services.memory.requests.append_encoder import encode_lines

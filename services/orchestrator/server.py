@@ -52,7 +52,7 @@ from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel

@@ -12,7 +12,7 @@ from headrace.v1 import agent_pb2
 from services.orchestrator.tape.tape import Entry
 from services.orchestrator.tape.taped_stub import WITHOUT_REQUEST
 from services.replay.differences import UNCOMPARED, drop_members
-from services.runtime import json_form
+from services.runtime.formats import json_form
 
 
 @dataclass(eq=False, slots=True)

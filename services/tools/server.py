@@ -13,7 +13,7 @@ from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import TOOLS
 from services.runtime.ending import guard_task
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.rpc.audit_records import AuditRecords
 from services.runtime.rpc.channels import open_channel

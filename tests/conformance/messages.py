@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 
 UUID = "22222222-2222-4222-8222-222222222222"
 

@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.runtime.json_form import event
+from services.runtime.formats.json_form import event
 from tests.conformance.both import Both, both
 from tests.conformance.messages import fill_message
 from tests.conformance.peers import Peer

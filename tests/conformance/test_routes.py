@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import tools_pb2
 from services.facade.proto_routes import Route, load_routes
-from services.runtime.json_form import encode
+from services.runtime.formats.json_form import encode
 from tests.conformance.both import Both, both
 from tests.conformance.messages import fill_message, parameters
 from tests.conformance.peers import Peer

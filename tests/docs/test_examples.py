@@ -25,7 +25,7 @@ from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
 from services.orchestrator.agents.grants.rules import parse_grants
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.calls import ask_person
+from services.orchestrator.calls.gates import ask_person
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.budgets.file import BudgetsFile
 from services.runtime.auth.api_keys import ApiKeys

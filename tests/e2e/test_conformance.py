@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from headrace.client import Client
-from services.runtime import json_form
+from services.runtime.formats import json_form
 from tests.conformance.fronts import DEFAULTS, PEERS, gateway
 from tests.e2e.suite import Suite
 from tests.order import fold, texts

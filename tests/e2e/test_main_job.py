@@ -8,7 +8,7 @@ import json
 import pytest
 
 from headrace.client import Client
-from services.runtime import json_form
+from services.runtime.formats import json_form
 from tests.e2e.suite import Suite
 from tests.order import check_order, fold, texts
 from tests.pairing import assert_paired

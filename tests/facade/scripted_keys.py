@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.memory.keys.store import KeyStore
-from services.memory.storage.keys import StoredKey
+from services.memory.storage.records.keys import StoredKey
 
 
 class ListedKeys:
@@ -22,7 +22,7 @@ class ListedKeys:
     async def find(self, key_id: str) -> StoredKey | None:
         return self._keys.get(key_id)
 
-    async def put(self, key: StoredKey) -> bool:
+    async def put(self, key: StoredKey, before: int = 0) -> bool:
         self._keys[key.key_id] = key
         return True
 

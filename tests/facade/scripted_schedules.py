@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.memory.schedules.store import ScheduleStore
-from services.memory.storage.schedules import Schedule
+from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import Identity
 
 
@@ -35,7 +35,7 @@ class ListedSchedules:
     async def find_next_start(self, now: int) -> int:
         return 0
 
-    async def put(self, schedule: Schedule) -> bool:
+    async def put(self, schedule: Schedule, before: int = 0) -> bool:
         self._schedules[schedule.schedule_id] = schedule
         return True
 

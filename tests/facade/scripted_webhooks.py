@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from services.memory.storage.outbox import EVENT_FIELDS, list_values
-from services.memory.storage.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
+from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.run_webhooks import RunWebhookStore
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
@@ -37,7 +37,7 @@ class ListedWebhooks:
     async def find(self, webhook_id: str) -> Webhook | None:
         return self._webhooks.get(webhook_id)
 
-    async def put(self, webhook: Webhook) -> bool:
+    async def put(self, webhook: Webhook, before: int = 0) -> bool:
         self._webhooks[webhook.webhook_id] = webhook
         return True
 

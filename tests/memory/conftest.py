@@ -44,7 +44,7 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.disk_room import PROBE_S
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.index_recovery import START_LOGS_MAX
+from services.memory.storage.files.indexing.index_recovery import START_LOGS_MAX
 from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits, open_database

@@ -17,7 +17,7 @@ from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.spend_pb2_grpc import SpendServiceStub
 from headrace.v1.webhook_pb2_grpc import WebhookServiceStub
 from services.memory.facts.changes import add_fact
-from services.memory.storage.user_facts import make_fact
+from services.memory.storage.records.user_facts import make_fact
 
 if TYPE_CHECKING:
     import grpc

@@ -28,8 +28,8 @@ from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
-from services.runtime import json_form
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.formats import json_form
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc

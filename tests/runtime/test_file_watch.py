@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
+from services.runtime.files.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
 from tests.timing import ScriptedClockLoop, within
 
 INTERVAL_MS = 20
@@ -194,7 +194,7 @@ def test_what_is_not_read_in_time_ends_the_start(tmp_path: Path) -> None:
 def test_a_process_ends_while_a_file_is_read_that_has_no_end(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, pathlib
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 path = pathlib.Path({str(tmp_path / "pipe")!r})
 os.mkfifo(path)
 reads = []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.facade.proto_routes import load_routes
-from services.runtime.json_form import encode, event, rules_of, split
+from services.runtime.formats.json_form import encode, event, rules_of, split
 
 PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields)
 ENVELOPE = {"seq", "type", "subagentId", "taskId", "timestamp"}

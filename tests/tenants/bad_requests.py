@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 
 TEXTS = ["", "a", " ", "\0", "x\n\r\t", "../../etc/passwd", "/", "水车 🧭", "\u2028", "' OR 1=1 --", "x" * 300]
 TEXTS.append("y" * 70_000)

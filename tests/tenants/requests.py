@@ -23,7 +23,7 @@ from headrace.v1 import (
     tools_pb2,
     webhook_pb2,
 )
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 from tests.tenants.house import fresh
 
 FILES = (

@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.v1 import agent_pb2, gates_pb2, memory_pb2, schedule_pb2, tools_pb2
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
-from services.runtime.json_form import encode
+from services.runtime.formats.json_form import encode
 from tests.conformance.fronts import FRONTS
 from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, opening_front, path
 from tests.tenants.requests import REQUESTS, RPCS, Ids, names_ids

@@ -12,8 +12,8 @@ import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.agent_list import print_agent_problems, print_agents
-from headrace.cli.run_view.table import print_table
+from headrace.cli.run_view.lists.agent_list import print_agent_problems, print_agents
+from headrace.cli.run_view.lists.table import print_table
 from headrace.cli.run_view.times import format_time
 
 

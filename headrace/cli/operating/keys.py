@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.table import print_table
+from headrace.cli.run_view.lists.table import print_table
 from headrace.cli.run_view.times import Instant, format_time
 
 SCOPES = ("ask", "answer", "operate", "read_content", "publish", "admin")

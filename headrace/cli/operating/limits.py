@@ -10,7 +10,7 @@ import msgspec
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.operating.spend import NANO_PER_USD
-from headrace.cli.run_view.table import print_table
+from headrace.cli.run_view.lists.table import print_table
 from headrace.cli.run_view.times import format_time
 
 

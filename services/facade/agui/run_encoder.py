@@ -19,7 +19,7 @@ from services.facade.agui.reader import Reader
 from services.facade.agui.segment import Segment
 from services.facade.agui.waits import Waits
 from services.facade.faces.call_ids import CallId
-from services.runtime.json_form import event
+from services.runtime.formats.json_form import event
 
 Delta = agent_pb2.AgentDelta
 

@@ -15,7 +15,7 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.facade.mcp_server.protocol import BAD_PARAMS, NO_RESOURCE, McpError
 from services.facade.mcp_server.run_view import RESOURCES
-from services.runtime.json_form import encode
+from services.runtime.formats.json_form import encode
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0

@@ -9,7 +9,7 @@ from services.facade.openapi import route_responses
 from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.proto_routes import Route, load_routes
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
 

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from headrace.v1 import agent_pb2
 from services.facade.openapi.comments import find_comment
 from services.facade.requests.json_body import INT_RANGES, map_fields
-from services.runtime.json_form import rules_of
+from services.runtime.formats.json_form import rules_of
 
 Schema: TypeAlias = dict[str, Any]
 Direction: TypeAlias = Literal["in", "out"]

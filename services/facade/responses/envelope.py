@@ -26,7 +26,7 @@ from headrace.errors import (
 )
 from headrace.v1 import common_pb2
 from services.facade.responses.status_phrases import get_phrase
-from services.runtime.json_form import encode, split
+from services.runtime.formats.json_form import encode, split
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.OK: 200,

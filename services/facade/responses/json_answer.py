@@ -17,7 +17,7 @@ from headrace.fold import Fold
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
 from services.facade.responses import envelope
-from services.runtime.json_form import encode
+from services.runtime.formats.json_form import encode
 
 
 async def answer_run(call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta]) -> web.Response:

@@ -22,7 +22,7 @@ from services.facade.metrics import OPEN_STREAMS
 from services.facade.responses import envelope, stream_errors
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
-from services.runtime.json_form import Event, encode, event
+from services.runtime.formats.json_form import Event, encode, event
 from services.runtime.rpc.push_stream import pipe_messages, push_messages
 from services.runtime.rpc.watches import Watches
 

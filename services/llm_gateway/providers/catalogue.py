@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,10 +26,10 @@ from services.memory.config import Config
 from services.memory.engines import open_engine
 from services.memory.importing import chat_files
 from services.memory.log.recovery import read_chat
-from services.memory.storage import agents, keys, schedules, user_facts
 from services.memory.storage.engine import Engine
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.index_recovery import INDEX_NAME, create_database, open_database
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, create_database, open_database
+from services.memory.storage.records import agents, keys, schedules, user_facts
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.rpc.field_rules import is_uuid

@@ -10,14 +10,14 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.agents.store import AgentStore
-from services.memory.storage.agents import SHARED, VERSIONS_MAX
 from services.memory.storage.paging import Page
+from services.memory.storage.records.agents import SHARED, VERSIONS_MAX
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.agents import StoredAgent
     from services.memory.storage.engine import Engine
+    from services.memory.storage.records.agents import StoredAgent
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

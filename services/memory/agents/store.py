@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, VersionConflict
-from services.memory.storage.agents import StoredAgent
-from services.memory.storage.record_stores import make_version
+from services.memory.storage.records.agents import StoredAgent
+from services.memory.storage.records.record_stores import make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.record_stores import StoredAgents
+    from services.memory.storage.records.record_stores import StoredAgents
 
 TENANT_AGENTS_MAX = 200
 

@@ -30,8 +30,8 @@ from services.memory.log.lines import (
     Known,
     RetainedFrom,
 )
-from services.memory.log.session_state import SessionState
 from services.memory.log.stamps import make_stamp
+from services.memory.log.views.session_state import SessionState
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:

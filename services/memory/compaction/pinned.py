@@ -10,15 +10,15 @@ import msgspec
 
 from headrace.v1 import memory_pb2
 from services.memory.context.context_source import is_compact_command
-from services.memory.log.chat_info import QUERY_FIELDS
 from services.memory.log.lines import Event, Intent, Query, Step
 from services.memory.log.proto_json import load_delta, load_proto
+from services.memory.log.views.chat_info import QUERY_FIELDS
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
     from services.memory.context.message_pairing import MessageGroup
     from services.memory.log.lines import Line
-    from services.memory.log.session_state import SessionState
+    from services.memory.log.views.session_state import SessionState
 
 INTENT_CHARS_MAX = 200
 

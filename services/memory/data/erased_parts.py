@@ -17,7 +17,7 @@ from services.memory.data.redaction import Redaction
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
 from services.memory.storage.people.records import Kept
-from services.memory.storage.record_stores import make_version
+from services.memory.storage.records.record_stores import make_version
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.people.records import DONE, GOING, StoredErasure
-from services.memory.storage.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headrace.errors import Erasing, Held, InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.people.records import GOING, StoredHold
-from services.memory.storage.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid

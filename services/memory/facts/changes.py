@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from headrace.errors import FactsFull, NotFound, PermissionDenied
-from services.memory.storage.user_facts import NO_SOURCE, Fact, FactChange
+from services.memory.storage.records.user_facts import NO_SOURCE, Fact, FactChange
 from services.runtime.clock import now_ms
 
 FACTS_MAX = 2000

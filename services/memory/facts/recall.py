@@ -9,8 +9,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from services.memory.storage.records.user_facts import Fact
 from services.memory.storage.search import split_terms
-from services.memory.storage.user_facts import Fact
 
 TERMS_MAX = 64
 """Words of one query: with 2,000 facts they cost some 30 ms."""

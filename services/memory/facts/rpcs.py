@@ -11,8 +11,8 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
+from services.memory.storage.records.user_facts import Fact
 from services.memory.storage.search import read_limit
-from services.memory.storage.user_facts import Fact
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from services.memory.facts.changes import add_fact, delete_fact, update_fact
 from services.memory.facts.recall import rank_facts
 from services.memory.facts.vectors import keep_vectors
+from services.memory.storage.records.user_facts import Fact, Source, make_fact
 from services.memory.storage.search import Hit, Question
-from services.memory.storage.user_facts import Fact, Source, make_fact
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from services.memory.access.chat_access import ChatAccess
     from services.memory.facts.vectors import FactVectors
-    from services.memory.storage.record_stores import UserFacts
+    from services.memory.storage.records.record_stores import UserFacts
 
 log = structlog.get_logger()
 

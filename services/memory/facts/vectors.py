@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from headrace.errors import ContextLengthExceeded, HeadraceError, InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
-from services.memory.storage.user_facts import Fact, FactChange
+from services.memory.storage.records.user_facts import Fact, FactChange
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from services.runtime.clock import now_ms
 if TYPE_CHECKING:
     from services.memory.keys.store import KeyStore
     from services.memory.storage.audit.trail import AuditTrail
-    from services.memory.storage.keys import StoredKey
+    from services.memory.storage.records.keys import StoredKey
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

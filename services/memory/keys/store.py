@@ -11,8 +11,8 @@ import structlog
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied, QuotaExceeded
-from services.memory.storage.keys import StoredKey
-from services.memory.storage.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.keys import StoredKey
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.runtime.auth import identity
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity, is_role
 from services.runtime.auth.key_text import KEYS_MAX, make_key_text
@@ -21,7 +21,7 @@ from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:
     from services.memory.storage.operating.key_uses import KeyUses
-    from services.memory.storage.record_stores import Keys
+    from services.memory.storage.records.record_stores import Keys
 
 
 TENANT_KEYS_MAX = 1000

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, PermissionDenied, StaleLease
-from services.memory.log import session_state
-from services.memory.log.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
 from services.memory.log.lines import (
     CompactBoundary,
     Known,
@@ -22,8 +20,10 @@ from services.memory.log.lines import (
     SummaryEdit,
     Title,
 )
-from services.memory.log.session_state import SessionState
-from services.memory.log.timeline import Timeline
+from services.memory.log.views import session_state
+from services.memory.log.views.chat_info import QUERY_FIELDS, SCOPE_ALL, ChatInfo, CompactionBases, RunInfo, read_info
+from services.memory.log.views.session_state import SessionState
+from services.memory.log.views.timeline import Timeline
 from services.runtime.auth.access import find_access
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms

@@ -1,4 +1,4 @@
-"""Protos in log lines, in their JSON form (services/runtime/json_form.py), read with tolerance.
+"""Protos in log lines, in their JSON form (services/runtime/formats/json_form.py), read with tolerance.
 
 JSON fields keep their bytes, so that large integers survive.
 """
@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2
-from services.runtime.json_form import encode, rules_of
+from services.runtime.formats.json_form import encode, rules_of
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])

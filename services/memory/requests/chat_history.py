@@ -13,11 +13,11 @@ import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.context.earlier_messages import EarlierMessage, QueryTexts
-from services.memory.log.chat_info import count_derived_events
 from services.memory.log.lines import Event, Line, Query, Run, Step
 from services.memory.log.media import FindBlob, fill_json_media
 from services.memory.log.proto_json import load_delta, load_proto
-from services.memory.log.titles import make_chat_name
+from services.memory.log.views.chat_info import count_derived_events
+from services.memory.log.views.titles import make_chat_name
 from services.memory.requests.snapshots import make_snapshots
 from services.runtime.auth.identity import Identity
 

@@ -9,10 +9,10 @@ from headrace.v1 import memory_pb2
 from services.memory.context.context_source import is_compact_command, list_compactions
 from services.memory.context.scopes import ContextScope
 from services.memory.context.summary_changes import find_changes, list_pins
-from services.memory.log.chat_info import QUERY_FIELDS
 from services.memory.log.lines import Pin, Query, Step, SummaryEdit
 from services.memory.log.messages import join_text
 from services.memory.log.stamps import make_stamp
+from services.memory.log.views.chat_info import QUERY_FIELDS
 
 if TYPE_CHECKING:
     from services.memory.context.context_source import AppliedCompaction

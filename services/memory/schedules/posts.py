@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, QueueFull, Unauthenticated
-from services.memory.storage.schedules import Post, Schedule
-from services.memory.storage.webhooks import Secret
+from services.memory.storage.records.schedules import Post, Schedule
+from services.memory.storage.records.webhooks import Secret
 from services.memory.webhooks.signing import is_signed, make_secret
 
 PAYLOAD_BYTES_MAX = 65_536

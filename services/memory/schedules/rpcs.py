@@ -9,7 +9,7 @@ import grpc
 from headrace.v1 import common_pb2, schedule_pb2
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceServicer
 from services.memory.schedules.posts import Posted
-from services.memory.storage import schedules as stored
+from services.memory.storage.records import schedules as stored
 from services.memory.webhooks.store import KEEP_S_DEFAULT
 from services.runtime.auth import identity
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from services.memory.schedules.store import ScheduleStore
-    from services.memory.storage.schedules import Schedule
+    from services.memory.storage.records.schedules import Schedule
     from services.runtime.auth.identity import Identity
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

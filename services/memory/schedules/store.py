@@ -14,8 +14,8 @@ from services.memory.schedules import posts
 from services.memory.schedules.posts import ACCEPTED, DUPLICATE, PAUSED, Posted
 from services.memory.schedules.times import check_next, check_times, count_between, find_last, find_next
 from services.memory.storage.paging import PAGE_MAX
-from services.memory.storage.record_stores import change_record, keep_record, make_version
-from services.memory.storage.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.schedules import FIRINGS_MAX, Firing, Schedule, Trigger
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.store import KEEP_S_MAX
 from services.runtime.auth import identity
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from services.memory.access.chat_access import ChatAccess
-    from services.memory.storage.record_stores import Schedules
+    from services.memory.storage.records.record_stores import Schedules
 
 SCHEDULES_MAX = 1000
 """Schedules of a user."""

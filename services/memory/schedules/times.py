@@ -14,7 +14,7 @@ from headrace.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from services.memory.storage.schedules import Schedule
+    from services.memory.storage.records.schedules import Schedule
 
 FIELDS = 5
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from services.memory.storage.paging import Page
     from services.memory.storage.people.erasing import StoreEraser
     from services.memory.storage.people.records import DataRecords, StoredErasure, StoredHold
-    from services.memory.storage.record_stores import (
+    from services.memory.storage.records.record_stores import (
         AgentVersions,
         Keys,
         Schedules,

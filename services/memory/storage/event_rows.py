@@ -19,7 +19,7 @@ from services.memory.log.lines import Event, Line, Run
 from services.memory.storage.gates.rows import decode_gate_event, make_closing
 
 if TYPE_CHECKING:
-    from services.memory.log.chat_info import ChatInfo, RunInfo
+    from services.memory.log.views.chat_info import ChatInfo, RunInfo
     from services.memory.storage.gates.rows import GateEvent
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
+from services.memory.log.views.chat_info import QUERY_FIELDS, ChatInfo, RunInfo
 from services.memory.storage.event_rows import NO_EVENTS, EventChange, fold_events
 from services.memory.storage.gates.grant_rows import make_grant_rows
 from services.memory.storage.gates.rows import GateChange, fold_gates

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.encrypted.webhooks import ALL, IS_OF_RUN, Run, WebhookTable, get_data
 from services.memory.storage.event_rows import RUN_ENDED
-from services.memory.storage.webhooks import (
+from services.memory.storage.records.webhooks import (
     COLUMNS,
     DELIVERED,
     KEPT_MS,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.webhooks import DeliveryQuery, TryResult
+    from services.memory.storage.records.webhooks import DeliveryQuery, TryResult
 
 WAITING_MAX = 100_000
 """Deliveries of a webhook that wait; while there are more, new events are left out."""

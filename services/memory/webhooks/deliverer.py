@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from headrace.errors import HeadraceError
-from services.memory.storage.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
+from services.memory.storage.records.webhooks import DEAD, DELIVERED, KEPT_MS, WAITING, TryResult
 from services.memory.webhooks.forms import make_request
 from services.memory.webhooks.metrics import TRIES, show_backlog
 from services.runtime.clock import now_ms
@@ -23,8 +23,8 @@ from services.runtime.ending import guard_task
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
-    from services.memory.storage.record_stores import Webhooks
-    from services.memory.storage.webhooks import Claim, Delivery
+    from services.memory.storage.records.record_stores import Webhooks
+    from services.memory.storage.records.webhooks import Claim, Delivery
     from services.memory.webhooks.sender import Answer
 
 Send: TypeAlias = "Callable[[str, dict[str, str], bytes], Awaitable[Answer]]"

@@ -14,7 +14,7 @@ from services.memory.webhooks.signing import make_headers
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.webhooks import Delivery, Webhook
+    from services.memory.storage.records.webhooks import Delivery, Webhook
 
 AGENT = {"user-agent": "headrace/1.0 (+webhooks)"}
 CLOUD_EVENT = {"content-type": "application/cloudevents+json; charset=utf-8"}

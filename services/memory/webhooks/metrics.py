@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.webhooks import Backlog
+    from services.memory.storage.records.webhooks import Backlog
 
 TRIES = Counter(
     "headrace_webhook_tries",

@@ -13,7 +13,7 @@ from services.memory.webhooks.store import KEEP_S_DEFAULT
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
-    from services.memory.storage.webhooks import Delivery, Webhook
+    from services.memory.storage.records.webhooks import Delivery, Webhook
     from services.memory.webhooks.run_webhooks import RunWebhookStore
     from services.memory.webhooks.store import WebhookStore
 

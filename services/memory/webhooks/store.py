@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
 from services.memory.storage.paging import PAGE_DEFAULT, PAGE_MAX
-from services.memory.storage.record_stores import change_record, keep_record, make_version
-from services.memory.storage.webhooks import DeliveryQuery, Secret, Webhook
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
+from services.memory.storage.records.webhooks import DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.signing import make_secret
 from services.memory.webhooks.targets import PORTS, parse_webhook_url
 from services.runtime.auth import identity
@@ -24,8 +24,8 @@ from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from services.memory.storage.record_stores import Webhooks
-    from services.memory.storage.webhooks import Delivery
+    from services.memory.storage.records.record_stores import Webhooks
+    from services.memory.storage.records.webhooks import Delivery
 
 
 WEBHOOKS_MAX = 20

@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from headrace.regular_files import read_regular_file
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 

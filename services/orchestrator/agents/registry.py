@@ -22,7 +22,7 @@ from services.orchestrator.agents.grants.file import GrantsFile
 from services.orchestrator.agents.stored_agents import StoredAgents
 from services.orchestrator.agents.tenant_view import FILE_WINS, TenantView, make_view
 from services.runtime.auth.identity import current_tenant
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""

@@ -10,9 +10,9 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.ask_credential import ask_credential
-from services.orchestrator.calls.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.calls.effects import GONE, RetryWindow, make_effect_key, resolve_break
+from services.orchestrator.calls.gates.ask_credential import ask_credential
+from services.orchestrator.calls.gates.ask_input import ANSWERS_MAX, ask_input
 from services.orchestrator.peers.model_info import measure_needs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call

@@ -14,7 +14,8 @@ import structlog
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import ask_person, outcomes
+from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.gates import ask_person
 from services.orchestrator.peers.stubs import TOOLS_BACK_S, UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict, verdict

@@ -6,7 +6,7 @@ import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.gate import wait_at_gate
+from services.orchestrator.calls.gates.gate import wait_at_gate
 from services.orchestrator.calls.result_schema import ASK_HUMAN, Question, find_result_schema
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.calls import ask_person, outcomes
-from services.orchestrator.calls.grants import has_used_grant, use_grant
+from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.gates import ask_person
+from services.orchestrator.calls.gates.grants import has_used_grant, use_grant
 from services.orchestrator.calls.own_tools.catalogue import NAMES
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import verdict

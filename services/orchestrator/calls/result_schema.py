@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.run.answers.call import Call
-from services.runtime.json_schema import compile_validator, describe_violations, refuse_constant
+from services.runtime.formats.json_schema import compile_validator, describe_violations, refuse_constant
 
 ASK_HUMAN = "ask_human"
 

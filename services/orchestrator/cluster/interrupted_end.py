@@ -9,9 +9,9 @@ from google.protobuf.message import Message
 
 from headrace.errors import Interrupted, to_failure
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
+from services.orchestrator.lifecycle.ending.unreplayed import make_open_result, make_scope_end
 from services.orchestrator.lifecycle.live_calls.stored_usage import count_usage
-from services.orchestrator.lifecycle.unreplayed import make_open_result, make_scope_end
 from services.orchestrator.run.events.kinds import KINDS
 from services.orchestrator.run.replay.attempt_resets import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.replay.replay import Recording

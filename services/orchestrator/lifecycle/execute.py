@@ -11,7 +11,7 @@ import structlog
 
 from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator.lifecycle import rollback
+from services.orchestrator.lifecycle.ending import rollback
 from services.orchestrator.mode_api.mode_run import ModeRun
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers

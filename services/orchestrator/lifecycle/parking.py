@@ -14,7 +14,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from services.orchestrator import metrics
-from services.orchestrator.calls.gate_times import find_next_time
+from services.orchestrator.calls.gates.gate_times import find_next_time
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.held_runs import HeldRun, HeldRuns
 from services.orchestrator.lifecycle.live_runs import LiveRuns

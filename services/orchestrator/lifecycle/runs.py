@@ -18,8 +18,8 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.ending.finish import finish, hand_over
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
-from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.idle_compactions import IdleCompactions
 from services.orchestrator.lifecycle.live_calls import claim_rpc, gate_steps, steer_rpc, submit_rpc
 from services.orchestrator.lifecycle.live_calls.unknown_gates import AboutGate, check_gate

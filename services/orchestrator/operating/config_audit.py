@@ -10,7 +10,7 @@ from typing import TypeAlias
 import structlog
 
 from headrace.errors import HeadraceError
-from services.runtime.refused_files import Refusal, collecting_refusals
+from services.runtime.files.refused_files import Refusal, collecting_refusals
 from services.runtime.rpc.audit_records import AuditRecords
 
 Noting: TypeAlias = Callable[[str, Callable[[], None]], Callable[[], None]]

@@ -8,7 +8,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.run.answers.call import CLIENT
-from services.runtime.json_schema import find_schema_problem
+from services.runtime.formats.json_schema import find_schema_problem
 
 NO_ARGUMENTS = '{"type":"object","properties":{}}'
 

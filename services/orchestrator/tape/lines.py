@@ -11,8 +11,8 @@ from headrace.cassette.pool import PoolWriter
 from headrace.v1 import agent_pb2
 from services.orchestrator.tape.tape import Entry, Failed
 from services.orchestrator.tape.taped_stub import WITHOUT_REQUEST
-from services.runtime import json_form
 from services.runtime.auth.identity import Identity
+from services.runtime.formats import json_form
 
 Mask = Callable[[str], str]
 

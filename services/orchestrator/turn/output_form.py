@@ -12,7 +12,7 @@ from headrace.errors import InvalidRequest, OutputMismatch
 from headrace.v1 import agent_pb2, common_pb2
 from services.orchestrator.agents.definition.modes import STAGES
 from services.orchestrator.run.scope import Scope
-from services.runtime.json_schema import (
+from services.runtime.formats.json_schema import (
     compile_validator,
     describe_violations,
     find_schema_problem,

@@ -18,7 +18,7 @@ from headrace.regular_files import read_regular_file
 from services.runtime.auth.identity import ALL_SCOPES, DEFAULT_SCOPES, ROLES_MAX, Identity
 from services.runtime.auth.key_text import name_key
 from services.runtime.ending import CannotServe
-from services.runtime.refused_files import REFUSED_FILES
+from services.runtime.files.refused_files import REFUSED_FILES
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Enough for about 100,000 keys."""

@@ -14,7 +14,7 @@ from services.runtime.auth.key_calls import TakeCalls
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.auth.stored_keys import ReadChanges, StoredKeys
 from services.runtime.ending import guard_task
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 
 if TYPE_CHECKING:
     from services.runtime.auth.tokens.jwt_keys import FileKeys

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import structlog
 from jsonschema_rs import Draft202012Validator
 
-from services.runtime.refused_files import report_refusal
+from services.runtime.files.refused_files import report_refusal
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.command_tool import make_command_tool
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition

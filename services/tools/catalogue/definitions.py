@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
 

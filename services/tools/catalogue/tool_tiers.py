@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
 from services.tools.toolkit.credential import Credential
 from services.tools.toolkit.tool import Tool

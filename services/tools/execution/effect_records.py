@@ -19,7 +19,7 @@ import msgspec
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import common_pb2, tools_pb2
-from services.runtime.disk import disk_errors, sync_folder
+from services.runtime.files.disk import disk_errors, sync_folder
 from services.runtime.rpc.field_rules import is_uuid
 
 WHAT = "the record of a call"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 from services.tools.mcp_client.settings import BadMcpFile, Http, McpFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.v1 import data_pb2, tools_pb2
-from services.runtime.disk import disk_errors, sync_folder
+from services.runtime.files.disk import disk_errors, sync_folder
 from services.tools.workspace.retention import remove_folder, remove_leftovers
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import Overloaded
 from headrace.regular_files import noting_passing_errors
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 from services.tools.skills.skill import FILE, Skill, read_skill
 
 SKILLS_MAX = 200

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 
-from services.runtime.json_schema import compile_validator, describe_violations, format_path, refuse_constant
+from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path, refuse_constant
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024

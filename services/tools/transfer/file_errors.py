@@ -6,7 +6,7 @@ from errno import ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EROFS, EXDEV
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
 from headrace.regular_files import PASSING
-from services.runtime.disk import NO_ROOM, make_full_error
+from services.runtime.files.disk import NO_ROOM, make_full_error
 from services.tools.workspace.quota import WorkspaceFull
 
 

@@ -17,7 +17,7 @@ import msgspec
 from headrace.errors import NotFound
 from services.runtime.auth import identity
 from services.runtime.auth.identity import DEFAULT, Identity
-from services.runtime.disk import sync_folder
+from services.runtime.files.disk import sync_folder
 
 
 class _Record(msgspec.Struct, frozen=True):

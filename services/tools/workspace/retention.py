@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from services.runtime.disk import sync_folder
+from services.runtime.files.disk import sync_folder
 from services.runtime.rpc.field_rules import is_uuid
 
 DAY_S = 24 * 60 * 60

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headrace.errors import InvalidRequest
 from services.runtime.auth.identity import Identity
-from services.runtime.disk import disk_errors
+from services.runtime.files.disk import disk_errors
 from services.runtime.rpc.field_rules import is_uuid
 from services.tools.sandbox.confinement.openat2 import open_beneath
 from services.tools.sandbox.confinement.policy import Space

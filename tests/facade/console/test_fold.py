@@ -13,7 +13,7 @@ import pytest
 from headrace.event_json import parse_event
 from headrace.fold import fold_events
 from headrace.v1 import agent_pb2
-from services.runtime.json_form import event
+from services.runtime.formats.json_form import event
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import FORKED, RUN, Story
 from tests.order import IDS, TEXT_KINDS, fold, is_lost

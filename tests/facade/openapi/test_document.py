@@ -14,7 +14,7 @@ from headrace.v1 import agent_pb2
 from services.facade.openapi.comments import find_comment
 from services.facade.openapi.document import build_document
 from services.facade.proto_routes import load_routes
-from services.runtime import json_form
+from services.runtime.formats import json_form
 from tests.conformance.messages import fill_message
 from tests.facade.scripted import suite
 

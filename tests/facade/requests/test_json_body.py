@@ -14,7 +14,7 @@ from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade.proto_routes import load_routes
 from services.facade.requests import query_string
 from services.facade.requests.json_body import decode_body, map_fields
-from services.runtime.json_form import encode
+from services.runtime.formats.json_form import encode
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR
 SUBMIT: Any = agent_pb2.SubmitRequest.DESCRIPTOR

@@ -12,8 +12,8 @@ import pytest
 from headrace.errors import NotFound
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.index_recovery import INDEX_NAME
-from services.memory.storage.user_facts import decode_facts
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
+from services.memory.storage.records.user_facts import decode_facts
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from tests.memory.conftest import Kept, Serve
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line

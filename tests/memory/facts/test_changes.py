@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from headrace.errors import FactsFull
 from services.memory.facts.changes import FACTS_MAX, add_fact
-from services.memory.storage.user_facts import Fact, make_fact
+from services.memory.storage.records.user_facts import Fact, make_fact
 from services.runtime.auth.identity import Identity
 
 ADA = Identity("acme", "ada")

@@ -17,7 +17,7 @@ from headrace.errors import ContextLengthExceeded, DiskFull, InvalidRequest, Ove
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.memory.config import Config
 from services.memory.facts.vectors import MISSING_MAX, SHORT_CHARS_MAX
-from services.memory.storage.user_facts import Fact, decode_facts
+from services.memory.storage.records.user_facts import Fact, decode_facts
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc

@@ -18,7 +18,7 @@ from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.webhooks import Delivery, DeliveryQuery, Webhook
+from services.memory.storage.records.webhooks import Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Sender
 from services.memory.webhooks.store import WebhookStore

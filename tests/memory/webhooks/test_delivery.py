@@ -15,7 +15,7 @@ import standardwebhooks
 from aiohttp import web
 
 from services.memory.storage.event_rows import TYPES
-from services.memory.storage.webhooks import DEAD, DELIVERED, WAITING, TryResult
+from services.memory.storage.records.webhooks import DEAD, DELIVERED, WAITING, TryResult
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.clock import now_ms
@@ -32,7 +32,7 @@ from tests.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.webhooks import Claim
+    from services.memory.storage.records.webhooks import Claim
     from tests.memory.webhooks.conftest import Open
     from tests.memory.webhooks.receiver import Post, Receiver
 

@@ -17,7 +17,7 @@ import pytest
 
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.webhooks import DEAD, DELIVERED, Delivery
+from services.memory.storage.records.webhooks import DEAD, DELIVERED, Delivery
 from services.memory.webhooks.deliverer import Deliverer, Send, delivering
 from services.memory.webhooks.sender import Answer
 from services.memory.webhooks.store import WebhookStore

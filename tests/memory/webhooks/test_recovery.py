@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from services.memory.storage.files.outbox import NAME
-from services.memory.storage.webhooks import DELIVERED, WAITING
+from services.memory.storage.records.webhooks import DELIVERED, WAITING
 from tests.memory.webhooks.conftest import Open, Writer, create, deliver, list_deliveries, wait_for_states
 from tests.memory.webhooks.receiver import Receiver
 

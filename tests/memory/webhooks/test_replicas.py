@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from services.memory.storage.webhooks import DELIVERED
+from services.memory.storage.records.webhooks import DELIVERED
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.runtime.clock import CLOCK
 from tests.memory.conftest import Files, Tables, needs_postgres

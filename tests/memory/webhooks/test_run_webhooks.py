@@ -20,7 +20,7 @@ from tests.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.webhooks import Webhook
+    from services.memory.storage.records.webhooks import Webhook
     from tests.memory.webhooks.receiver import Receiver
 
 pytestmark = pytest.mark.engines

@@ -11,7 +11,7 @@ import pytest
 from headrace.event_json import parse_event
 from headrace.fold import Fold
 from services.orchestrator.calls.outcomes import is_refusal
-from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
+from services.orchestrator.lifecycle.ending.finish import INTERRUPTED_RESULT
 from tests.orchestrator.cluster.test_crashes import as_sent, assert_whole, changes_of, it_run, killed, read
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
 from tests.orchestrator.owners import Crashes, again

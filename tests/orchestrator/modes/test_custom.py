@@ -14,7 +14,7 @@ from benchmarks.postgresql import FAST, running
 from headrace.errors import NotFound, ProviderAuthentication
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.agents.mode_files import ModeFiles
-from services.runtime.refused_files import REFUSED_FILES, collecting_refusals
+from services.runtime.files.refused_files import REFUSED_FILES, collecting_refusals
 from tests.memory.conftest import needs_postgres
 from tests.orchestrator import people
 from tests.orchestrator.cluster.test_crashes import gone_on_with, it_run, killed, known, read

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from services.memory.storage.schedules import FIRINGS_MAX
+from services.memory.storage.records.schedules import FIRINGS_MAX
 from tests.simulation.judging.chats import Logs
 from tests.simulation.postgres.faults import SEEN_AND_GONE
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headrace.v1 import agent_pb2, schedule_pb2
-from services.runtime import json_form
+from services.runtime.formats import json_form
 from tests.order import TERMINAL, Event
 
 PHASES = {

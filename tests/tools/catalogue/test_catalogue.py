@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from services.runtime.file_watch import watching_paths
+from services.runtime.files.file_watch import watching_paths
 from services.tools.builtin import BUILTIN
 from services.tools.toolkit.tool import FrontEnd
 from tests.tools.catalogue.reading import read_catalogue

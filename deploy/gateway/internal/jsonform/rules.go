@@ -1,4 +1,4 @@
-// Package jsonform reads and writes the JSON form of the contract's messages, as services/runtime/json_form.py and the
+// Package jsonform reads and writes the JSON form of the contract's messages, as services/runtime/formats/json_form.py and the
 // embedded facade do: lowerCamelCase names, 64-bit integers as numbers, JSON fields as their own text, and AgentDelta
 // as the flat object of the event contract. A compiled form is kept for each message type.
 package jsonform

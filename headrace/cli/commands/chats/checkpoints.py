@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.checkpoint_list import print_checkpoints, revert_chat
+from headrace.cli.run_view.lists.checkpoint_list import print_checkpoints, revert_chat
 
 
 class SessionState(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.pin_list import print_pins
+from headrace.cli.run_view.lists.pin_list import print_pins
 
 
 class Summary(msgspec.Struct, frozen=True):

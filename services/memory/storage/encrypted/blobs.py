@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
-from services.memory.storage.agents import SHARED
+from services.memory.storage.records.agents import SHARED
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring

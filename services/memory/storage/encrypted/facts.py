@@ -11,7 +11,7 @@ from services.memory.encryption.keyring import make_damaged_error
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.user_facts import Fact
+    from services.memory.storage.records.user_facts import Fact
 
 
 def encrypt_fact(fact: Fact, keys: Keyring) -> Fact:

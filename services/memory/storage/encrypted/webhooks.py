@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from services.memory.encryption.keyring import Keyring
 from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record, read_record
-from services.memory.storage.webhooks import RUN_WORD, Webhook, decode_webhook, encode_webhook, make_run_word
+from services.memory.storage.records.webhooks import RUN_WORD, Webhook, decode_webhook, encode_webhook, make_run_word
 
 WEBHOOK = "webhook"
 """Kind of the record, which is a part of what it is encrypted for."""

@@ -19,7 +19,7 @@ from services.memory.log.blobs import Blob, is_blob_id
 from services.memory.storage.encrypted.blobs import decrypt_blob, encrypt_blob
 from services.memory.storage.files.disk import disk_errors
 from services.runtime.clock import now_ms
-from services.runtime.disk import make_folder, sync_folder, write_whole
+from services.runtime.files.disk import make_folder, sync_folder, write_whole
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
 
 
 class BlobFolder:

@@ -14,7 +14,7 @@ from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.files.index_recovery import load_chat
+from services.memory.storage.files.indexing.index_recovery import load_chat
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import check_owned
 from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.commits import Commits
     from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
     from services.memory.storage.leases import Lease
 
 

@@ -16,23 +16,23 @@ from headrace.errors import HeadraceError, LogDamaged, Overloaded
 from services.memory.encryption.envelope import WrongCiphertext, is_encrypted
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.chat import Chat, Span, chat_not_found
-from services.memory.log.chat_info import read_info
 from services.memory.log.encryption.lines import decrypt_log, encrypt_log, name_older_log
 from services.memory.log.lines import Known, Query, Run, encode_line
 from services.memory.log.recovery import read_chat
+from services.memory.log.views.chat_info import read_info
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
 from services.memory.storage.index_rows import make_change, make_full_change
 from services.memory.storage.spend.rows import fold_spend
 from services.runtime.auth.identity import get_identity
-from services.runtime.disk import NO_ROOM
+from services.runtime.files.disk import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.tables.leases import LeaseTable
     from services.memory.storage.leases import Lease

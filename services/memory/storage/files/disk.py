@@ -17,8 +17,8 @@ from pathlib import Path
 import structlog
 
 from headrace.errors import LogDamaged
-from services.runtime import disk
 from services.runtime.ending import CannotServe
+from services.runtime.files import disk
 from services.runtime.rpc.field_rules import is_uuid
 
 HEAD_BYTES = 256

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 from headrace.errors import DiskFull
 from services.memory.storage.files.disk import disk_errors
 from services.runtime.clock import monotonic_s
-from services.runtime.disk import make_full_error
+from services.runtime.files.disk import make_full_error
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from services.memory.storage.files.disk_room import PROBE_S, DiskRoom
 from services.memory.storage.files.encryption.data_keys import FOLDER, FileDataKeys
 from services.memory.storage.files.encryption.rewriting import FileRewriting
 from services.memory.storage.files.folders import Folders
-from services.memory.storage.files.index import Index
-from services.memory.storage.files.index_recovery import (
+from services.memory.storage.files.indexing.index import Index
+from services.memory.storage.files.indexing.index_recovery import (
     START_LOGS_MAX,
     OpenIndex,
     open_index,

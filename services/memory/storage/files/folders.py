@@ -10,7 +10,7 @@ from services.memory.storage.files.agents.definitions import AgentFolder
 from services.memory.storage.files.agents.versions import VersionFolder
 from services.memory.storage.files.api_keys.keys import KeyFolder
 from services.memory.storage.files.blobs import BlobFolder
-from services.memory.storage.files.index_recovery import SPEND
+from services.memory.storage.files.indexing.index_recovery import SPEND
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.people.records import FileDataRecords
 from services.memory.storage.files.records import RecordFolder
@@ -18,7 +18,7 @@ from services.memory.storage.files.schedules import SCHEDULES
 from services.memory.storage.files.spend.ledger import SpendLedger
 from services.memory.storage.files.user_facts import FactLog
 from services.memory.storage.people.records import StoredErasure, StoredHold
-from services.memory.storage.schedules import Schedule
+from services.memory.storage.records.schedules import Schedule
 
 if TYPE_CHECKING:
     from pathlib import Path

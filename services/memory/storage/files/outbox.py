@@ -15,10 +15,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.keyring import NO_KEYS, Keyring
-from services.memory.storage.files.database import database_errors
+from services.memory.storage.files.indexing.database import database_errors
 from services.memory.storage.index_rows import IndexChange
 from services.memory.storage.outbox import LIVE, SqlWebhooks, list_values, make_fan_out
-from services.memory.storage.webhooks import KEPT_MS
+from services.memory.storage.records.webhooks import KEPT_MS
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from services.memory.storage.encrypted.webhooks import Statement
     from services.memory.storage.event_rows import EventChange
     from services.memory.storage.files.disk_room import DiskRoom
-    from services.memory.storage.files.index import Index
-    from services.memory.storage.webhooks import Webhook
+    from services.memory.storage.files.indexing.index import Index
+    from services.memory.storage.records.webhooks import Webhook
 
 NAME = "webhooks.sqlite"
 

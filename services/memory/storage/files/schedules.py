@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.files.records import RecordFolder, RecordKind
-from services.memory.storage.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
+from services.memory.storage.records.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring

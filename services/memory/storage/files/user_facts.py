@@ -26,7 +26,7 @@ from services.memory.encryption import envelope
 from services.memory.encryption.keyring import NO_KEYS, Keyring, is_of_tenant
 from services.memory.storage.encrypted.records import decrypt_record, encrypt_record, is_current_record
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.user_facts import (
+from services.memory.storage.records.user_facts import (
     Fact,
     MakeChange,
     decode_facts,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from services.memory.log.chat_info import ChatInfo
+    from services.memory.log.views.chat_info import ChatInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from services.memory.storage.gates.grant_rows import GrantEntry
 from services.runtime.auth.answerers import REQUESTER, USER
 
 if TYPE_CHECKING:
-    from services.memory.log.chat_info import ChatInfo
+    from services.memory.log.views.chat_info import ChatInfo
 
 OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
 

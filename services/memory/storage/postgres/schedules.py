@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.records import encrypt_record, read_record
-from services.memory.storage.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
+from services.memory.storage.records.schedules import SCHEDULE, Schedule, decode_schedule, encode_schedule
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring

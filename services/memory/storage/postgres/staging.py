@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.log.chat_info import ChatInfo
+    from services.memory.log.views.chat_info import ChatInfo
     from services.memory.storage.leases import Lease
     from services.runtime.auth.identity import Identity
 

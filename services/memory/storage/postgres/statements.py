@@ -13,7 +13,7 @@ from services.memory.storage.postgres.spend import rows as spend
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from services.memory.log.chat_info import RunInfo
+    from services.memory.log.views.chat_info import RunInfo
     from services.memory.storage.index_rows import IndexChange, Text
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.connection.session import Connection

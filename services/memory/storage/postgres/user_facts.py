@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.facts import decrypt_fact, encrypt_fact
 from services.memory.storage.postgres.connection.session import strip_nul
-from services.memory.storage.user_facts import Fact, MakeChange, Source
+from services.memory.storage.records.user_facts import Fact, MakeChange, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from headrace.errors import Overloaded
-from services.runtime.disk import make_full_error
+from services.runtime.files.disk import make_full_error
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError

@@ -17,7 +17,7 @@ from services.memory.log.proto_json import load_proto
 from services.runtime.usage import to_nano_usd
 
 if TYPE_CHECKING:
-    from services.memory.log.chat_info import ChatInfo, RunInfo
+    from services.memory.log.views.chat_info import ChatInfo, RunInfo
 
 _API_KEY = "api_key:"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.v1 import common_pb2
-from services.runtime.json_schema import find_schema_problem
+from services.runtime.formats.json_schema import find_schema_problem
 
 Positive = Annotated[int, Field(gt=0)]
 

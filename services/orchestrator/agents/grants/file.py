@@ -9,7 +9,7 @@ import structlog
 from headrace.regular_files import read_regular_file
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants.rules import Grants, GrantsError, TenantGrants, parse_grants
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 NAME = "tenant-agents.yaml"
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from headrace.errors import InvalidRequest, PermissionDenied
 from headrace.v1 import agent_pb2, common_pb2
-from services.orchestrator.calls.ask_person import ApprovalAnswer
-from services.orchestrator.calls.edited_call import FIELD, judge_edit
+from services.orchestrator.calls.gates.ask_person import ApprovalAnswer
+from services.orchestrator.calls.gates.edited_call import FIELD, judge_edit
 from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.run.control.gate_state import VOTE, GateState
 from services.orchestrator.run.run import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from headrace.errors import InvalidRequest, PermissionDenied, QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls.ask_person import ApprovalAnswer
-from services.orchestrator.calls.grants import FOR_CHAT, FOR_RUN, GRANTS_MAX, list_grants
+from services.orchestrator.calls.gates.ask_person import ApprovalAnswer
+from services.orchestrator.calls.gates.grants import FOR_CHAT, FOR_RUN, GRANTS_MAX, list_grants
 from services.orchestrator.run.control.gate_state import GateState
 from services.orchestrator.run.run import Run
 from services.runtime.auth.answerers import may_answer

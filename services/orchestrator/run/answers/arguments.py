@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from services.orchestrator.run.answers.call import Call
-from services.runtime.json_schema import compile_validator, describe_violations, format_path
+from services.runtime.formats.json_schema import compile_validator, describe_violations, format_path
 
 
 def violation(call: Call) -> str:

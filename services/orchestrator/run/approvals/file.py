@@ -8,7 +8,7 @@ import structlog
 
 from headrace.regular_files import read_regular_file
 from services.orchestrator.run.approvals.rules import Rules, RulesError, parse
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 256 * 1024
 """Enough for some thousand rules."""

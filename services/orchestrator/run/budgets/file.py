@@ -9,7 +9,7 @@ import structlog
 from headrace.errors import Overloaded
 from headrace.regular_files import read_regular_file
 from services.orchestrator.run.budgets.rules import Budgets, BudgetsError, parse_budgets
-from services.runtime.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 
 FILE_BYTES_MAX = 256 * 1024
 

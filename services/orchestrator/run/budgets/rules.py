@@ -13,8 +13,8 @@ from pydantic.alias_generators import to_camel
 
 from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import Identity
+from services.runtime.formats.yaml_model import load_yaml_model
 from services.runtime.usage import NANO_PER_USD
-from services.runtime.yaml_model import load_yaml_model
 
 EACH = "*"
 """A name that stands for each one by itself."""

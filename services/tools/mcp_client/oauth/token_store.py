@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from services.runtime.auth.identity import Identity
-from services.runtime.disk import disk_errors
+from services.runtime.files.disk import disk_errors
 
 WHAT = "a user's token"
 

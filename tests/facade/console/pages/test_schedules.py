@@ -10,7 +10,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from services.memory.schedules.store import ScheduleStore
-from services.memory.storage.schedules import Failure, Firing, Schedule
+from services.memory.storage.records.schedules import Failure, Firing, Schedule
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import Memory
 from tests.facade.scripted import CHAT, RUN

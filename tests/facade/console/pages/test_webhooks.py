@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
-from services.memory.storage.webhooks import DEAD, Delivery, DeliveryQuery
+from services.memory.storage.records.webhooks import DEAD, Delivery, DeliveryQuery
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
 from tests.facade.console.conftest import Opening

@@ -23,7 +23,7 @@ from services.memory.storage.files.backlog.backlog import Backlog
 from services.memory.storage.files.backlog.indexing import Settle, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.index_recovery import INDEX_NAME, START_LOGS_MAX
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, START_LOGS_MAX
 from services.runtime.auth.identity import acting_as
 from tests.memory.conftest import memory_over
 from tests.memory.storage.files.test_index_recovery import copies

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.memory.storage.files.index_recovery import INDEX_NAME
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME
 from tests.memory.conftest import Serve
 from tests.memory.storage.test_gates import ids, opening, submitted
 from tests.memory.writing import new_id, query_line, run_line, step_line, user

@@ -16,10 +16,10 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
-from services.memory.log.chat_info import RunInfo
-from services.memory.storage.files.database import IndexDatabase
+from services.memory.log.views.chat_info import RunInfo
 from services.memory.storage.files.disk_room import DiskRoom
-from services.memory.storage.files.index import Index
+from services.memory.storage.files.indexing.database import IndexDatabase
+from services.memory.storage.files.indexing.index import Index
 from services.memory.storage.index_rows import ChatEntry, IndexChange
 from services.memory.storage.spend.query import SpendQuery
 from services.memory.storage.spend.rows import SpendKey, SpendSum

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from services.memory.storage.files import index_recovery
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.index_recovery import INDEX_NAME, open_index
+from services.memory.storage.files.indexing import index_recovery
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, open_index
 from tests.memory.conftest import Serve
 from tests.memory.editing import without_checksums
 from tests.memory.writing import new_id

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.memory.storage.files.index_recovery import INDEX_NAME, SPEND
+from services.memory.storage.files.indexing.index_recovery import INDEX_NAME, SPEND
 from tests.memory.conftest import Serve
 from tests.memory.storage.test_spend import charge, said, total
 from tests.memory.writing import Memory, run_line

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from headrace.v1 import data_pb2, memory_pb2
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.record_stores import change_record, make_version
-from services.memory.storage.schedules import Schedule
+from services.memory.storage.records.record_stores import change_record, make_version
+from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import ModelledTables, ModelServer
 from tests.memory.keys.test_rpcs import call as call_keys

@@ -6,8 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.agents import AGENT, AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
 from services.memory.storage.files.records import NumberedFolder, RecordKind
+from services.memory.storage.records.agents import (
+    AGENT,
+    AgentUse,
+    StoredAgent,
+    decode_agent,
+    encode_agent,
+    find_record_id,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,10 @@ import structlog
 
 from headrace.errors import LogDamaged, QuotaExceeded
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
 from services.memory.storage.encrypted.blobs import decrypt_definition, encrypt_definition
+from services.memory.storage.records.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
 from services.runtime.clock import now_ms
-from services.runtime.disk import make_folder, write_whole
+from services.runtime.files.disk import make_folder, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from services.memory.storage.operating.run_query import RunQuery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
 
 BUCKETS_MAX = 10_000
 """Buckets that are kept before those that are full are dropped."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from services.memory.storage.files.records import NumberedFolder, RecordKind
-from services.memory.storage.keys import StoredKey, decode_key, encode_key
+from services.memory.storage.records.keys import StoredKey, decode_key, encode_key
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from services.memory.storage.audit.store import Head
 from services.memory.storage.files.audit.segments import Segments
 from services.runtime.clock import now_ms
-from services.runtime.disk import disk_errors
+from services.runtime.files.disk import disk_errors
 
 if TYPE_CHECKING:
     from services.memory.storage.files.disk_room import DiskRoom

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from services.memory.storage.audit.store import NO_HEAD, Head, chain_records, make_forgotten, parse_head
-from services.runtime.disk import make_folder, sync_folder, write_whole
+from services.runtime.files.disk import make_folder, sync_folder, write_whole
 
 SEGMENT_LINES_MAX = 2_000
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from services.memory.encryption.data_keys import DataKey, decode_data_key, encode_data_key, find_tenant_mark
-from services.runtime.disk import disk_errors, make_folder, sync_folder, write_whole
+from services.runtime.files.disk import disk_errors, make_folder, sync_folder, write_whole
 from services.runtime.randomness import new_uuid
 
 if TYPE_CHECKING:

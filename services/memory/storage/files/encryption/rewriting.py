@@ -8,19 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
-from services.memory.storage.agents import SHARED
+from services.memory.storage.records.agents import SHARED
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.agents import AgentVersion
     from services.memory.storage.files.agents.versions import VersionFolder
     from services.memory.storage.files.blobs import BlobFolder
     from services.memory.storage.files.chats import FileChats
     from services.memory.storage.files.encryption.data_keys import FileDataKeys
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
     from services.memory.storage.files.outbox import FileWebhooks
     from services.memory.storage.files.records import RecordFolder
     from services.memory.storage.files.user_facts import FactLog
+    from services.memory.storage.records.agents import AgentVersion
 
 Piece = tuple[str, Callable[[], Awaitable[bool]]]
 

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from services.memory.encryption.keyring import Keyring
-    from services.memory.storage.agents import StoredAgent
     from services.memory.storage.files.agents.versions import VersionFolder
     from services.memory.storage.files.chats import FileChats
-    from services.memory.storage.files.database import IndexDatabase
     from services.memory.storage.files.disk import Disk
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.database import IndexDatabase
+    from services.memory.storage.files.indexing.index import Index
     from services.memory.storage.files.outbox import Outbox
     from services.memory.storage.files.records import RecordFolder
     from services.memory.storage.files.schedules import FileSchedules
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.user_facts import FactLog
-    from services.memory.storage.schedules import Schedule
+    from services.memory.storage.records.agents import StoredAgent
+    from services.memory.storage.records.schedules import Schedule
 
 _DELETE_DELIVERIES = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from services.memory.storage.leases import NO_LEASE, Lease
 
 if TYPE_CHECKING:
-    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.indexing.index import Index
 
 
 class LeaseTable:

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.agents import AGENT, AgentUse, StoredAgent, decode_agent, encode_agent, find_record_id
 from services.memory.storage.encrypted.records import encrypt_record, read_record
+from services.memory.storage.records.agents import (
+    AGENT,
+    AgentUse,
+    StoredAgent,
+    decode_agent,
+    encode_agent,
+    find_record_id,
+)
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring

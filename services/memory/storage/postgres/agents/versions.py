@@ -8,8 +8,8 @@ import msgspec
 
 from headrace.errors import LogDamaged, QuotaExceeded
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
 from services.memory.storage.encrypted.blobs import decrypt_definition, encrypt_definition
+from services.memory.storage.records.agents import SHARED, VERSIONS_MAX, AgentVersion, hash_definition
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from services.memory.storage.keys import StoredKey, decode_key, encode_key
+from services.memory.storage.records.keys import StoredKey, decode_key, encode_key
 
 if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database

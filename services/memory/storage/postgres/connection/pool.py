@@ -20,8 +20,8 @@ from services.memory.storage.postgres.connection.availability import Availabilit
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pooler import refuse_pooler
 from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
-from services.runtime.disk import make_full_error
 from services.runtime.ending import CannotServe
+from services.runtime.files.disk import make_full_error
 
 T = TypeVar("T")
 

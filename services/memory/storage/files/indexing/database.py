@@ -30,7 +30,7 @@ from services.memory.storage.operating.run_query import RunEntry, RunQuery
 from services.memory.storage.paging import Page
 from services.memory.storage.spend.rows import SpendRow
 from services.runtime.auth.identity import Identity
-from services.runtime.disk import make_full_error
+from services.runtime.files.disk import make_full_error
 
 VERSION = 15
 """Version of the tables; a file of another version is made anew."""

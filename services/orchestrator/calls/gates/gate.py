@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2
-from services.orchestrator.calls.gate_times import list_due, set_times, take_due_steps
+from services.orchestrator.calls.gates.gate_times import list_due, set_times, take_due_steps
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.control.waits import Submission
 from services.orchestrator.run.replay.resume_point import EXPIRED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.memory.storage.files.database import IndexDatabase
+from services.memory.storage.files.indexing.database import IndexDatabase
 from services.memory.storage.search import Hit, Question, make_like_pattern
 from services.runtime.auth.identity import Identity
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.memory.log.grants import GrantInfo, fold_grants
 from services.memory.log.lines import (
     CompactBoundary,
     Event,
@@ -22,7 +21,8 @@ from services.memory.log.lines import (
     Title,
     Unknown,
 )
-from services.memory.log.titles import make_chat_name, make_first_words
+from services.memory.log.views.grants import GrantInfo, fold_grants
+from services.memory.log.views.titles import make_chat_name, make_first_words
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
-from services.orchestrator.calls.gate import wait_at_gate
+from services.orchestrator.calls.gates.gate import wait_at_gate
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.verdict import Verdict
 from services.orchestrator.run.control.gate_state import GateState

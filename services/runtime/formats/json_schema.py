@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
 
-from services.runtime.json_depth import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.formats.json_depth import JSON_DEPTH_MAX, measure_json_depth
 
 PATTERN_BYTES_MAX = 1024 * 1024
 """Size of a compiled pattern, ten times an honest tool's."""

@@ -20,8 +20,8 @@ from services.memory.log.encryption.lines import encrypt_log, name_older_log
 from services.memory.log.recovery import read_chat
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.files.blobs import BlobFolder
-from services.memory.storage.files.database import PLAIN_ROWS, IndexDatabase, OtherVersion
 from services.memory.storage.files.disk import Disk, disk_errors
+from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase, OtherVersion
 from services.memory.storage.files.spend.ledger import read_deleted_spend
 from services.memory.storage.index_rows import IndexChange, make_full_change
 from services.memory.storage.leases import Lease

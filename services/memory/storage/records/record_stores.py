@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections import defaultdict
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
-    from services.memory.storage.agents import AgentUse, AgentVersion, StoredAgent
     from services.memory.storage.event_rows import OutsideEvent
-    from services.memory.storage.keys import StoredKey
     from services.memory.storage.people.records import StoredErasure, StoredHold
-    from services.memory.storage.schedules import Schedule
-    from services.memory.storage.user_facts import Fact, MakeChange
-    from services.memory.storage.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
+    from services.memory.storage.records.agents import AgentUse, AgentVersion, StoredAgent
+    from services.memory.storage.records.keys import StoredKey
+    from services.memory.storage.records.schedules import Schedule
+    from services.memory.storage.records.user_facts import Fact, MakeChange
+    from services.memory.storage.records.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
 
 Record = TypeVar("Record", "StoredErasure", "StoredHold", "StoredKey", "Schedule", "Webhook")

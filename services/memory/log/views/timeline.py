@@ -9,8 +9,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Line, Query, Revert, Run, Step
+from services.memory.log.views.chat_info import SCOPE_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from headrace.errors import HeadraceError, KeyUnavailable, LogDamaged, to_failur
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.ending.recording import keep_recording
+from services.orchestrator.lifecycle.ending.unreplayed import close_unreplayed
 from services.orchestrator.lifecycle.execute import INTERNAL
-from services.orchestrator.lifecycle.recording import keep_recording
-from services.orchestrator.lifecycle.unreplayed import close_unreplayed
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.control.state import End
 from services.orchestrator.run.control.steer_queue import Steer

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from services.memory.storage.webhooks import Secret
+from services.memory.storage.records.webhooks import Secret
 from services.runtime.auth.identity import Identity
 
 SCHEDULE = "schedule"

@@ -21,10 +21,10 @@ from services.memory.log.chat import chat_not_found
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
 from services.memory.storage.files.backlog.backlog import DAY_MS, Backlog, LogState
-from services.memory.storage.files.database import PLAIN_ROWS, IndexDatabase, database_errors
 from services.memory.storage.files.disk_room import DiskRoom
+from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase, database_errors
+from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
-from services.memory.storage.files.search import search_texts
 from services.memory.storage.gates.grant_query import GrantQuery
 from services.memory.storage.gates.grant_rows import GrantEntry
 from services.memory.storage.gates.query import GateQuery
@@ -39,7 +39,7 @@ from services.memory.storage.search import Hit, Question
 from services.memory.storage.spend.query import SpendAnswer, SpendQuery
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms, thread_time_s
-from services.runtime.disk import disk_errors
+from services.runtime.files.disk import disk_errors
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from headrace.cli.facade.client import FacadeClient
-from headrace.cli.run_view.checkpoint_list import Checkpoint
+from headrace.cli.run_view.lists.checkpoint_list import Checkpoint
 
 KINDS = {"question": "query", "answer": "step"}
 """Kinds of checkpoints by the words for the last message of each."""

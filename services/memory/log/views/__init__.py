@@ -1,0 +1,1 @@
+"""What is folded from the lines of a log."""

@@ -1,0 +1,1 @@
+"""Files: durable names, and those that people change while services run."""

@@ -1,0 +1,1 @@
+"""Data of others: JSON, its schemas, YAML."""
