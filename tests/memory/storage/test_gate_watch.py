@@ -25,10 +25,11 @@ WAIT_S = 20.0
 
 
 class Watch:
-    """What a reader is told, as short text.
+    """What a reader is told, as short text."""
 
-    A list that comes again, as it does when the store's connection is there after the reader, is told as its gates.
-    """
+    shows_lists = False
+    """Whether a list that comes again is told as such; it comes where the store's connection is there after the reader,
+    and its gates are told."""
 
     def __init__(self, news: AsyncIterator[gates_pb2.WatchGatesResponse]) -> None:
         self._news = news
@@ -38,7 +39,7 @@ class Watch:
         async with asyncio.timeout(WAIT_S):
             while True:
                 told = await anext(self._news)
-                if told.HasField("gate") or not self._is_listed:
+                if told.HasField("gate") or self.shows_lists or not self._is_listed:
                     self._is_listed |= told.HasField("list_end")
                     return told
 

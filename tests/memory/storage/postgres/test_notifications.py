@@ -68,6 +68,7 @@ async def test_gates_are_told_by_every_service_and_listed_again_after_a_loss(dat
     async with asyncio.timeout(200), memory_in(database_url) as here, memory_in(database_url) as there:
         chat_id, run_id = await here.begin()
         async with watching(there) as watch:
+            watch.shows_lists = True
             assert (await watch.next(2))[-1] == "list_end"
             await here.append(chat_id, run_id, opening("t_1"))
             told = await watch.next()
