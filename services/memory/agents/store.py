@@ -95,7 +95,7 @@ class AgentStore:
             is_changed = changed is not None
             if changed is None:
                 assert stored is not None, "there is nothing to store once more"
-                changed = replace(stored, version=make_version())
+                changed = stored
             elif changed.definition:
                 await self._check_room(changed, stored)
             if await self._agents.put(changed, stored.version if stored is not None else 0):

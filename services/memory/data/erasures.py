@@ -49,8 +49,7 @@ class ErasureStore:
         known = await self._engine.erasures.find(erasure_id)
         known = known or await self._find_going(who.tenant, request.user)
         if known is not None:
-            find = partial(self._engine.erasures.find, known.erasure_id)
-            return await change_record("erasure", known, keep_record, self._engine.erasures.put, find) or known
+            return await self._keep(known)
         (await HoldStore(self._engine).read_in_force()).check(who.tenant, request.user)
         erasure = StoredErasure(
             erasure_id=erasure_id,
@@ -65,9 +64,16 @@ class ErasureStore:
         )
         told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
         await self._engine.audit.record("erasure.requested", who, **told)
-        await self._engine.erasures.put(erasure)
+        if not await self._engine.erasures.put(erasure):
+            # A statement whose answer was lost is repeated, and then finds its own erasure.
+            erasure = await self._keep(await self._engine.erasures.find(erasure_id) or erasure)
         await self._refusals.look()
-        return await self._engine.erasures.find(erasure_id) or erasure
+        return erasure
+
+    async def _keep(self, erasure: StoredErasure) -> StoredErasure:
+        erasures = self._engine.erasures
+        find = partial(erasures.find, erasure.erasure_id)
+        return await change_record("erasure", erasure, keep_record, erasures.put, find) or erasure
 
     async def get(self, erasure_id: str) -> StoredErasure:
         erasure = await self._engine.erasures.find(erasure_id)

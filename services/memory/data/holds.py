@@ -81,8 +81,7 @@ class HoldStore:
             raise NotFound(f"chat {request.chat} does not exist", chatId=request.chat)
         hold_id = str(uuid.uuid5(_IDS, f"{who.tenant}/{request.request_id}")) if request.request_id else new_uuid()
         if known := await self._engine.holds.find(hold_id):
-            find = partial(self._engine.holds.find, hold_id)
-            return await change_record("hold", known, keep_record, self._engine.holds.put, find) or known
+            return await self._change(known, keep_record)
         if len(await self.list_own(include_ended=True)) >= HOLDS_MAX:
             raise QuotaExceeded(f"a tenant may have {HOLDS_MAX} holds")
         hold = StoredHold(
@@ -98,21 +97,30 @@ class HoldStore:
         )
         await self._refuse_erased(hold)
         await self._engine.audit.record("hold.placed", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
-        await self._engine.holds.put(hold)
-        return await self._engine.holds.find(hold_id) or hold
+        if await self._engine.holds.put(hold):
+            return hold
+        # A statement whose answer was lost is repeated, and then finds its own hold.
+        return await self._change(await self._engine.holds.find(hold_id) or hold, keep_record)
 
     async def release(self, hold_id: str) -> StoredHold:
         who = identity.require_identity()
         hold = await self._engine.holds.find(hold_id)
         if hold is None or hold.tenant != who.tenant:
             raise NotFound(f"hold {hold_id} does not exist", holdId=hold_id)
-        if hold.released_at:
-            return hold
-        ended = replace(hold, version=make_version(), released_by=who.user, released_at=self._clock())
-        # Before it is so: a hold that has ended unseen would be worse than a line too many.
-        await self._engine.audit.record("hold.released", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
-        await self._engine.holds.put(ended, hold.version)
-        return await self._engine.holds.find(hold_id) or ended
+        if not hold.released_at:
+            # Before it is so: a hold that has ended unseen would be worse than a line too many.
+            await self._engine.audit.record("hold.released", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
+
+        def end(stored: StoredHold) -> StoredHold:
+            if stored.released_at:
+                return stored
+            return replace(stored, released_by=who.user, released_at=self._clock())
+
+        return await self._change(hold, end)
+
+    async def _change(self, hold: StoredHold, change: Callable[[StoredHold], StoredHold]) -> StoredHold:
+        holds = self._engine.holds
+        return await change_record("hold", hold, change, holds.put, partial(holds.find, hold.hold_id)) or hold
 
     async def _refuse_erased(self, hold: StoredHold) -> None:
         owner = await self._find_owner(hold)

@@ -240,8 +240,8 @@ class ScheduleStore:
             elif firing.due_at == schedule.next_at:
                 changed = replace(changed, next_at=find_next(schedule, max(now, firing.due_at)))
                 passed = count_between(schedule, firing.due_at, now)
-            elif firing.outcome != STARTED:
-                return schedule  # its user has changed the times meanwhile
+            elif firing.outcome != STARTED or _is_forgotten(schedule, firing.due_at):
+                return schedule  # its user has changed the times meanwhile, or its run is taken over long after it
             if changed.posts:
                 changed = replace(changed, queued_at=now)  # what has waited for this one has its whole time of grace
             recorded = replace(firing, recorded_at=now, passed=passed, webhook_id=post.webhook_id if post else "")
@@ -277,6 +277,11 @@ class ScheduleStore:
     async def _check_chat(self, schedule: Schedule) -> None:
         if schedule.chat_id and not await self._access.may_use_id(schedule.chat_id):
             raise NotFound(f"chat {schedule.chat_id} does not exist", chatId=schedule.chat_id)
+
+
+def _is_forgotten(schedule: Schedule, due_at: int) -> bool:
+    """Whether there have been so many times since that what became of this one is not kept."""
+    return len(schedule.firings) == FIRINGS_MAX and due_at < schedule.firings[-1].due_at
 
 
 def _correct(schedule: Schedule, firing: Firing) -> Schedule:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import grpc
 import structlog
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound
 from headrace.v1 import schedule_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.runtime.auth.identity import acting_as
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
     from headrace.v1 import agent_pb2
 
+CORRECTION_TIMEOUT_S = 3.0
+"""Of each call about a run that is taken over, whose chat waits meanwhile."""
+
 log = structlog.get_logger()
 
 
-async def record_firing(peers: Peers, schedule_id: str, firing: schedule_pb2.Firing) -> None:
+async def record_firing(
+    peers: Peers, schedule_id: str, firing: schedule_pb2.Firing, timeout_s: float = UNARY_TIMEOUT_S
+) -> None:
     request = schedule_pb2.RecordFiringRequest(schedule_id=schedule_id, firing=firing)
     with acting_as(None), translating_peer_errors():
-        await peers.schedules.RecordFiring(request, timeout=UNARY_TIMEOUT_S)
+        await peers.schedules.RecordFiring(request, timeout=timeout_s)
     log.info("schedule", schedule_id=schedule_id, outcome=firing.outcome, run_id=firing.run_id)
 
 
@@ -36,14 +41,13 @@ async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequ
     schedule_id, _, due_at = query.request_id.partition(":")
     if not (is_uuid(schedule_id) and due_at.isascii() and due_at.isdecimal() and len(due_at) < 16):
         return
-    with log_errors(schedule_id):
+    firing = schedule_pb2.Firing(due_at=int(due_at), outcome="started", run_id=run_id, chat_id=query.chat_id)
+    with log_errors(schedule_id), suppress(NotFound):
         # As the run's user, who must have the schedule: anybody may choose a request id.
+        get = schedule_pb2.GetScheduleRequest(schedule_id=schedule_id)
         with translating_peer_errors():
-            await peers.schedules.GetSchedule(
-                schedule_pb2.GetScheduleRequest(schedule_id=schedule_id), timeout=UNARY_TIMEOUT_S
-            )
-        firing = schedule_pb2.Firing(due_at=int(due_at), outcome="started", run_id=run_id, chat_id=query.chat_id)
-        await record_firing(peers, schedule_id, firing)
+            await peers.schedules.GetSchedule(get, timeout=CORRECTION_TIMEOUT_S)
+        await record_firing(peers, schedule_id, firing, CORRECTION_TIMEOUT_S)
 
 
 @contextmanager

@@ -232,6 +232,7 @@ class Takeover:
             with translating_peer_errors():
                 await self._peers.memory.Append(end, timeout=UNARY_TIMEOUT_S)
             self._runs.unstored.pop(entry.run_id, None)
+            await record_taken_run(self._peers, entry.run_id, query.query)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
             return None
         reason = self._find_reason(entry)

@@ -92,7 +92,7 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
 
 async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
     if opening.resets is not None:
-        await run.release_resets(opening.resets)
+        await run.log.commit(opening.resets)
     if run.past.reason:
         await peers.wait_for_peers()
     for code, message in opening.notices:

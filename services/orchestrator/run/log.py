@@ -7,6 +7,8 @@ doubles a line; and before any later one, so that the log has no result without 
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 
 import structlog
 
@@ -37,23 +39,27 @@ class RunLog:
         run_id: str,
         peers: Peers,
         charges: list[memory_pb2.Charge],
+        release: Callable[[int], None],
         *,
         generation: int = 0,
         step: int = 0,
         covered_seq: int = 0,
     ) -> None:
         """Continue after `step` and `covered_seq`, at which the previous owner ended. The next lines take along what is
-        in `charges`."""
+        in `charges`. `release` lets readers have the event of a seq, which the log has."""
         self.generation = generation
         self.is_lost = False
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers
         self._charges = charges
+        self._release = release
         self._step = step
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
-        self._sending: set[str] = set()
+        self._claimed: set[str] = set()
+        """Requests that a task is about to send, or sends; the others are anybody's."""
+        self._adopting = asyncio.Lock()
         self._held: list[memory_pb2.LogLine] = []
         self.updated_at = now_ms()
         """Unix milliseconds at which memory last answered."""
@@ -140,23 +146,31 @@ class RunLog:
         Raises:
             StaleLease: Another owner has the run.
         """
-        for earlier in [*self._unanswered.values()]:
-            if earlier is request:
-                break
-            if earlier.request_id not in self._sending:
-                await self._send(earlier)
-        if request.request_id in self._unanswered:
+        if request.request_id not in self._unanswered:
+            return  # one of a later task has taken it along
+        self._claimed.add(request.request_id)
+        try:
+            async with self._adopting:
+                while (earlier := self._find_left(request)) is not None:
+                    await self._send(earlier)
             await self._send(request)
+        finally:
+            self._claimed.discard(request.request_id)
+
+    def _find_left(self, request: memory_pb2.AppendRequest) -> memory_pb2.AppendRequest | None:
+        """Return the first request before this one that is unanswered, and that no task sends."""
+        earlier = itertools.takewhile(lambda one: one is not request, self._unanswered.values())
+        return next((one for one in earlier if one.request_id not in self._claimed), None)
 
     async def _send(self, request: memory_pb2.AppendRequest) -> None:
-        self._sending.add(request.request_id)
         try:
             with translating_peer_errors():
                 await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             self.lose()
             raise
-        finally:
-            self._sending.discard(request.request_id)
         self.updated_at = now_ms()
-        self._unanswered.pop(request.request_id, None)
+        if self._unanswered.pop(request.request_id, None) is not None:
+            for line in request.lines:
+                if line.HasField("event"):
+                    self._release(line.event.event.seq)

@@ -163,7 +163,7 @@ class Run:
             on_rest=partial(services.on_rest, self.identity.tenant),
         )
         self.control = StopControl(self.state, is_live=not past.recording.steps)
-        self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged)
+        self.log = past.log(query.chat_id, run_id, services.peers, self.spending.unlogged, self.feed.release)
         self.waits = past.waits()
         self.credentials = SuppliedCredentials()
         self.claims = GateClaims(past.recording.find_payloads("gate_step"))
@@ -249,11 +249,6 @@ class Run:
             event = self.feed.publish(reset.payload, held=True, subagent_id=reset.subagent_id, task_id=reset.task_id)
             lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=reset.context_id)))
         return self.log.keep(lines)
-
-    async def release_resets(self, resets: memory_pb2.AppendRequest) -> None:
-        await self.log.commit(resets)
-        for line in resets.lines:
-            self.feed.release(line.event.event.seq)
 
     def cancel_wait(self, asked_at: int) -> None:
         """Cancel the run where it waits for people alone, at gates that were open at `asked_at`, and does not work.

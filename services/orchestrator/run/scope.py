@@ -176,8 +176,6 @@ class Scope:
         lines = [memory_pb2.EventLine(event=event, context_id=self.context_id) for event in events]
         request = self.run.log.keep([*behind, *(memory_pb2.LogLine(event=line) for line in lines)])
         await (self.run.log.commit_patiently(request) if is_patient else self.run.log.commit(request))
-        for event in events:
-            self.run.feed.release(event.seq)
 
     async def notice(self, code: str, message: str) -> None:
         await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))
@@ -304,7 +302,6 @@ class Scope:
         )
         for event in events:
             self.notes.artifact_ids[event.artifact_publish.artifact_id] = None
-            self.run.feed.release(event.seq)
 
     def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
         recap = self.agent.memory.recap

@@ -13,6 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, schedule_pb2
 from services.memory.schedules import store
+from services.memory.storage.records.schedules import FIRINGS_MAX
 from services.runtime.auth.identity import Identity, acting_as
 from tests.memory.writing import Memory, new_id
 
@@ -94,6 +95,17 @@ async def next_times(memory: Memory, clock: Clock, count: int, **fields: Any) ->
         times.append(due.due_at)
         await record(memory, due)
     return times
+
+
+async def test_a_time_that_is_not_kept_any_more_is_not_told_once_more(serve: Serve, clock: Clock) -> None:
+    """As by who takes over the run of a time, long after it."""
+    async with serve(clock=clock) as memory:
+        times = await next_times(memory, clock, FIRINGS_MAX + 1, cron="0 8 * * *")
+        schedule = (await memory.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest())).schedules[0]
+        for due_at in times[:2]:
+            await record(memory, schedule_pb2.DueSchedule(schedule=schedule, due_at=due_at))
+        firings = (await get(memory, schedule.schedule_id)).firings
+    assert [firing.due_at for firing in firings] == times[:0:-1]
 
 
 async def test_a_schedule_keeps_what_it_was_made_with(serve: Serve, clock: Clock) -> None:

@@ -37,8 +37,8 @@ async def change_record(
 ) -> Record | None:
     """Change what is stored, again for as long as others change it meanwhile; return None once it is gone.
 
-    What a request repeats is stored once more: a database shows what it has not acknowledged yet, and a fail-over may
-    forget it.
+    What a request repeats is stored once more, as it is: a database shows what it has not acknowledged yet, and a
+    fail-over may forget it. It keeps its version, so that nobody else's change of it fails.
 
     Raises:
         Overloaded: Others change it all the time.
@@ -47,7 +47,9 @@ async def change_record(
     for _ in range(TRIES_MAX):
         if stored is None:
             return None
-        changed = replace(change(stored), version=make_version())
+        changed = change(stored)
+        if changed != stored:
+            changed = replace(changed, version=make_version())
         if await put(changed, stored.version):
             return changed
         stored = await find()

@@ -59,4 +59,3 @@ async def _store_step(scope: Scope, step: agent_pb2.GateStep) -> None:
     line = memory_pb2.EventLine(event=event, context_id=scope.context_id)
     request = run.log.keep([memory_pb2.LogLine(event=line)])
     await run.log.commit_patiently(request)
-    run.feed.release(event.seq)

@@ -29,13 +29,12 @@ def publish(
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     events = [run.main.publish(one, held=True) for one in (payload, *beside)]
     lines = run.log.keep([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event)) for event in events])
-    tasks.create_task(_commit_input(run, [event.seq for event in events], lines, then, committed))
+    tasks.create_task(_commit_input(run, lines, then, committed))
     return committed
 
 
 async def _commit_input(
     run: Run,
-    seqs: list[int],
     lines: memory_pb2.AppendRequest,
     then: Callable[[], None],
     committed: asyncio.Future[None],
@@ -51,8 +50,6 @@ async def _commit_input(
         _set_failure(committed, Overloaded("the service is being stopped; try again"))
         raise
     else:
-        for seq in seqs:
-            run.feed.release(seq)
         then()
         committed.set_result(None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.v1 import agent_pb2, memory_pb2
@@ -29,10 +29,16 @@ class ResumePoint:
     chat_owner: str = ""
     """The user whose chat it is; empty: not known yet."""
 
-    def log(self, chat_id: str, run_id: str, peers: Peers, charges: list[memory_pb2.Charge]) -> RunLog:
-        return RunLog(
-            chat_id, run_id, peers, charges, generation=self.generation, step=self.recording.steps, covered_seq=self.seq
-        )
+    def log(
+        self,
+        chat_id: str,
+        run_id: str,
+        peers: Peers,
+        charges: list[memory_pb2.Charge],
+        release: Callable[[int], None],
+    ) -> RunLog:
+        at = {"generation": self.generation, "step": self.recording.steps, "covered_seq": self.seq}
+        return RunLog(chat_id, run_id, peers, charges, release, **at)
 
     def waits(self) -> Waits:
         waits = Waits()

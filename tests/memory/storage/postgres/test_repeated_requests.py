@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headrace.v1 import data_pb2, memory_pb2
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.records.record_stores import change_record, make_version
+from services.memory.storage.records.record_stores import change_record, keep_record, make_version
 from services.memory.storage.records.schedules import Schedule
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import ModelledTables, ModelServer
@@ -126,6 +126,19 @@ async def test_a_change_of_what_a_fail_over_took_back_does_not_fit_what_is_there
         change = replace(taken_back, name="behind it", version=make_version())
         assert not await engine.schedules.put(change, taken_back.version)
         assert await find() == instead
+
+
+async def test_what_is_stored_once_more_is_in_nobodys_way(modelled: ModelServer) -> None:
+    schedule_id = new_id()
+    async with ModelledTables(modelled).memory() as memory, open_postgres("postgresql://modelled", LIMITS) as engine:
+        find = partial(engine.schedules.find, schedule_id)
+        with acting_as(Identity("acme", "ada", scopes=ALL_SCOPES)):
+            await make_schedule(memory, schedule_id)
+        read = await find()
+        assert read is not None
+        assert await change_record("schedule", read, keep_record, engine.schedules.put, find) == read == await find()
+        changed = replace(read, name="new", version=make_version())
+        assert await engine.schedules.put(changed, read.version), "who has read it before may still change it"
 
 
 async def _wait_for(answer: Awaitable[Any]) -> Any:
