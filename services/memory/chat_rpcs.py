@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from services.memory.access.chat_access import ChatAccess
     from services.memory.facts.store import FactStore
+    from services.memory.log.chat import Chat
     from services.memory.log.lines import Known
     from services.memory.storage.engine import Engine
 
@@ -62,13 +63,19 @@ class ChatRpcs(MemoryServiceServicer):
     async def UpdateChat(
         self, request: memory_pb2.UpdateChatRequest, context: Context
     ) -> memory_pb2.UpdateChatResponse:
-        chat = await self._access.load_chat(request.chat_id)
+        title = clean_title(request.title)
+
+        def has_title(chat: Chat) -> bool:
+            current = chat.info.given_title
+            return title == (current or "") or (request.if_untitled and current is not None)
+
+        chat = await self._access.load_changed_chat(
+            request.chat_id, lambda chat: request.request_id in chat.appends or has_title(chat)
+        )
         if request.request_id in chat.appends:
             n = chat.appends[request.request_id].first_n
             return memory_pb2.UpdateChatResponse(n=n, title=chat.info.title)
-        title = clean_title(request.title)
-        current = chat.info.given_title
-        if title == (current or "") or (request.if_untitled and current is not None):
+        if has_title(chat):
             return memory_pb2.UpdateChatResponse(title=chat.info.title)
         stamp = make_stamp(request.chat_id, request_id=request.request_id)
         n = await self._append_line(Title(**stamp, text=title, if_untitled=request.if_untitled), request)
@@ -77,14 +84,20 @@ class ChatRpcs(MemoryServiceServicer):
         return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.first_words)
 
     async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Context) -> memory_pb2.ShareChatResponse:
-        chat = await self._access.load_chat(request.chat_id)
         readers, participants = parse_shares(request)
+
+        def is_shared(chat: Chat) -> bool:
+            return (readers, participants) == ([*chat.info.shared_with], [*chat.info.participants])
+
+        chat = await self._access.load_changed_chat(
+            request.chat_id, lambda chat: request.request_id in chat.appends or is_shared(chat)
+        )
         info = chat.info
         if request.request_id in chat.appends:
             n = chat.appends[request.request_id].first_n
             return memory_pb2.ShareChatResponse(n=n, shared_with=info.shared_with, participants=info.participants)
         n = 0
-        if (readers, participants) != ([*info.shared_with], [*info.participants]):
+        if not is_shared(chat):
             stamp = make_stamp(request.chat_id, request_id=request.request_id)
             n = await self._append_line(Sharing(**stamp, shared_with=readers, participants=participants), request)
             told = {"sharedWith": " ".join(readers), "participants": " ".join(participants)}

@@ -58,6 +58,9 @@ class GrantRpcs(MemoryServiceServicer):
     ) -> gates_pb2.RevokeGrantResponse:
         caller = identity.require_identity()
         chat, grant = await self._find_grant(request, caller)
+        if grant.end:
+            await self._engine.chats.load_settled(request.chat_id)  # what it shows may still be taken back
+            chat, grant = await self._find_grant(request, caller)
         if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
             return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")
         with identity.acting_as(chat.info.owner):  # whose chat it is, whoever revokes

@@ -14,6 +14,8 @@ from services.runtime.auth import identity
 from services.runtime.auth.access import PARTICIPATING, find_access
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from services.memory.storage.engine import Engine
     from services.memory.storage.index_rows import ChatEntry
     from services.runtime.auth.access import Access
@@ -36,6 +38,14 @@ class ChatAccess:
         if chat.info.owner != identity.require_identity():
             raise chat_not_found(chat_id)
         return chat
+
+    async def load_changed_chat(self, chat_id: str, is_changed: Callable[[Chat], bool]) -> Chat:
+        """Return the user's own chat; where a change that is asked for `is_changed` already, nothing takes that back.
+
+        Raises NotFound.
+        """
+        chat = await self.load_chat(chat_id)
+        return await self._chats.load_settled(chat_id) if is_changed(chat) else chat
 
     async def read_chat(self, chat_id: str) -> Chat:
         """Return a chat that the user may read: the user's, or one that is shared. Raises NotFound."""

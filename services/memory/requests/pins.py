@@ -29,11 +29,11 @@ def make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin | No
     Raises:
         NotFound: The line is not there, or has no text. OutOfRange: There would be too much pinned text.
     """
-    pins = {pin.target: pin for pin in list_pins(chat.model_runs.get("", ()))}
-    if (request.n in pins) != request.remove:
+    if is_as_asked(chat, request):
         return None
+    pins = list_pins(chat.model_runs.get("", ()))
     text = "" if request.remove else _find_text(chat, request.n)
-    chars = len(text) + sum(len(pin.text) for pin in pins.values())
+    chars = len(text) + sum(len(pin.text) for pin in pins)
     if text and chars > PINNED_CHARS_MAX:
         raise OutOfRange(
             f"the pinned messages would have {chars:,} characters, and may have {PINNED_CHARS_MAX:,}: take a pin back",
@@ -41,6 +41,10 @@ def make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin | No
         )
     stamped = make_stamp(chat.chat_id, request_id=request.request_id)
     return Pin(**stamped, target=request.n, text=text)
+
+
+def is_as_asked(chat: Chat, request: memory_pb2.PinMessageRequest) -> bool:
+    return (request.n in {pin.target for pin in list_pins(chat.model_runs.get("", ()))}) != request.remove
 
 
 def list_pinned(chat: Chat) -> memory_pb2.ListPinsResponse:

@@ -67,6 +67,11 @@ class ChatLogs(Protocol):
         """Return the chat with its lines. Raises NotFound."""
         ...
 
+    async def load_settled(self, chat_id: str) -> Chat:
+        """Return the chat as `load` does, when all that it shows is stored: a disk that fails, or a fail-over, takes
+        back what is only on its way. It takes as long as an append."""
+        ...
+
     async def export(self, chat: Chat) -> bytes: ...
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:

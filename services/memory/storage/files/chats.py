@@ -64,6 +64,10 @@ class FileChats:
         self._cache_chat(chat)
         return chat
 
+    async def load_settled(self, chat_id: str) -> Chat:
+        await self._commits.settle()
+        return await self.load(chat_id)
+
     async def append(
         self,
         chat_id: str,

@@ -67,6 +67,20 @@ class PostgresChats:
             raise chat_not_found(chat_id)
         return cached.chat
 
+    async def load_settled(self, chat_id: str) -> Chat:
+        cached = self._cache.use_chat(chat_id)
+
+        async def settle(connection: Connection) -> None:
+            # A transaction that has locked a row waits for the standby as one that has written does.
+            async with connection.transaction():
+                await cached.lock_row(connection, self._keys)
+
+        async with cached.lock:
+            await self._database.run(settle)
+        if not cached.row:
+            raise chat_not_found(chat_id)
+        return cached.chat
+
     async def follow_chat(self, chat_id: str) -> None:
         cached = self._cache.find_chat(chat_id)
         if cached is not None:

@@ -21,10 +21,15 @@ from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.memory.conftest import ModelledTables, ModelServer
 from tests.memory.keys.test_rpcs import call as call_keys
 from tests.memory.schedules.test_schedules import create as create_schedule
+from tests.memory.storage.test_gates import approval
+from tests.memory.storage.test_grants import granting
 from tests.memory.webhooks.test_rpcs import call as call_webhooks
 from tests.memory.writing import Memory, new_id
 
 SETTLES_S = 0.5
+
+SHARED = new_id()
+"""Request id of a sharing."""
 
 LIMITS = Limits(2, 5.0)
 
@@ -64,6 +69,37 @@ async def revoke_key(memory: Memory, record_id: str) -> Any:
     return await call_keys(memory, "RevokeKey", key_id=record_id)
 
 
+async def share_chat(memory: Memory, record_id: str) -> Any:
+    share = memory_pb2.ShareChatRequest(chat_id=record_id, shared_with=["user:bob"], request_id=SHARED)
+    return await memory.stub.ShareChat(share)
+
+
+async def name_chat(memory: Memory, record_id: str) -> Any:
+    return await memory.stub.UpdateChat(memory_pb2.UpdateChatRequest(chat_id=record_id, title="Chats"))
+
+
+async def pin_message(memory: Memory, record_id: str) -> Any:
+    return await memory.stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=record_id, n=1))
+
+
+async def revoke_grant(memory: Memory, record_id: str) -> Any:
+    return await memory.revoke_grant(record_id, "g_1")
+
+
+async def begin_chat(memory: Memory, record_id: str) -> None:
+    _, run_id = await memory.begin(chat_id=record_id)
+    await memory.append(record_id, run_id, approval("approval_1", "medium"))
+    await memory.append(record_id, run_id, granting("g_1"))
+
+
+def behind(ask: Ask) -> Ask:
+    async def prepare(memory: Memory, record_id: str) -> None:
+        await begin_chat(memory, record_id)
+        await ask(memory, record_id)
+
+    return prepare
+
+
 @pytest.mark.parametrize(
     ("prepare", "ask"),
     [
@@ -73,6 +109,7 @@ async def revoke_key(memory: Memory, record_id: str) -> Any:
         (place_hold, place_hold),
         (erase_user, erase_user),
         (put_agent, put_agent),
+        *((behind(ask), ask) for ask in (share_chat, name_chat, pin_message, revoke_grant)),
         (make_key, revoke_key),
     ],
 )
