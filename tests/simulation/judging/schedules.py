@@ -32,7 +32,7 @@ def judge_schedules(people: Iterable[User], logs: Logs, copies: Collection[str])
     problems: list[str] = []
     for owner, kept in [(user, kept) for user in people for kept in user.kept]:
         # A trigger that was never acknowledged may have been read, and begun, before it was gone.
-        ghosts_max = kept.unanswered if owner.story.counts[SEEN_AND_GONE] else 0
+        ghosts_max = kept.tries if owner.story.counts[SEEN_AND_GONE] else 0
         problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, begun, runs, ghosts_max)]
     return problems
 

@@ -117,8 +117,8 @@ class Kept:
     """As it was after the faults, and before it was paused."""
     triggered_at: list[int] = field(default_factory=list[int])
     """Times of triggers that were answered."""
-    unanswered: int = 0
-    """Tries of them that were not."""
+    tries: int = 0
+    """Tries of them; each may have made a time that a fail-over took back before another was answered."""
 
 
 Shown: TypeAlias = dict[tuple[str, str], tuple[str, ...]]

@@ -78,10 +78,8 @@ async def _trigger(user: Person, kept: Kept, after_s: float) -> None:
     request = schedule_pb2.TriggerScheduleRequest(schedule_id=kept.schedule_id, request_id=new_uuid())
 
     async def try_once() -> schedule_pb2.TriggerScheduleResponse:
-        kept.unanswered += 1
-        answer = await user.schedules.TriggerSchedule(request, timeout=CALL_S)
-        kept.unanswered -= 1
-        return answer
+        kept.tries += 1
+        return await user.schedules.TriggerSchedule(request, timeout=CALL_S)
 
     answer = await user.try_until_answered(try_once)
     if answer is None:
