@@ -54,7 +54,7 @@ def describe_series(records: Sequence[Record]) -> Iterator[str]:
     yield ""
     for record in records:
         for seed, problem in sorted(record.failed.items()):
-            yield f"- {record.commit}, seed {seed}: {problem[:PROBLEM_CHARS].replace('|', '/')}"
+            yield f"- {record.commit}, seed {seed}: {problem.splitlines()[0][:PROBLEM_CHARS].replace('|', '/')}"
     if any(record.failed for record in records):
         yield ""
     newest = [record for release, record in zip(releases, records, strict=True) if release == releases[-1]]
