@@ -69,9 +69,7 @@ class ChatRpcs(MemoryServiceServicer):
             current = chat.info.given_title
             return title == (current or "") or (request.if_untitled and current is not None)
 
-        chat = await self._access.load_changed_chat(
-            request.chat_id, lambda chat: request.request_id in chat.appends or has_title(chat)
-        )
+        chat = await self._access.load_changed_chat(request.chat_id, request.request_id, has_title)
         if request.request_id in chat.appends:
             n = chat.appends[request.request_id].first_n
             return memory_pb2.UpdateChatResponse(n=n, title=chat.info.title)
@@ -89,9 +87,7 @@ class ChatRpcs(MemoryServiceServicer):
         def is_shared(chat: Chat) -> bool:
             return (readers, participants) == ([*chat.info.shared_with], [*chat.info.participants])
 
-        chat = await self._access.load_changed_chat(
-            request.chat_id, lambda chat: request.request_id in chat.appends or is_shared(chat)
-        )
+        chat = await self._access.load_changed_chat(request.chat_id, request.request_id, is_shared)
         info = chat.info
         if request.request_id in chat.appends:
             n = chat.appends[request.request_id].first_n

@@ -286,7 +286,7 @@ class MemoryService(
         self, request: memory_pb2.PinMessageRequest, context: Context
     ) -> memory_pb2.PinMessageResponse:
         chat = await self._access.load_changed_chat(
-            request.chat_id, lambda chat: request.request_id in chat.appends or pins.is_as_asked(chat, request)
+            request.chat_id, request.request_id, lambda chat: pins.is_as_asked(chat, request)
         )
         if request.request_id in chat.appends:
             return memory_pb2.PinMessageResponse(n=chat.appends[request.request_id].first_n)
@@ -304,7 +304,7 @@ class MemoryService(
     async def EditSummary(
         self, request: memory_pb2.EditSummaryRequest, context: Context
     ) -> memory_pb2.EditSummaryResponse:
-        chat = await self._access.load_changed_chat(request.chat_id, lambda chat: request.request_id in chat.appends)
+        chat = await self._access.load_changed_chat(request.chat_id, request.request_id)
         if request.request_id in chat.appends:
             return memory_pb2.EditSummaryResponse(n=chat.appends[request.request_id].first_n)
         line = pins.make_edit_line(chat, request)

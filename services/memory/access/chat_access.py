@@ -39,13 +39,17 @@ class ChatAccess:
             raise chat_not_found(chat_id)
         return chat
 
-    async def load_changed_chat(self, chat_id: str, is_changed: Callable[[Chat], bool]) -> Chat:
-        """Return the user's own chat; where a change that is asked for `is_changed` already, nothing takes that back.
+    async def load_changed_chat(
+        self, chat_id: str, request_id: str, is_changed: Callable[[Chat], bool] = lambda _: False
+    ) -> Chat:
+        """Return the user's own chat; where it has the request's line, or `is_changed` as is asked, nothing takes that
+        back.
 
         Raises NotFound.
         """
         chat = await self.load_chat(chat_id)
-        return await self._chats.load_settled(chat_id) if is_changed(chat) else chat
+        is_made = request_id in chat.appends or is_changed(chat)
+        return await self._chats.load_settled(chat_id) if is_made else chat
 
     async def read_chat(self, chat_id: str) -> Chat:
         """Return a chat that the user may read: the user's, or one that is shared. Raises NotFound."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, VersionConflict
 from services.memory.storage.records.agents import StoredAgent
-from services.memory.storage.records.record_stores import make_version
+from services.memory.storage.records.record_stores import TRIES_MAX, make_version
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
 
@@ -26,9 +26,6 @@ AGENTS_MAX = 10_000
 
 KEPT_MS = 30 * 86_400_000
 """How long a removed agent is told of. Long after every replica has heard of it."""
-
-TRIES_MAX = 20
-"""Changes of others that one change waits for."""
 
 PAGE_AGENTS, PAGE_BYTES = 100, 2 * 1024 * 1024
 """What one answer to a service has: agents at most, and the size from which it has no more."""

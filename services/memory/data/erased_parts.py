@@ -17,7 +17,7 @@ from services.memory.data.redaction import Redaction
 from services.memory.storage.operating.run_query import RunQuery
 from services.memory.storage.paging import PAGE_MAX, Page
 from services.memory.storage.people.records import Kept
-from services.memory.storage.records.record_stores import make_version
+from services.memory.storage.records.record_stores import change_record
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
     from services.memory.storage.operating.run_query import RunEntry
     from services.memory.storage.people.records import StoredErasure, StoredHold
+    from services.memory.storage.records.agents import StoredAgent
+    from services.memory.storage.records.keys import StoredKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,18 +240,21 @@ class RemainingParts:
                 await engine.webhooks.delete_of_run(tenant, run_id)
 
     async def _revoke_key(self, key_id: str) -> None:
-        while (key := await self._engine.keys.find(key_id)) is not None and not key.revoked_at:
+        def revoke(key: StoredKey) -> StoredKey:
             now = now_ms()
-            revoked = replace(key, version=make_version(), updated_at=now, revoked_at=now, revoked_by="erasure")
-            if await self._engine.keys.put(revoked, key.version):
-                return
+            return key if key.revoked_at else replace(key, updated_at=now, revoked_at=now, revoked_by="erasure")
+
+        keys = self._engine.keys
+        if (key := await keys.find(key_id)) is not None and not key.revoked_at:
+            await change_record("key", key, revoke, keys.put, partial(keys.find, key_id))
 
     async def _remove_agent(self, agent_key: str) -> None:
-        tenant = self._erasure.tenant
-        while (agent := await self._engine.agents.find(tenant, agent_key)) is not None and agent.definition:
-            removed = replace(agent, version=make_version(), definition="", updated_at=now_ms(), updated_by="")
-            if await self._engine.agents.put(removed, agent.version):
-                return
+        def remove(agent: StoredAgent) -> StoredAgent:
+            return replace(agent, definition="", updated_at=now_ms(), updated_by="") if agent.definition else agent
+
+        agents, tenant = self._engine.agents, self._erasure.tenant
+        if (agent := await agents.find(tenant, agent_key)) is not None and agent.definition:
+            await change_record("agent", agent, remove, agents.put, partial(agents.find, tenant, agent_key))
 
 
 def _has_gone(blob_id: bytes, before: bytes, after: bytes) -> bool:

@@ -38,11 +38,8 @@ DUE_MAX = 100
 GRACE_MS = 120_000
 """A time is missed when nobody could begin it for so long; restarts take less."""
 
-TRIES_MAX = 20
-
 TRIGGERS_MAX = 200
 """Triggers by whose ids repetitions are known."""
-"""Changes of others that one change waits for."""
 
 NAME_CHARS = 60
 """Beginning of the message that is a schedule's name if it is given none."""

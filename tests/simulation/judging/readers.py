@@ -42,9 +42,7 @@ async def judge_reader(user: User, asked: Asked, logs: Logs, taken_back: Contain
         problems.append(f"{name} is not in the log, and its reader was told of it")
     if asked.outcome in ("INTERNAL", "UNKNOWN"):
         problems.append(f"{name} failed as {asked.outcome}")
-    later = await user.read_again(asked.run_id)
-    if asked.run_id not in taken_back or later[-1]["seq"] == asked.end["seq"]:
-        problems += _compare(name, asked.events, later)
+    problems += await _compare_again(user, asked.run_id, asked.events, taken_back)
     return problems
 
 
@@ -52,9 +50,7 @@ async def judge_readings(judge: User, people: Iterable[User], taken_back: Contai
     """Whoever read a run once more while it was on its way was told what all are told, but of ends `taken_back`."""
     problems: list[str] = []
     for run_id, events in ((run_id, events) for user in people for run_id, events in user.readings if events):
-        later = await judge.read_again(run_id)
-        if run_id not in taken_back or later[-1]["seq"] == events[-1]["seq"]:
-            problems += _compare(f"run {run_id}", events, later)
+        problems += await _compare_again(judge, run_id, events, taken_back)
     return problems
 
 
@@ -71,6 +67,13 @@ def judge_acts(user: User, logs: Logs) -> list[str]:
         if is_same_owner and late[:-1] and asked.outcome != "run.cancel":
             problems.append(f"run {asked.run_id} was cancelled, went on with {late} and ended with {asked.outcome}")
     return problems
+
+
+async def _compare_again(user: User, run_id: str, events: list[Event], taken_back: Container[str]) -> list[str]:
+    later = await user.read_again(run_id)
+    if run_id in taken_back and later[-1]["seq"] != events[-1]["seq"]:
+        return []
+    return _compare(f"run {run_id}", events, later)
 
 
 def _compare(name: str, events: list[Event], later: list[Event]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from services.memory.storage.records.webhooks import Backlog, Claim, Delivery, DeliveryQuery, TryResult, Webhook
     from services.runtime.auth.identity import Identity
 
-Record = TypeVar("Record", "StoredErasure", "StoredHold", "StoredKey", "Schedule", "Webhook")
+Record = TypeVar("Record", "StoredAgent", "StoredErasure", "StoredHold", "StoredKey", "Schedule", "Webhook")
 
 TRIES_MAX = 20
 """Changes of others that one change waits for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import agent_pb2
 from services.orchestrator.run.control.gate_state import ESCALATED, REMINDED, GateState
 from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
@@ -47,15 +47,7 @@ async def take_due_steps(scope: Scope, gate: GateState, is_over: asyncio.Event) 
             await gate.settle()
             if is_over.is_set() or scope.run.waits.foresee_claim(gate.gate_id, "") != "accepted":
                 return
-            await _store_step(scope, step)
+            # A wait for people outlasts that memory takes nothing: an answer that was accepted, or the gate's end,
+            # would be lost with the step.
+            await scope.record(step, is_patient=True)
             gate.note(step)
-
-
-async def _store_step(scope: Scope, step: agent_pb2.GateStep) -> None:
-    """Commit the step, and try again while memory takes nothing: a wait for people outlasts that, and an answer that
-    was accepted, or the gate's end, would be lost with it."""
-    run = scope.run
-    event = scope.publish(step, held=True)
-    line = memory_pb2.EventLine(event=event, context_id=scope.context_id)
-    request = run.log.keep([memory_pb2.LogLine(event=line)])
-    await run.log.commit_patiently(request)

@@ -37,8 +37,16 @@ class ResumePoint:
         charges: list[memory_pb2.Charge],
         release: Callable[[int], None],
     ) -> RunLog:
-        at = {"generation": self.generation, "step": self.recording.steps, "covered_seq": self.seq}
-        return RunLog(chat_id, run_id, peers, charges, release, **at)
+        return RunLog(
+            chat_id,
+            run_id,
+            peers,
+            charges,
+            release,
+            generation=self.generation,
+            step=self.recording.steps,
+            covered_seq=self.seq,
+        )
 
     def waits(self) -> Waits:
         waits = Waits()
