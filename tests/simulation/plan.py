@@ -89,6 +89,17 @@ IDLE_S = {("tool", TOOLS): 5.0, ("slow", FACADE): 10.0}
 """How long these last at least that are to meet something while nobody's run is open: a schedule's first call of a tool
 comes after some seconds, and few ask the facade then."""
 
+ERASED = 0.5
+"""Share of the worlds with users in which one of them is erased."""
+
+ERASED_S, ERASING_S = (4.0, 40.0), 15.0
+"""When that is asked for, and for how long it goes on where nothing is in its way."""
+
+ERASURE_FAULTS = (2, 5)
+"""Faults that are to meet it, beside the others."""
+
+GUEST_AGENTS = ("oneshot", "small", "asks", "react")
+
 MINUTES_S = (60.0, 120.0, 180.0)
 """Times of schedules that have many, which every world has in its first minutes."""
 
@@ -163,6 +174,16 @@ class PlannedSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedErasure:
+    """A guest in another's chat, whose data is erased in the midst of what the guest does."""
+
+    at_s: float
+    """From the world's start."""
+    acts: tuple[Act, ...]
+    """The guest's; chat 0 is the other's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     replicas: int
@@ -187,10 +208,13 @@ class Plan:
     has_facade: bool = False
     has_watcher: bool = False
     """Whether somebody watches the gates that wait."""
+    erasure: PlannedErasure | None = None
+    """In worlds with users alone."""
 
     @property
     def size(self) -> int:
-        acts = sum(1 + len(act.interferences) for acts in self.people for act in acts)
+        guests = (self.erasure.acts,) if self.erasure is not None else ()
+        acts = sum(1 + len(act.interferences) for acts in (*self.people, *guests) for act in acts)
         return len(self.faults) + len(self.schedules) + self.approvers + acts
 
     @property
@@ -232,7 +256,28 @@ def make_plan(seed: int) -> Plan:
     # The facade of a world with users would need their keys.
     plan = replace(plan, has_facade=not plan.gate_rule and random.random() < 0.8)
     acts = [(person, number) for person, acts in enumerate(people) for number in range(len(acts))]
-    return replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
+    plan = replace(plan, faults=tuple(_choose_fault(random, plan, acts) for _ in range(random.randint(*FAULTS))))
+    return _add_erasure(plan, acts) if plan.gate_rule else plan
+
+
+def _add_erasure(plan: Plan, acts: Sequence[tuple[int, int]]) -> Plan:
+    """Have somebody erased in some worlds, and faults meet that."""
+    random = Random(f"{plan.seed}/erasure")  # of its own: worlds without one are as they were
+    if random.random() >= ERASED:
+        return plan
+    at_s = random.uniform(*ERASED_S)
+    count = random.randint(1, 4)
+    erasure = PlannedErasure(at_s, tuple(_choose_guest_act(random) for _ in range(count)))
+    meeting = [
+        replace(_choose_fault(random, plan, acts), at_s=at_s + random.uniform(0, ERASING_S), act=None, phase="")
+        for _ in range(random.randint(*ERASURE_FAULTS))
+    ]
+    return replace(plan, erasure=erasure, faults=(*plan.faults, *meeting))
+
+
+def _choose_guest_act(random: Random) -> Act:
+    pause_s, chat, agent = random.uniform(0, 12), random.randrange(3), random.choice(GUEST_AGENTS)
+    return Act(pause_s, chat, agent, "enqueue", answer=random.choice(("approve", "never")))
 
 
 def _choose_people(random: Random, chats: int) -> tuple[tuple[Act, ...], ...]:

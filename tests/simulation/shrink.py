@@ -53,6 +53,8 @@ class _Shrinking:
         for at in range(len(self.plan.people)):
             _leave_out(self.plan.people[at], lambda acts, at=at: bool(acts) and self.keeps(self._put_acts(at, acts)))
         _leave_out(self.plan.schedules, lambda schedules: self.keeps(replace(self.plan, schedules=schedules)))
+        if (erasure := self.plan.erasure) is not None:
+            _leave_out(erasure.acts, lambda acts: self.keeps(replace(self.plan, erasure=replace(erasure, acts=acts))))
         for at, acts in enumerate(self.plan.people):
             for number, act in enumerate(acts):
                 _leave_out(
@@ -104,13 +106,14 @@ def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> 
 
 def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield fields of a plan that has less of what is beside people and faults."""
+    yield {"erasure": None}
     yield {"has_facade": False}
     if plan.memories == 1:
         yield {"has_postgres": False}
     yield {"has_watcher": False}
     yield {"has_webhook": False}
     yield {"has_provider": False}
-    yield {"gate_rule": ""}
+    yield {"gate_rule": "", "erasure": None}
     yield {"skew_s": 0.0}
     for count in range(plan.approvers):
         yield {"approvers": count}

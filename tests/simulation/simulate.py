@@ -10,16 +10,14 @@ import shutil
 import sys
 import tempfile
 import traceback
-import uuid
 import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -30,23 +28,20 @@ from tests.simulation.fixed_order import SETTINGS
 from tests.simulation.judging.judge import judge_world
 from tests.simulation.judging.services import judge_logs
 from tests.simulation.judging.watchers import judge_watchers
-from tests.simulation.outside.outside import FIRST, REQUESTER, SECOND
-from tests.simulation.people.asked import find_phases
-from tests.simulation.people.gates import look_for_gates
-from tests.simulation.people.schedules import keep_schedules
-from tests.simulation.people.users import User
-from tests.simulation.people.watchers import watch_gates
-from tests.simulation.people.webhooks import make_webhook
-from tests.simulation.plan import USER, Plan, make_plan
+from tests.simulation.people.crowd import Crowd
+from tests.simulation.plan import Plan, make_plan
 from tests.simulation.planted.plant import plant
 from tests.simulation.world.loop import SimulatedLoop, Stuck
 from tests.simulation.world.processes import Exited, find_process
 from tests.simulation.world.system_calls import install
 from tests.simulation.world.world import World
 
+if TYPE_CHECKING:
+    from tests.simulation.people.users import User
+
 SHM = Path("/dev/shm")
 
-WORK_S = 900.0
+WORK_S = 1800.0
 """Simulated time until the people are done, the faults being over after some minutes."""
 
 JUDGING_S = 1200.0
@@ -67,8 +62,6 @@ JUDGE = "judge"
 
 ROLLS_BACK = "Resetting connection with an active transaction"
 """What asyncpg tells the loop where a caller has left in the midst of its rollback: it makes it itself then."""
-
-APPROVERS = (FIRST, SECOND)
 
 
 @dataclass
@@ -150,64 +143,19 @@ def simulate(
 async def _run(world: World, plan: Plan, result: Result) -> None:
     for name in world.services:
         world.start(name)
-    people: list[User] = []
-
-    def start_user(
-        name: str, work: Callable[[User], Awaitable[None]], who: str = REQUESTER, into: list[User] = people
-    ) -> asyncio.Event:
-        finished = asyncio.Event()
-
-        async def main() -> None:
-            async with User(name, who, (world.orchestrator_address, world.memory_address), world) as user:
-                into.append(user)
-                await work(user)
-            finished.set()
-
-        world.spawn(name, main)
-        return finished
-
-    ids = Random(f"{plan.seed}/chats")
-    chat_ids = [str(uuid.UUID(bytes=ids.randbytes(16), version=4)) for _ in range(plan.chats)]
-    begun = [[asyncio.Event() for _ in acts] for acts in plan.people]
-    world.story.find_phases = lambda: find_phases(asked for user in people for asked in user.asked)
-    done = [
-        start_user(f"{USER}-{number}", partial(User.do_all, acts=acts, chat_ids=chat_ids, begun=begun[number]))
-        for number, acts in enumerate(plan.people)
-    ]
-    over = asyncio.Event()
-    beside: list[asyncio.Event] = []
-    for number in range(plan.approvers):
-        beside.append(start_user(f"{USER}-approver-{number}", partial(look_for_gates, until=over), APPROVERS[number]))
-    watchers: list[User] = []
-    judged = asyncio.Event()
-    watched = asyncio.Event()
-    if plan.has_webhook:
-        await asyncio.sleep(0)
-        start_user(f"{USER}-hooks", make_webhook)
-    if plan.has_watcher:
-        watched = start_user(f"{USER}-watcher", partial(watch_gates, until=judged), into=watchers)
-    else:
-        watched.set()
-    if plan.schedules:
-        keep = partial(keep_schedules, planned=plan.schedules, chat_ids=chat_ids, until=over)
-        beside.append(start_user(f"{USER}-scheduler", keep))
+    crowd = Crowd(world, plan)
+    await crowd.start()
     async with asyncio.timeout(WORK_S):
-        await run_faults(world, plan.faults, begun)
-        for finished in done:
-            await finished.wait()
-        over.set()
-        for finished in beside:
-            await finished.wait()
+        await run_faults(world, plan.faults, crowd.begun)
+        await crowd.wait_until_done()
 
     async def judge(user: User) -> None:
-        result.problems += await judge_watchers(user, watchers)
-        result.problems += await judge_world(world, user, people, chat_ids)
-        result.problems += await judge_watchers(user, watchers)
+        result.problems += await judge_watchers(user, crowd.watchers)
+        result.problems += await judge_world(world, user, crowd)
+        result.problems += await judge_watchers(user, crowd.watchers)
 
     async with asyncio.timeout(JUDGING_S):
-        await start_user(JUDGE, judge, into=[]).wait()
-        judged.set()
-        await watched.wait()
+        await crowd.judge(JUDGE, judge)
     async with asyncio.timeout(ENDING_S):
         await world.stop_all()
     result.problems += world.left

@@ -87,7 +87,7 @@ class Eraser:
             await eraser.rename_spender(erasure.tenant, user, parts.name)
         if not erasure.user and not await self._list_held(erasure, holds):
             await eraser.delete_spend(erasure.tenant)
-        await eraser.scrub()
+        await eraser.scrub(erasure.tenant, lambda user, chat: bool(holds.find(erasure.tenant, user, chat)))
         kept = await self._list_held(erasure, holds) + parts.unread + await self._list_kept(erasure, parts.name)
         event = "user.erased" if erasure.user else "tenant.erased"
         counts = _strip_pending(erasure.counts)

@@ -17,7 +17,7 @@ from headrace.errors import Overloaded
 from headrace.streams import rpc_errors
 from headrace.v1 import data_pb2, keys_pb2, memory_pb2, schedule_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
-from tests.memory.conftest import Files, Kept, Tables
+from tests.memory.conftest import Files, Kept, ModelledTables, Tables
 from tests.memory.writing import Memory, content, reasoning, run_line, step_line
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ async def share(memory: Memory, owner: Identity, chat_id: str, *participants: st
 async def request_erasure(memory: Memory, **wanted: str) -> data_pb2.Erasure:
     with acting_as(ADMIN), rpc_errors():
         return (await memory.data.EraseData(data_pb2.EraseDataRequest(**wanted))).erasure
+
+
+async def place_hold(memory: Memory, **wanted: str) -> data_pb2.Hold:
+    with acting_as(ADMIN), rpc_errors():
+        return (await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(**({"reason": "matter 1"} | wanted)))).hold
 
 
 async def claim(memory: Memory, owner: str = OWNER) -> list[data_pb2.Erasure]:
@@ -129,6 +134,8 @@ async def read_bytes(kept: Kept) -> dict[str, bytes]:
         return await kept.place.read_all() | await read_bytes(replace(kept, place=None))
     if isinstance(kept, Files):
         return {str(path): path.read_bytes() for path in kept.folder.rglob("*") if path.is_file()}
+    if isinstance(kept, ModelledTables):
+        return {str(number): row for number, (_, row) in enumerate(kept.server.tables.read_all())}
     assert isinstance(kept, Tables)
     connection = await asyncpg.connect(kept.url)
     try:

@@ -25,16 +25,12 @@ from tests.memory.data.people import (
     erase,
     export,
     furnished,
+    place_hold,
     request_erasure,
 )
 from tests.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
-
-
-async def place(memory: Memory, **wanted: str) -> data_pb2.Hold:
-    with acting_as(ADMIN), rpc_errors():
-        return (await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(**({"reason": "matter 1"} | wanted)))).hold
 
 
 async def release(memory: Memory, hold_id: str) -> data_pb2.Hold:
@@ -50,7 +46,7 @@ async def list_holds(memory: Memory, who: Identity = ADMIN, *, ended: bool = Fal
 @pytest.mark.parametrize("kind", ["user", "chat", "tenant"])
 async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept, kind: str) -> None:
     async with furnished(kept, ADA) as (memory, (ada,)):
-        hold = await place(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
+        hold = await place_hold(memory, **{kind: {"user": "ada", "chat": ada["chat"], "tenant": "acme"}[kind]})
         with acting_as(ADA), pytest.raises(Held) as caught:
             await memory.delete(ada["chat"])
         assert caught.value.metadata["holdId"] == hold.hold_id
@@ -75,11 +71,11 @@ async def test_what_is_held_is_not_deleted_until_the_hold_is_released(kept: Kept
 
 async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, (ada, _)):
-        hold = await place(memory, user="ada")
+        hold = await place_hold(memory, user="ada")
         with pytest.raises(Held):
             await request_erasure(memory, user="ada")
         await release(memory, hold.hold_id)
-        held = await place(memory, chat=ada["chat"])
+        held = await place_hold(memory, chat=ada["chat"])
         before = await kept.log(ada["chat"])
         erasure = await erase(memory, user="ada")
         assert count(erasure) == {"facts": 1, "keys": 1, "schedules": 1}
@@ -92,7 +88,7 @@ async def test_an_erasure_of_who_is_held_is_refused_and_a_held_chat_stays_alone(
 
 async def test_a_tenants_erasure_leaves_who_is_held_as_they_were(kept: Kept) -> None:
     async with furnished(kept, ADA, BOB) as (memory, _):
-        await place(memory, user="bob")
+        await place_hold(memory, user="bob")
         before = await export(memory, BOB)
         erasure = await erase(memory, tenant="acme")
         assert count(erasure)["chats"] == 1
@@ -105,7 +101,7 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
         await request_erasure(memory, user="ada")
         for wanted in ({"user": "ada"}, {"chat": ada["chat"]}, {"tenant": "acme"}):
             with pytest.raises(Erasing):
-                await place(memory, **wanted)
+                await place_hold(memory, **wanted)
 
 
 @pytest.mark.parametrize(
@@ -121,15 +117,15 @@ async def test_what_is_being_erased_cannot_be_held(kept: Kept) -> None:
 async def test_a_hold_names_one_thing_of_the_tenant(kept: Kept, wanted: dict[str, str], error: type[Exception]) -> None:
     async with kept.memory() as memory:
         with pytest.raises(error):
-            await place(memory, **wanted)
+            await place_hold(memory, **wanted)
 
 
 async def test_only_who_may_administer_holds_and_the_audit_log_has_both_ends(kept: Kept) -> None:
     async with furnished(kept, ADA) as (memory, _):
         with acting_as(ADA), pytest.raises(PermissionDenied), rpc_errors():
             await memory.data.PlaceHold(data_pb2.PlaceHoldRequest(user="ada", reason="mine"))
-        hold = await place(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
-        assert await place(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
+        hold = await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111")
+        assert await place_hold(memory, user="ada", request_id="11111111-1111-4111-8111-111111111111") == hold
         other = Identity("else", "op", scopes=ADMIN.scopes)
         with acting_as(other), pytest.raises(NotFound), rpc_errors():
             await memory.data.ReleaseHold(data_pb2.ReleaseHoldRequest(hold_id=hold.hold_id))
@@ -148,7 +144,7 @@ async def test_retention_passes_by_what_is_held(kept: Kept) -> None:
     if not isinstance(kept, Files):
         pytest.skip("the engine is opened by itself, in one process with the service")
     async with furnished(kept, ADA, BOB) as (memory, (ada, bob)):
-        await place(memory, user="ada")
+        await place_hold(memory, user="ada")
     with closing(Disk(kept.folder)) as disk:
         async with open_files(disk, open_keys=kept.open_keys) as engine:
             await engine.index.wait_until_complete()

@@ -22,11 +22,12 @@ from tests.memory.data.people import (
     erase_portion,
     furnish,
     name_kept,
+    place_hold,
     request_erasure,
     share,
     work_off,
 )
-from tests.memory.data.test_holds import place, release
+from tests.memory.data.test_holds import release
 from tests.memory.encryption.stores import Store, WithoutTenant, opening, write_everything
 from tests.memory.webhooks.conftest import open_engine
 
@@ -159,7 +160,7 @@ async def test_holds_hold_what_cannot_be_read(store: Store) -> None:
         chat_id = (await ask(memory, ADA, "another"))[0]
     store = await lose_key(store, "master keys")
     async with store.memory() as memory:
-        hold = await place(memory, chat=chat_id)
+        hold = await place_hold(memory, chat=chat_id)
         with acting_as(ADA), pytest.raises(Held):
             await memory.delete(chat_id)
         erasure = await erase(memory, tenant="acme")
@@ -167,7 +168,7 @@ async def test_holds_hold_what_cannot_be_read(store: Store) -> None:
         with acting_as(ADA), pytest.raises(NotFound):
             await memory.delete(ada["chat"])
         await release(memory, hold.hold_id)
-        held = await place(memory, user="ada")
+        held = await place_hold(memory, user="ada")
         with pytest.raises(Held):
             await request_erasure(memory, user="ada")
         with acting_as(ADA), pytest.raises(Held):
@@ -190,7 +191,7 @@ async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Pa
     async with store.memory() as memory:
         ada = await furnish(memory, ADA)
         matter = (await ask(memory, ADA, "of a matter"))[0]
-        hold = await place(memory, chat=matter)
+        hold = await place_hold(memory, chat=matter)
         other = await write_everything(memory, "words", OTHER)
     (folder / "index.sqlite").unlink()
     store = await lose_key(store, lose)
@@ -198,7 +199,7 @@ async def test_logs_of_an_index_that_is_lost_too_go_with_their_tenant(folder: Pa
         erasure = await erase(memory, user="ada")
         assert name_kept(erasure)["unreadable_chats"] == "1"
         assert name_kept(erasure)["held_chat"] == matter
-        held = await place(memory, user="bob")
+        held = await place_hold(memory, user="bob")
         kept = name_kept(await erase(memory, tenant="acme"))
         assert kept["unreadable_chats"] == "1", "it may be of the user who is held"
         await release(memory, held.hold_id)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from services.memory.data.redaction import REDACTED
 from services.runtime.randomness import new_uuid
 from tests.simulation.people.asked import Asked
 from tests.simulation.world.world import LEASE_S
@@ -47,22 +48,27 @@ def split_runs(logs: Logs) -> dict[str, list[Line]]:
     return runs
 
 
+def leave_out(logs: Logs, run_ids: Collection[str]) -> Logs:
+    """Return the logs without the lines of these runs."""
+    return {chat_id: [line for line in lines if line.get("runId") not in run_ids] for chat_id, lines in logs.items()}
+
+
 def find_copies(logs: Logs, originals: Iterable[str]) -> set[str]:
     """Return the runs that are copies: their request was made in one of the chats `originals`, and they are not."""
     originals = {*originals}
     lines = (line for chat_id in originals for line in logs.get(chat_id, ()))
-    asked = {_get_request_id(line) for line in lines if line["_type"] == "query"}
+    asked = {get_request_id(line) for line in lines if line["_type"] == "query"}
     return {
         line["runId"]
         for chat_id, lines in logs.items()
         if chat_id not in originals
         for line in lines
-        if line["_type"] == "query" and _get_request_id(line) in asked
+        if line["_type"] == "query" and get_request_id(line) in asked
     }
 
 
-def _get_request_id(line: Line) -> str:
-    return line["query"]["requestId"]
+def get_request_id(line: Line) -> str:
+    return line["query"].get("requestId", "")  # none in a line that is erased
 
 
 async def wait_for_runs(world: World) -> list[str]:
@@ -110,7 +116,8 @@ def judge_chats(logs: Logs) -> list[str]:
             steps = [line["_seq"] for line in lines if line.get("runId") == run_id and line["_type"] == "step"]
             if len(steps) != len(set(steps)):
                 problems.append(f"run {run_id} has a step twice: {steps}")
-            generations = [line.get("_gen", 0) for line in lines if line.get("runId") == run_id]
+            told = [line for line in lines if line.get("runId") == run_id and line["_type"] != REDACTED]
+            generations = [line.get("_gen", 0) for line in told]
             if generations != sorted(generations):
                 problems.append(f"run {run_id} has lines of an owner that had lost it: {generations}")
             if kinds.count("run") != 1:

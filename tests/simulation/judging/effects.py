@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
 
-def judge_effects(world: World, logs: Logs, copies: Collection[str]) -> list[str]:
+def judge_effects(world: World, logs: Logs, copies: Collection[str], erased: Collection[str]) -> list[str]:
     """A `once` tool was run once at most for each call, but for those that a person had run again, and has had its
-    effect for each result."""
+    effect for each result; of runs that are `erased` nobody can say what people had run again."""
     counts: Counter[tuple[str, str]] = Counter()
     for key, count in world.outside.once.items():
         run_id, call_id = key.split("/")[:2]
-        counts[run_id, call_id] += count
+        if run_id not in erased:
+            counts[run_id, call_id] += count
     again: Counter[tuple[str, str]] = Counter()
     results: Counter[tuple[str, str]] = Counter()
     for run_id, lines in split_runs(logs).items():

@@ -31,7 +31,10 @@ def list_events(lines: Iterable[Line], kind: str) -> list[dict[str, Any]]:
     return [line["event"] for line in lines if line["_type"] == "event" and line["event"]["type"] == kind]
 
 
-def judge_gates(world: World, people: Iterable[User], logs: Logs, copies: Collection[str]) -> list[str]:
+def judge_gates(
+    world: World, people: Iterable[User], logs: Logs, copies: Collection[str], erased: Collection[str]
+) -> list[str]:
+    """Judge the gates of all runs but those that are `erased`."""
     problems: list[str] = []
     for run_id, lines in split_runs(logs).items():
         problems += [f"run {run_id}: {problem}" for problem in _judge_run(lines)]
@@ -41,7 +44,8 @@ def judge_gates(world: World, people: Iterable[User], logs: Logs, copies: Collec
     tries: dict[tuple[str, str], list[GateTry]] = {}
     for user in people:
         for one in user.gate_tries:
-            tries.setdefault((one.run_id, one.gate_id), []).append(one)
+            if one.run_id not in erased:
+                tries.setdefault((one.run_id, one.gate_id), []).append(one)
     runs = split_runs(logs)
     for (run_id, gate_id), made in tries.items():
         problems += [

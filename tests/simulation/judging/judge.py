@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.judging import chats
 from tests.simulation.judging.budgets import judge_budgets
 from tests.simulation.judging.effects import judge_effects
+from tests.simulation.judging.erasures import judge_erasure, list_runs
 from tests.simulation.judging.gates import judge_gates
 from tests.simulation.judging.linearizability import judge_history
 from tests.simulation.judging.readers import judge_acts, judge_reader, judge_readings
@@ -19,22 +20,26 @@ from tests.simulation.judging.webhooks import judge_webhook
 from tests.simulation.postgres.faults import SEEN_AND_GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from tests.simulation.people.crowd import Crowd
     from tests.simulation.people.users import User
     from tests.simulation.world.world import World
 
 
-async def judge_world(world: World, judge: User, people: list[User], chat_ids: Collection[str]) -> list[str]:
+async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
+    people, erased = crowd.people, crowd.erased
     # Runs that a steer or a lost caller has left come to their ends first.
     while any(process.exit_code for process in world.processes.values() if process.is_dead):
         await asyncio.sleep(1)
     problems = await chats.wait_for_runs(world)
     problems += await chats.wait_for_chats(judge, people)
+    if erased is not None:
+        problems += await judge_erasure(world, judge, erased)
     logs = chats.read_logs(world)
     scheduled = {firing.chat_id for user in people for kept in user.kept for firing in kept.last.firings}
-    copies = chats.find_copies(logs, {*chat_ids, *scheduled})
+    copies = chats.find_copies(logs, {*crowd.chat_ids, *scheduled})
     problems += chats.judge_chats(logs)
+    gone = list_runs(logs, erased) if erased is not None else ()
+    logs = chats.leave_out(logs, gone)
     # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.
     taken_back = world.database.ends_taken_back if world.database is not None else ()
     for person in people:
@@ -45,10 +50,10 @@ async def judge_world(world: World, judge: User, people: list[User], chat_ids: C
     await read_states(judge, people)
     reads_hold = not world.story.counts[SEEN_AND_GONE]
     problems += judge_states([*people, judge], reads_hold=reads_hold)
-    problems += [*judge_gates(world, people, logs, copies), *judge_effects(world, logs, copies)]
+    problems += [*judge_gates(world, people, logs, copies, gone), *judge_effects(world, logs, copies, gone)]
     problems += [*judge_schedules(people, logs, copies), *judge_budgets(logs, copies)]
-    problems += judge_history(world.wire.history, reads_hold=reads_hold)
-    problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies)]
+    problems += judge_history(world.wire.history, erased.own if erased is not None else (), reads_hold=reads_hold)
+    problems += [*await judge_shares(world, judge, people), *await judge_webhook(world, copies, gone)]
     problems += [*judge_logs(world), *judge_tasks(world)]
     problems += [problem for user in people for problem in user.problems]
     return [*problems, *world.outside.problems, *world.wire.problems]

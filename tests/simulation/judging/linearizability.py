@@ -7,7 +7,7 @@ after it was asked, or never.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -58,9 +58,10 @@ def _list_first(calls: Sequence[Operation], done: int) -> list[int]:
     return first
 
 
-def judge_history(history: History, *, reads_hold: bool = True) -> list[str]:
+def judge_history(history: History, erased: Collection[str] = (), *, reads_hold: bool = True) -> list[str]:
     """The log of each chat, the leases of each run and each state are linearizable; of states, unless `reads_hold`,
-    nothing that a version says which was read, or for which a change was refused."""
+    nothing that a version says which was read, or for which a change was refused. Logs of chats that were `erased`
+    may have begun anew."""
     appends: dict[str, list[Operation]] = {}
     leases: dict[str, list[Operation]] = {}
     states: dict[tuple[str, str], list[Operation]] = {}
@@ -85,6 +86,8 @@ def judge_history(history: History, *, reads_hold: bool = True) -> list[str]:
                 states.setdefault((request.chat_id, request.context_id), []).append(call)
     problems: list[str] = []
     for chat_id, calls in appends.items():
+        if chat_id in erased:
+            continue
         problems += _judge(f"the log of chat {chat_id}", calls, 0, append_lines)
     for run_id, calls in leases.items():
         problems += _judge(f"the lease of run {run_id}", calls, (0, 0), fence_owner)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from services.memory.storage.records.schedules import FIRINGS_MAX
-from tests.simulation.judging.chats import Logs
+from tests.simulation.judging.chats import Logs, get_request_id
 from tests.simulation.postgres.faults import SEEN_AND_GONE
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def judge_schedules(people: Iterable[User], logs: Logs, copies: Collection[str])
         for line in lines:
             if line["_type"] != "query" or line["runId"] in copies:
                 continue
-            if ":" in (request_id := line["query"]["requestId"]):
+            if ":" in (request_id := get_request_id(line)):
                 begun[request_id] += 1
                 runs[request_id] = line["runId"]
     problems: list[str] = []

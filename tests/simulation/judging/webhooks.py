@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tests.simulation.judging.chats import Line, Logs, read_logs
+from tests.simulation.judging.chats import Line, Logs, leave_out, read_logs
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
@@ -19,20 +19,21 @@ ENDED, OPENED = "headrace.run.ended", "headrace.gate.opened"
 STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}
 
 
-async def judge_webhook(world: World, copies: Collection[str]) -> list[str]:
-    """Wait for what is to be told, and compare."""
+async def judge_webhook(world: World, copies: Collection[str], erased: Collection[str]) -> list[str]:
+    """Wait for what is to be told, and compare; of runs that are `erased` anything may have been told."""
     if world.hooked_ms is None:
         return []
     world.receiver.is_judged = True
     missing: list[str] = []
     for _ in range(LOOKS):
         told = {_name(event) for event in world.receiver.taken}
-        wanted = list_wanted(read_logs(world), copies, world.hooked_ms)
+        wanted = list_wanted(leave_out(read_logs(world), erased), copies, world.hooked_ms)
         missing = [f"nobody was told of {name}" for names in wanted.values() for name in names if name not in told]
         if not missing:
             break
         await asyncio.sleep(LOOK_S)
-    return [*missing, *_judge_order(world, copies)]
+    taken = [event for event in world.receiver.taken if _get_run_id(event) not in erased]
+    return [*missing, *_judge_order(taken, leave_out(read_logs(world), erased), copies, world.hooked_ms)]
 
 
 def list_wanted(logs: Logs, copies: Collection[str], since_ms: float) -> dict[str, list[str]]:
@@ -58,23 +59,24 @@ def _name_line(line: Line) -> Iterator[str]:
         yield f"{STEPS[event['step']]} {line['runId']} {event['gateId']}"
 
 
-def _name(event: dict[str, object]) -> str:
-    data = event["data"]
-    assert isinstance(data, dict)
-    return f"{event['type']} {data.get('runId', '')} {data.get('gateId', '')}"
+def _name(event: dict[str, Any]) -> str:
+    return f"{event['type']} {_get_run_id(event)} {event['data'].get('gateId', '')}"
 
 
-def _judge_order(world: World, copies: Collection[str]) -> list[str]:
+def _get_run_id(event: dict[str, Any]) -> str:
+    return event["data"].get("runId", "")
+
+
+def _judge_order(taken: Sequence[dict[str, Any]], logs: Logs, copies: Collection[str], since_ms: float) -> list[str]:
     """Whoever takes an event for the first time has taken those before it in its chat."""
     problems: list[str] = []
-    assert world.hooked_ms is not None
-    for chat_id, wanted in list_wanted(read_logs(world), copies, world.hooked_ms).items():
-        first = list(dict.fromkeys(_name(event) for event in world.receiver.taken if event["subject"] == chat_id))
+    for chat_id, wanted in list_wanted(logs, copies, since_ms).items():
+        first = list(dict.fromkeys(_name(event) for event in taken if event["subject"] == chat_id))
         told = [name for name in first if name in wanted]
         expected = [name for name in wanted if name in told]
         if told != expected:
             problems.append(f"the webhook was told of chat {chat_id} in another order: {told}, and it was {expected}")
-        known = {*_list_all(world, chat_id)}
+        known = {*_list_all(logs, chat_id)}
         kinds = (ENDED, OPENED, *STEPS.values())
         problems += [
             f"the webhook was told of {name}, which is not in the log"
@@ -84,7 +86,7 @@ def _judge_order(world: World, copies: Collection[str]) -> list[str]:
     return problems
 
 
-def _list_all(world: World, chat_id: str) -> Iterator[str]:
-    for line in read_logs(world).get(chat_id, ()):
+def _list_all(logs: Logs, chat_id: str) -> Iterator[str]:
+    for line in logs.get(chat_id, ()):
         if line.get("runId"):
             yield from _name_line(line)

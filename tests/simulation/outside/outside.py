@@ -29,8 +29,8 @@ FORM = "form"
 
 FORM_WAITS_MS = 25_000
 
-REQUESTER, FIRST, SECOND, ASKED_TOO = "ann", "ben", "cem", "dot"
-"""Users: who asks, who answers gates, and who may be asked to."""
+REQUESTER, FIRST, SECOND, ASKED_TOO, GUEST = "ann", "ben", "cem", "dot", "eve"
+"""Users: who asks, who answers gates, who may be asked to, and who is erased."""
 
 RULES = {
     "two": common_pb2.Answerers(any_of=["tenant"], count=2),
@@ -69,6 +69,8 @@ class Outside:
     requests: int = 0
     asks_nobody: bool = False
     """Whether tools that need approval do not say so: a planted bug."""
+    cleared: set[str] = field(default_factory=set[str])
+    """Users of whom tools has erased what it keeps."""
     forgets_effects: bool = False
     """Whether tools keep no record of their effects: a planted bug."""
 

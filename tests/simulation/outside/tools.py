@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from headrace.v1 import tools_pb2, tools_pb2_grpc
+from headrace.v1 import data_pb2, tools_pb2, tools_pb2_grpc
 from tests.simulation.outside.outside import ASKS, BEGUN, EFFECTS, FORM, FORM_WAITS_MS, ONCE, RULES, WORDS, make_break
 from tests.simulation.plan import TOOLS
 
@@ -53,6 +53,17 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
             case result:
                 outcome = tools_pb2.ToolOutcome(ok=True, result=result)
                 return tools_pb2.CheckEffectResponse(state="done", result=outcome)
+
+    async def EraseOwnedData(
+        self, request: tools_pb2.EraseOwnedDataRequest, context: Any
+    ) -> tools_pb2.EraseOwnedDataResponse:
+        outside = self._outside
+        await asyncio.sleep(outside.random.uniform(*outside.delay_s))
+        if _happens(outside):
+            outside.story.bite("tool", TOOLS)
+            raise make_break()
+        outside.cleared.add(request.user)
+        return tools_pb2.EraseOwnedDataResponse(erased=[data_pb2.ErasedItem(name="workspaces", count=1)])
 
     async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
         outside, random = self._outside, self._outside.random

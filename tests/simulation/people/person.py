@@ -11,7 +11,9 @@ from headrace.errors import HeadraceError
 from headrace.streams import rpc_errors
 from headrace.v1 import (
     agent_pb2_grpc,
+    data_pb2_grpc,
     gates_pb2_grpc,
+    keys_pb2_grpc,
     memory_pb2_grpc,
     operator_pb2_grpc,
     schedule_pb2_grpc,
@@ -69,7 +71,9 @@ class Person:
         wrap = USER_BUGS.get(self.world.bug, lambda real: real)
         self.agents: Any = wrap(agent_pb2_grpc.AgentServiceStub(self._channels[0]))
         self.gates: Any = gates_pb2_grpc.GateServiceStub(self._channels[0])
+        self.keys: Any = keys_pb2_grpc.KeyServiceStub(self._channels[1])
         self.memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
+        self.data: Any = data_pb2_grpc.DataServiceStub(self._channels[0])
         self.operator: Any = operator_pb2_grpc.OperatorServiceStub(self._channels[0])
         self.webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(self._channels[1])
         self.schedules: Any = schedule_pb2_grpc.ScheduleServiceStub(self._channels[1])

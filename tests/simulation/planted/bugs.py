@@ -33,6 +33,8 @@ BUGS = {
     "lost closing": "who watches gates is not told that one is closed",
     "untold event": "an event that a webhook's receiver has not taken is not told again",
     "open purse": "no budget limits what all runs of an agent spend together",
+    "taken while erased": "memory takes what is new of a user who is being erased",
+    "kept claim": "an erasure stays with who began it, dead or alive",
     "same generation": "the next owner of a run has the generation of the one before",
 }
 
@@ -153,6 +155,23 @@ MEMORY_BUGS: dict[str, Callable[[Any], Any]] = {
     "lost vote": _LosingVotes,
     "lost share": _LosingShares,
 }
+
+
+class _ClaimingOnce(_Wrapped):
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self._claimed: set[str] = set()
+
+    async def ClaimErasures(self, request: Any, context: Any) -> Any:
+        answer = await self._real.ClaimErasures(request, context)
+        for number in reversed(range(len(answer.erasures))):
+            if answer.erasures[number].erasure_id in self._claimed:
+                del answer.erasures[number]
+        self._claimed |= {erasure.erasure_id for erasure in answer.erasures}
+        return answer
+
+
+DATA_BUGS: dict[str, Callable[[Any], Any]] = {"kept claim": _ClaimingOnce}
 
 SCHEDULE_BUGS: dict[str, Callable[[Any], Any]] = {"forgotten time": _ForgettingTimes}
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _BEGIN = re.compile(r"BEGIN(?P<snapshot> ISOLATION LEVEL REPEATABLE READ)?")
 _LISTEN = re.compile(r'LISTEN "?(\w+)"?')
-_SETTING = re.compile(r"SET LOCAL ")
+_UNMODELLED = re.compile(r"SET LOCAL |(SET|RESET) statement_timeout|VACUUM ")
+"""What changes nothing that a client of the model sees."""
 _RESET = re.compile(r"SELECT pg_advisory_unlock_all")
 _ABOUT_SESSION = {"SELECT pg_backend_pid()": "pid", "SELECT pg_postmaster_start_time()": "began"}
 _ADVISORY = re.compile(r"SELECT pg_advisory_xact_lock\(")
@@ -162,7 +163,7 @@ class Server:
         if (listen := _LISTEN.match(text)) is not None:
             session.listening.add(listen[1])
             return []
-        if _SETTING.match(text):
+        if _UNMODELLED.match(text):
             return []
         if session.is_failed:
             raise asyncpg.InFailedSQLTransactionError("the transaction is aborted")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -63,6 +63,13 @@ class Tables:
         copy = CONNECT(":memory:")
         self.committed.backup(copy)
         return copy
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Yield each table's name with what a row of it has, as it is committed."""
+        for (name,) in self.committed.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for row in self.committed.execute(f"SELECT * FROM {name}"):
+                values = (value if isinstance(value, bytes) else str(value).encode() for value in row)
+                yield name, b" ".join(values)
 
     def restore(self, kept: sqlite3.Connection) -> None:
         """Have what was kept in the place of what is committed."""

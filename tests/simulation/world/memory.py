@@ -11,6 +11,7 @@ from headrace.v1 import llm_pb2_grpc
 from services.memory.__main__ import (
     build_audit_service,
     build_data_service,
+    build_key_service,
     build_schedule_service,
     build_service,
     build_spend_service,
@@ -28,7 +29,7 @@ from services.runtime.auth import callers
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import serving_grpc
-from tests.simulation.planted.bugs import MEMORY_BUGS, SCHEDULE_BUGS
+from tests.simulation.planted.bugs import DATA_BUGS, MEMORY_BUGS, SCHEDULE_BUGS
 from tests.simulation.world.processes import PROCESS
 from tests.simulation.world.storage import Storage
 from tests.simulation.world.system_calls import COMMITTED, SYNC
@@ -61,8 +62,16 @@ async def run_memory(
         wrap_schedules = SCHEDULE_BUGS.get(bug, lambda real: real)
         served = [service, replace(schedules, servicer=wrap_schedules(schedules.servicer))]
         served += [build_spend_service(engine), build_webhook_service(engine, config), build_audit_service(engine)]
-        served.append(build_data_service(engine, refusals))
-        serving = serving_grpc(config.server, served, is_usable=engine.is_up, drain=engine.gate_watch.close)
+        data = build_data_service(engine, refusals)
+        wrap_data = DATA_BUGS.get(bug, lambda real: real)
+        served += [build_key_service(engine), replace(data, servicer=wrap_data(data.servicer))]
+        serving = serving_grpc(
+            config.server,
+            served,
+            is_usable=engine.is_up,
+            drain=engine.gate_watch.close,
+            check_call=None if bug == "taken while erased" else refusals.check_call,
+        )
         await stack.enter_async_context(serving)
         await PROCESS.get().wait_for_stop()
 

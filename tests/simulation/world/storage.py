@@ -12,7 +12,7 @@ import errno
 import os
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -97,6 +97,12 @@ class Storage:
                 self.faults.has_hit = True
                 self._story.bite(self.faults.fails, MEMORY)
             raise OSError(code, os.strerror(code))
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the bytes of each file."""
+        for path in sorted(self.data_dir.rglob("*")):
+            if path.is_file():
+                yield str(path.relative_to(self.data_dir)), path.read_bytes()
 
     def list_open(self) -> list[str]:
         """Return the files of the newest copy that this program has open."""

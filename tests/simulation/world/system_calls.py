@@ -33,7 +33,7 @@ class WatchedConnection(sqlite3.Connection):
 
 def install() -> None:
     """Put the simulated calls in the place of the real ones, in this process."""
-    os.fsync = _sync
+    os.fsync = os.fdatasync = _sync
     sqlite3.connect = _connect
 
 

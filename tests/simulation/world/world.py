@@ -57,8 +57,11 @@ ENDED = "task ended by an error"
 LOOK_MS = 20_000
 """Nobody changes definition files in a world; looking at them costs the time of the seeds."""
 
-AGENTS_POLL_S, ERASURES_LOOK_S = 1.5, 20.0
-"""Tenants store no agents in a world, and nobody's data is erased."""
+AGENTS_POLL_S = 1.5
+"""Tenants store no agents in a world."""
+
+ERASURES_LOOK_S, NO_ERASURES_LOOK_S = 5.0, 20.0
+"""Pause between looks for erasures, with the services' own where there is one."""
 
 SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 20.0
 """Pause between looks for schedules that are due, with the services' own where there are some."""
@@ -96,6 +99,7 @@ class World:
         self.logged: list[dict[str, Any]] = []
         """What services have logged."""
         self._folder, self._has_provider, self._has_schedules = folder, plan.has_provider, bool(plan.schedules)
+        self._has_erasure = plan.erasure is not None
         self.sockets = Sockets(loop, Random(f"{seed}/sockets"), self.wire)
         self.sockets.servers[HOST] = Listener(lambda: Provider(self.outside))
         self.database: Database | None = None
@@ -275,7 +279,7 @@ class World:
                 lease_s=LEASE_S,
                 schedule_look_s=SCHEDULES_LOOK_S if self._has_schedules else NO_SCHEDULES_LOOK_S,
                 agents_poll_s=AGENTS_POLL_S,
-                erasures_look_s=ERASURES_LOOK_S,
+                erasures_look_s=ERASURES_LOOK_S if self._has_erasure else NO_ERASURES_LOOK_S,
                 park_after_s=PARK_AFTER_S[int(self.seed) % len(PARK_AFTER_S)],
                 memory_address=self.memory_address,
                 llm_gateway_address=self._gateway_address,

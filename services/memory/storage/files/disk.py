@@ -52,17 +52,18 @@ class Disk:
         self,
         folder: Path,
         *,
-        sync: Callable[[int], None] = os.fdatasync,
+        sync: Callable[[int], None] | None = None,
         sync_system: Callable[[int], None] = disk.sync_file_system,
     ) -> None:
-        """Open and lock `folder`, made if missing; `sync` makes a file's data durable, `sync_system` all of a disk.
+        """Open and lock `folder`, made if missing; `sync` makes a file's data durable, as os.fdatasync does
+        without it, and `sync_system` all of a disk.
 
         Raises:
             OSError: It cannot be made, or another process owns it.
         """
         disk.make_folder(folder)
         self.folder = folder
-        self._sync, self._sync_system = sync, sync_system
+        self._sync, self._sync_system = sync or os.fdatasync, sync_system
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,6 +183,16 @@ class Disk:
         with open(_open_log(self.folder, chat_id, os.O_RDWR), "rb+") as log_file:
             log_file.truncate(whole_bytes)
             os.fsync(log_file.fileno())
+
+    def list_set_aside(self) -> list[str]:
+        """Name the chats that have an end beside their log which a crash has cut."""
+        suffix = _SUFFIX + _DAMAGED
+        names = (name.removesuffix(suffix) for name in os.listdir(self.folder) if name.endswith(suffix))
+        return sorted(filter(is_uuid, names))
+
+    def delete_set_aside(self, chat_id: str) -> None:
+        self._get_beside(chat_id, _DAMAGED).unlink(missing_ok=True)
+        os.fsync(self._lock)
 
     def replace_log(self, chat_id: str, before: bytes, log: bytes) -> None:
         """Put `log` in place of a log of another form, and keep what was there, `before`, beside it."""

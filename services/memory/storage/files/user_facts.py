@@ -132,6 +132,18 @@ class FactLog:
             self._is_stale = False
             return sum(not fact.deleted_at for fact in gone)
 
+    def scrub(self) -> None:
+        """Write the file anew without what nobody can read, and without the end that a crash has cut."""
+        with self._lock:
+            if self._is_stale:
+                self._recover()
+            if not (self._has_unreadable or _FILE in self._disk.list_set_aside()):
+                return
+            self._is_stale = True
+            with self._room.writing(_FILE):
+                self._write_all(self._list_all())
+            self._has_unreadable = self._is_stale = False
+
     def _store(self, changed: Sequence[Fact]) -> dict[str, Fact]:
         facts: dict[str, Fact] = {}
         for fact in changed:
@@ -234,6 +246,8 @@ class FactLog:
         self._closed: list[bytes] = []
         self._damaged: list[bytes] = []
         """Lines whose keys cannot be had, and that are not what was encrypted, which stay in the file."""
+        self._has_unreadable = False
+        """Whether there are lines that say nothing, and leave the file with the next text that does."""
         self._end = self._last_n = 0
         self._is_stale = True
         data = self._disk.read_log(_FILE) if _FILE in self._disk.list_logs() else b""
@@ -251,7 +265,7 @@ class FactLog:
             except msgspec.DecodeError:
                 if self._end + len(text) == len(data):
                     break
-                # It leaves the file with the next text that is to leave: nobody can say whose it is.
+                self._has_unreadable = True  # and nobody can say whose it is
                 log.error("facts damaged", byte=self._end)
             self._end += len(text)
         if self._end < len(data):

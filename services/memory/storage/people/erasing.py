@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+IsHeld: TypeAlias = "Callable[[str, str], bool]"
+"""Says of a user and a chat of theirs whether a hold keeps it."""
 
 
 class StoreEraser(Protocol):
@@ -61,6 +64,7 @@ class StoreEraser(Protocol):
         """Delete the versions of the tenant's agents."""
         ...
 
-    async def scrub(self) -> None:
-        """Clear what deleted rows have left in the store's files."""
+    async def scrub(self, tenant: str, is_held: IsHeld) -> None:
+        """Clear what deleted rows have left in the store's files, and what nobody can say of whose it is but that it is
+        the tenant's, if anybody's."""
         ...

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import NotFound
 from services.memory.encryption.envelope import find_key_id
 from services.memory.encryption.keyring import is_of_tenant
 from services.memory.storage.files.disk import disk_errors
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.schedules import FileSchedules
     from services.memory.storage.files.spend.ledger import SpendLedger
     from services.memory.storage.files.user_facts import FactLog
+    from services.memory.storage.people.erasing import IsHeld
     from services.memory.storage.records.agents import StoredAgent
     from services.memory.storage.records.schedules import Schedule
 
@@ -130,9 +132,22 @@ class FileEraser:
     async def delete_agents(self, tenant: str) -> int:
         return await asyncio.to_thread(self.versions.delete_all_of, tenant)
 
-    async def scrub(self) -> None:
+    async def scrub(self, tenant: str, is_held: IsHeld) -> None:
+        with disk_errors("ends that a crash has cut"):
+            for chat_id in await asyncio.to_thread(self.disk.list_set_aside):
+                if await self._is_nobodys(chat_id, tenant, is_held):
+                    await asyncio.to_thread(self.disk.delete_set_aside, chat_id)
+        await asyncio.to_thread(self.facts.scrub)
         await self.index.change_file(lambda database: database.scrub())
         await asyncio.to_thread(self.outbox.scrub)
+
+    async def _is_nobodys(self, chat_id: str, tenant: str, is_held: IsHeld) -> bool:
+        """Return whether an end beside a log may go: anybody who takes part in the chat may have written it."""
+        try:
+            row = await self.index.find_row(chat_id)
+        except NotFound:
+            return True
+        return row.tenant == tenant and not is_held(row.owner.user, chat_id)
 
     async def _change_ledger(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
         # Beside the index, which is made of it: first what a start would find.

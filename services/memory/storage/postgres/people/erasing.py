@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from services.memory.encryption.keyring import Keyring
+    from services.memory.storage.people.erasing import IsHeld
     from services.memory.storage.postgres.cached_chat import ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
@@ -135,7 +136,7 @@ class PostgresEraser:
     async def delete_agents(self, tenant: str) -> int:
         return await self._count(_DELETE_VERSIONS, tenant)
 
-    async def scrub(self) -> None:
+    async def scrub(self, tenant: str, is_held: IsHeld) -> None:
         how = "FULL, ANALYZE" if self._rewrites else "ANALYZE"  # samples of users' names go with their rows
 
         async def vacuum(connection: Connection) -> None:
