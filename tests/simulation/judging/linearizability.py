@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.v1 import memory_pb2
+from tests.simulation.world.history import get_append
 
 if TYPE_CHECKING:
     from tests.simulation.world.history import History, Operation
@@ -113,10 +114,6 @@ def _judge(what: str, calls: Sequence[Operation], initial: State, model: Model) 
     if found is None:
         return [f"{what}: its history of {len(calls)} calls is too long to be judged"]
     return [] if found else [f"{what} is not linearizable: {len(calls)} calls"]
-
-
-def get_append(call: Operation) -> Any:
-    return call.request.append if call.kind == "BeginRun" else call.request
 
 
 def get_appended(call: Operation) -> Any:

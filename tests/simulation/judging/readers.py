@@ -60,9 +60,10 @@ def judge_acts(user: User, logs: Logs) -> list[str]:
     for chat_id, text in user.steers:
         if text not in json.dumps(logs.get(chat_id, [])):
             problems.append(f"the steer {text!r} was answered and is not in the log of chat {chat_id}")
-    for asked, told_ms in user.cancels:
+    for asked, told_s in user.cancels:
         # A run whose end waits for the disk only may still be complete; one that goes on working was not cancelled.
-        late = [event["type"] for event in asked.events if event["timestamp"] > told_ms + 1000 * CANCEL_S]
+        late_ms = user.world.tell_owners_ms(asked.run_id, told_s + CANCEL_S)
+        late = [event["type"] for event in asked.events if event["timestamp"] > late_ms]
         is_same_owner = asked.end is not None and asked.end["seq"] < SEQ_PER_GENERATION
         if is_same_owner and late[:-1] and asked.outcome != "run.cancel":
             problems.append(f"run {asked.run_id} was cancelled, went on with {late} and ended with {asked.outcome}")

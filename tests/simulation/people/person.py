@@ -46,8 +46,8 @@ class Person:
         self.asked: list[Asked] = []
         self.steers: list[tuple[str, str]] = []
         """Chat and text of each that was answered."""
-        self.cancels: list[tuple[Asked, int]] = []
-        """Runs whose cancel was answered, and when, by World.read_latest_clock_ms."""
+        self.cancels: list[tuple[Asked, float]] = []
+        """Runs whose cancel was answered, and when, in seconds of the world."""
         self.states: list[StateMove] = []
         self.refusal = ""
         """Reason of the last error that said: never."""

@@ -154,7 +154,7 @@ class User(Person):
         request = agent_pb2.CancelRequest(run_id=asked.run_id, mode=mode)
         answer = await self.try_until_answered(lambda: self.agents.Cancel(request, timeout=CALL_S))
         if answer is not None and mode == "now" and answer.state in ("queued", "running", "waiting"):
-            self.cancels.append((asked, self.world.read_latest_clock_ms()))
+            self.cancels.append((asked, asyncio.get_running_loop().time()))
 
     async def _cancel_as_operator(self, run_id: str) -> None:
         request = operator_pb2.CancelRunsRequest(run_ids=[run_id])

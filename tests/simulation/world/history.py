@@ -43,6 +43,11 @@ class Operation:
     """Whether it was told that what it asked for is not as it believed (ABORTED); it has changed nothing then."""
 
 
+def get_append(call: Operation) -> Any:
+    """Return what an Append or a BeginRun asks to be appended."""
+    return call.request.append if call.kind == "BeginRun" else call.request
+
+
 @dataclass(slots=True)
 class _Pending:
     path: str
@@ -55,6 +60,11 @@ class History:
     operations: list[Operation] = field(default_factory=list[Operation])
     _pending: dict[tuple[int, int], _Pending] = field(default_factory=dict[tuple[int, int], _Pending])
     """Calls on their way, by connection and stream."""
+
+    def find_owner(self, run_id: str) -> str:
+        """Return the address of who has begun the run."""
+        appends = (get_append(call) for call in self.operations if call.kind in ("Append", "BeginRun"))
+        return next(append.owner for append in appends if append.run_id == run_id and append.owner)
 
     def note_up(self, connection: int, what: str, args: Sequence[Any], now_s: float) -> None:
         """Note what a client sends."""

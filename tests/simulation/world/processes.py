@@ -39,7 +39,11 @@ class SimulatedClock:
     """Seconds by which it goes ahead in one."""
 
     def time_ns(self) -> int:
-        return round((EPOCH_S + self.skew_s + self.loop.time() * (1 + self.drift)) * 1e9)
+        return self.tell_ns(self.loop.time())
+
+    def tell_ns(self, at_s: float) -> int:
+        """Return what it shows when the world has gone on for so long."""
+        return round((EPOCH_S + self.skew_s + at_s * (1 + self.drift)) * 1e9)
 
     def monotonic(self) -> float:
         return self.loop.time()

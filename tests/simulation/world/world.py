@@ -152,9 +152,10 @@ class World:
         random = Random(f"{self.seed}/clock/{MEMORY if name in self.memories else name}")
         return SimulatedClock(self.loop, random.uniform(-self.skew_s, self.skew_s), random.uniform(-DRIFT, DRIFT))
 
-    def read_latest_clock_ms(self) -> int:
-        """Return the Unix milliseconds of the orchestrator whose clock is ahead of the others'."""
-        return max(self._make_clock(name).time_ns() for name in self.orchestrators) // 1_000_000
+    def tell_owners_ms(self, run_id: str, at_s: float) -> int:
+        """Return the Unix milliseconds that the clock of the run's first owner shows at a time of the world."""
+        name = self.wire.history.find_owner(run_id).removeprefix("local:")
+        return self._make_clock(name).tell_ns(at_s) // 1_000_000
 
     def is_up(self, name: str) -> bool:
         process = self.processes.get(name)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
+import pytest
 
 from headrace.v1 import common_pb2, memory_pb2
 from services.memory.storage.engine import Engine
 from services.memory.storage.gates.watch import GateWatch
+from services.memory.storage.postgres.connection.hosts import DRIVER
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.postgres.notifications import Notifications
+from services.memory.storage.postgres.notifications import CHANNEL, Notifications
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET
-from tests.memory.conftest import Tables, memory_in
+from tests.memory.conftest import ModelServer, Tables, memory_in
 from tests.memory.storage.test_gate_watch import watching
 from tests.memory.storage.test_gates import opening, submitted
 from tests.memory.writing import content, new_id, step_line, user
+from tests.simulation.postgres.driver import DirectWay, connect_to
 
 LIMITS = Limits(2, 10.0)
 
@@ -125,3 +131,35 @@ async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_he
         first.cut()
         second.mend()
         await found.get()
+
+
+def call_after(turns: int, act: Callable[[], object]) -> None:
+    """Call `act` after so many turns of the loop."""
+    then = partial(call_after, turns - 1, act) if turns else act
+    asyncio.get_running_loop().call_soon(then)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer, turns: int) -> None:
+    errors = list[object]()
+    connected = asyncio.Event()
+
+    async def connect(url: str, **given: Any) -> Any:
+        return connect_to(modelled, DirectWay(), given)
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    DRIVER.set(connect)
+    news = Notifications("postgresql://modelled", lambda _: connected.set(), GateWatch())
+    news.listen(lambda _: None)
+    listening = asyncio.create_task(news.run_connection(ignore_chat))
+    await connected.wait()
+    await asyncio.sleep(0.1)
+    sender = connect_to(modelled, DirectWay(), {})
+    call_after(turns, listening.cancel)
+    await sender.execute("SELECT pg_notify($1, $2)", CHANNEL, "news of somebody")
+    await asyncio.wait([listening])
+    assert not errors
+
+
+async def ignore_chat(chat_id: str) -> None:
+    """Follow nothing."""
